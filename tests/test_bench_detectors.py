@@ -107,7 +107,7 @@ def test_what_is_varied_is_put_back() -> None:
     assert isinstance(loss.WINDOW, int)
 
 
-def test_the_picture_is_an_image() -> None:
+def test_the_plot_is_an_image() -> None:
     """The plot is well formed and names rules and kinds of fault."""
     scores = {"spike": {"ours": Score(num_faults=2, delays=(0, 3))}}
     image = plot(scores, "words")

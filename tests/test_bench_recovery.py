@@ -137,7 +137,7 @@ def test_a_script_that_did_not_load_its_checkpoint_is_no_recovery(
         first_new_step(tmp_path, before)
 
 
-def test_a_gang_has_settled_when_each_rank_made_its_steps_anew(tmp_path: Path) -> None:
+def test_a_gang_has_settled_when_each_rank_has_repeated_its_steps(tmp_path: Path) -> None:
     """Steps of earlier processes do not count."""
     steps = [(float(step), 7, step) for step in range(SETTLE_STEPS)]
     write_stamps(tmp_path, 0, *steps)

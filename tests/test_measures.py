@@ -28,8 +28,8 @@ def test_no_public_class_name_means_two_things() -> None:
     assert measures.classes_defined_twice() == {}
 
 
-def test_comments_stand_above_their_lines() -> None:
-    """Only directives of tools, and comments in tables of numbers, stand behind code."""
+def test_comments_are_above_their_lines() -> None:
+    """Only directives of tools, and comments in tables of numbers, are behind code."""
     assert measures.trailing_comments() == []
 
 
@@ -53,7 +53,7 @@ def test_a_circle_is_found(edges: list[tuple[str, str]], found: list[list[str]])
 
 
 def test_a_trailing_comment_and_a_wide_line_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directive, a comment above, and what stands in a table of numbers are not."""
+    """A directive, a comment above, and a comment in a table of numbers are not."""
     wide = f"total = {' + '.join(['value'] * 20)}"
     code = (
         f"a = 1  # so\n# above\nb = 2  # noqa: S101\n# fmt: off\nc = 3  # row\n# fmt: on\n{wide}\n"

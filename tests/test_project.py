@@ -156,7 +156,7 @@ def test_every_version_is_pinned() -> None:
     assert needed == pins()
 
 
-# `make`, with an interpreter that only notes what it is asked to install.
+# `make`, with an interpreter that only records what it is asked to install.
 
 NOTING_PYTHON = """\
 #!/bin/sh
@@ -167,7 +167,7 @@ case "$*" in *deepspeed==*) test ! -e broken;; esac
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a folder with the Makefile and an environment that notes what is installed."""
+    """Return a folder with the Makefile and an environment that records what is installed."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv/bin/python"
@@ -219,7 +219,7 @@ def test_make_installs_again_after_a_change(clone: Path) -> None:
 
 
 def test_a_failed_installation_leaves_no_stamp(clone: Path) -> None:
-    """When pip fails, make fails, an older stamp is gone, and the next try starts anew."""
+    """When pip fails, make fails, an older stamp is gone, and the next try starts over."""
     make(clone)
     later = (clone / ".venv/.installed").stat().st_mtime + 10
     os.utime(clone / "pyproject.toml", (later, later))
@@ -258,7 +258,7 @@ def test_a_unit_starts_a_command_that_exists(path: Path) -> None:
     assert "Usage: " in help_text
 
 
-def test_prometheus_is_told_where_to_look() -> None:
+def test_prometheus_scrapes_the_documented_port() -> None:
     """The scrape configuration parses and has one job with a target on the port that its comment names."""
     text = (ROOT / "deploy/prometheus.yml").read_text()
     config = yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""The code speaks the field's language: words, names of modules, the glossary. `python -m tests.measures` lists every place."""
+"""The code uses the field's language: words, names of modules, the glossary. `python -m tests.measures` lists every place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_no_identifier_has_a_forbidden_word() -> None:
 
 
 def test_no_sentence_lacks_its_subject() -> None:
-    """Comments, docstrings, messages and pages name who acts, not *whoever* or *nobody*."""
+    """Comments, docstrings, messages and pages name who acts."""
     assert measures.forbidden_prose() == {}
 
 

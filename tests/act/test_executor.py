@@ -34,7 +34,7 @@ def test_one_after_the_other_takes_one_thread() -> None:
     for number in range(50):
         performer.submit(action(number))
         assert reports.get(timeout=WAIT_SECONDS).id == f"a{number}"
-        # it reports first, and then waits for more
+        # It reports first, and then blocks until more comes.
         while not performer._num_idle:
             pass
     assert len(used) == 1
@@ -82,7 +82,7 @@ def test_threads_that_give_up_waiting_lose_no_action(monkeypatch: pytest.MonkeyP
 
 
 def test_what_goes_wrong_is_an_outcome() -> None:
-    """A kind without handler, a bug, a store away beyond the deadline: each is reported, and the thread lives on."""
+    """A kind without handler, a bug, a store away beyond the deadline: each is reported, and the thread goes on."""
     reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
 
     def fail(what: Action) -> Outcome:

@@ -26,19 +26,19 @@ WAIT_SECONDS = 60.0
 
 T = TypeVar("T")
 
-# A rank that speaks the channel. ARGV: JSON of what to do: {"pause": seconds a step, "steps": n, "exit": code, "say": [...]}
-SPEAKER = """
+# A rank that reports by the channel. ARGV: JSON: {"pause": seconds a step, "steps": n, "exit": code, "messages": [...]}
+REPORTER = """
 import json, os, socket, sys, time
 do = json.loads(sys.argv[1])
 channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
-def say(**fields):
+def emit(**fields):
     channel.send(json.dumps(fields).encode())
-say(kind="hello", requests=["stop", "checkpoint"], remedies=["lr_factor"])
-for fields in do.get("say", []):
-    say(**fields)
+emit(kind="hello", requests=["stop", "checkpoint"], remedies=["lr_factor"])
+for fields in do.get("messages", []):
+    emit(**fields)
 for step in range(1, do.get("steps", 10**9) + 1):
     time.sleep(do.get("pause", 0.05))
-    say(kind="step", step=step, loss=1.0 / step, compute_seconds=0.01 * (1 + int(os.environ["RANK"])))
+    emit(kind="step", step=step, loss=1.0 / step, compute_seconds=0.01 * (1 + int(os.environ["RANK"])))
 sys.stderr.write(do.get("last_words", ""))
 sys.stderr.flush()
 os._exit(do.get("exit", 0))
@@ -112,7 +112,7 @@ class Node:
 
     @property
     def keeper(self) -> int:
-        """Pid of the keeper, as it noted it."""
+        """The keeper's pid, as in its pid file."""
         return int(json.loads((self.folder / "keeper.json").read_text())["pid"])
 
     # -- what it is to run
@@ -201,10 +201,10 @@ class Node:
         found: ActionResult = self.wait_for("ActionResult", lambda fact: fact.id == id_)
         return found
 
-    # -- what it says
+    # -- what the agent sent
 
     def wait_for(self, kind: str, holds: Callable[[Any], bool] = lambda _: True) -> Any:
-        """Return the first durable signal of this class that holds, heard already or not yet."""
+        """Return the first durable signal of this class that holds, among those received and those to come."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             for fact in self.received:
@@ -243,7 +243,7 @@ class Node:
         """Return what the agents logged."""
         return (self.state / "agent.log").read_text()
 
-    # -- what /proc says, without asking Stoker
+    # -- what /proc shows, without asking Stoker
 
     def marked(self) -> list[int]:
         """Return the processes that carry this cluster's name and are no zombies."""

@@ -34,12 +34,12 @@ class Thing:
 
 
 def work(queue: object) -> None:
-    """Say, from a child, who its parent is and how it sees the program."""
+    """Print, from a child, who its parent is and how it sees the program."""
     queue.put((os.getppid(), __name__, sys.argv))  # type: ignore[attr-defined]
 
 
 def child(method: str) -> object:
-    """Start a child by multiprocessing's `method` and return what it said and how it ended."""
+    """Start a child by multiprocessing's `method`; return its output and how it ended."""
     context = multiprocessing.get_context(method)
     queue = context.SimpleQueue()
     process = context.Process(target=work, args=(queue,))  # type: ignore[attr-defined]

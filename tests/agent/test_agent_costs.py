@@ -14,7 +14,7 @@ from runner.agent.agent import Agent
 from runner.agent.config import AgentConfig
 from runner.checkpoints import current_generation, generation_file, raise_generation
 from runner.store.sqlite.store import SqliteStore
-from tests.agent.node import SPEAKER, Node
+from tests.agent.node import REPORTER, Node
 
 pytestmark = pytest.mark.e2e
 
@@ -59,10 +59,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
     node: Node, calls: Counter[str], num_ranks: int
 ) -> None:
-    """Two durable signals and three flushed notes from start to end; folder and generation, prepared already, are looked at."""
+    """From start to end: two durable signals, three flushed records. Folder and generation exist already and are only checked."""
     checkpoints = node.state / "checkpoints"
     plan = node.plan(
-        SPEAKER,
+        REPORTER,
         {"pause": 0.01},
         ranks_per_node=num_ranks,
         node_rank=1,
@@ -71,7 +71,7 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
     )
     os.makedirs(plan.output_folder)
     raise_generation(checkpoints, 1)
-    num_said = len(node.signals("NodeJoined"))
+    num_joins = len(node.signals("NodeJoined"))
     node.received.clear()
     calls.clear()
     assert len(node.launch(plan, 1)) == num_ranks
@@ -80,7 +80,7 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
             break
     node.assign(None, 2)
     node.wait_for("RanksTerminated")
-    assert num_said == 1
+    assert num_joins == 1
     assert [type(fact).__name__ for fact in node.received] == ["RanksStarted", "RanksTerminated"]
     assert dict(calls) == {"fdatasync": 3}
 
@@ -90,7 +90,7 @@ def test_a_folder_that_is_missing_is_made_and_an_generation_that_is_old_is_raise
 ) -> None:
     """On a node that shares no file system with the supervisor a launch prepares for itself: correct, only dearer."""
     checkpoints = node.state / "own" / "checkpoints"
-    node.launch(node.plan(SPEAKER, {}, checkpoints=str(checkpoints)), 7)
+    node.launch(node.plan(REPORTER, {}, checkpoints=str(checkpoints)), 7)
     assert current_generation(checkpoints) == 7
     assert calls["_try_lock"] == 1
     assert calls["mkdir"] > 0

@@ -1,4 +1,4 @@
-"""A launch on a node with GPUs waits until their memory is released: asked of a program that answers as nvidia-smi does."""
+"""A launch on a node with GPUs waits until their memory is released. A stand-in for nvidia-smi answers the queries."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from runner.agent.event_loop import EventLoop
 from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesBusy, visible
 from runner.facts.messages.assignments import LaunchPlan
 from runner.store.sqlite.store import SqliteStore
-from tests.agent.node import SPEAKER, Node, is_alive, wait_until
+from tests.agent.node import REPORTER, Node, is_alive, wait_until
 from tests.interpreter import shebang
 
 FIRST = "GPU-5af4bc55-2c1f-4a53-a0c5-1d0ac1a2d0f1"
 SECOND = "GPU-77e1b0a9-93e0-4c63-8a07-cf0f6a40a2b2"
 
-# Prints what files beside it say: one per query, `exit` for the exit code, `hang` to hang as a driver in trouble does.
+# Prints the contents of files beside it: one per query, `exit` for the exit code, `hang` to hang like a driver in trouble.
 PROGRAM = """
 import pathlib, sys, time
 folder = pathlib.Path(__file__).parent.parent
@@ -61,7 +61,7 @@ class Machine:
         self.holds()
 
     def uses(self, first: object, second: object) -> None:
-        """Let the devices have so many MiB in use; text stands for what is no number."""
+        """Let the devices have so many MiB in use; a text makes the answer no number."""
         output = f"0, {FIRST}, {first}\n1, {SECOND}, {second}\n"
         self._answer("query-gpu", "index,uuid,memory.used", output)
 
@@ -71,7 +71,7 @@ class Machine:
         self._answer("query-compute-apps", "gpu_uuid,pid,used_gpu_memory", output)
 
     def shares_memory(self, mode: str) -> None:
-        """Say how GPU memory is addressed, as newer drivers do."""
+        """Set how GPU memory is addressed, as newer drivers report it."""
         self._answer("query-gpu", "index,addressing_mode", f"0, {mode}\n1, {mode}\n")
 
     def _answer(self, kind: str, query: str, output: str) -> None:
@@ -129,7 +129,7 @@ def test_free_devices_cost_one_question(machine: Machine, loop: EventLoop) -> No
 
 
 def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: EventLoop) -> None:
-    """A launch waits while a device is in use, and goes on once it is free."""
+    """A launch waits while a device is in use, and continues once the device is free."""
     machine.uses(4, 70012)
     done = threading.Event()
 
@@ -147,7 +147,7 @@ def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: Event
 
 
 def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: EventLoop) -> None:
-    """After the limit the wait fails and says which device, how much, and after how long."""
+    """After the limit the wait fails; the error names the device, the amount and the time waited."""
     machine.uses(4, 70012)
     with pytest.raises(DevicesBusy, match=r"^GPU 1 has 70012 MiB in use after 0\.2 s$"):
         devices(machine, loop).wait({}, 0.2, lambda: True)
@@ -185,7 +185,7 @@ def test_only_devices_the_ranks_may_use_are_waited_for(
     assert bool(devices(machine, loop).busy_reason(environment)) is is_held
 
 
-def test_a_device_that_does_not_tell_its_use_hinders_nothing(
+def test_a_device_that_does_not_report_its_use_delays_no_launch(
     machine: Machine, loop: EventLoop
 ) -> None:
     """Text in place of a number, as some boards and parts of devices give, is no reason to wait."""
@@ -238,7 +238,7 @@ def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: EventLoop
             child.wait()
 
 
-def test_memory_that_belongs_to_the_system_counts_while_its_process_lives(
+def test_memory_of_the_system_counts_while_its_process_is_alive(
     machine: Machine, loop: EventLoop
 ) -> None:
     """Where GPU memory is a part of the system's (ATS), it stays in use after its process, which is no reason to wait."""
@@ -295,15 +295,15 @@ def start(
 
 
 def plan_of(node: Node) -> LaunchPlan:
-    """Return a plan of ranks that speak."""
-    return node.plan(SPEAKER, {"pause": 0.05})
+    """Return a plan of ranks that report."""
+    return node.plan(REPORTER, {"pause": 0.05})
 
 
 @pytest.mark.e2e
 def test_ranks_are_started_once_the_devices_are_free(
     start: Callable[..., Node], machine: Machine
 ) -> None:
-    """The agent goes on speaking while a launch waits, and starts the ranks when the memory is released."""
+    """The agent keeps sending heartbeats while a launch waits, and starts the ranks when the memory is released."""
     machine.uses(70012, 4)
     node = start()
     node.assign(plan_of(node), 1)
@@ -316,10 +316,10 @@ def test_ranks_are_started_once_the_devices_are_free(
 
 
 @pytest.mark.e2e
-def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
+def test_a_launch_gives_up_and_the_agent_reports_when_the_devices_are_free(
     start: Callable[..., Node], machine: Machine
 ) -> None:
-    """After the limit the launch fails for the devices; once they are free the node says so, and starts ranks again."""
+    """After the limit the launch fails with devices_busy; once they are free the agent reports it and starts ranks again."""
     machine.uses(70012, 4)
     node = start(device_release_seconds=0.3)
     node.assign(plan_of(node), 1)
@@ -336,7 +336,7 @@ def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
 
 
 @pytest.mark.e2e
-def test_a_launch_that_waits_for_devices_can_be_called_off(
+def test_the_supervisor_can_cancel_a_launch_that_waits_for_devices(
     start: Callable[..., Node], machine: Machine
 ) -> None:
     """An idle assignment ends the wait at once: nothing was started, and the node is clear."""

@@ -1,4 +1,4 @@
-"""When the store is away: ranks that advance are left alone, others are ended, and the truth is told afterwards."""
+"""While the store is away the agent leaves advancing ranks alone, ends the others, and reports both afterwards."""
 
 import sqlite3
 import time
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from runner.agent.fence import Fence
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, wait_until
 
 FENCE = Fence(fence_seconds=10.0, hard_cap_seconds=100.0)
 
@@ -30,7 +30,7 @@ FENCE = Fence(fence_seconds=10.0, hard_cap_seconds=100.0)
             0.0,
             1045.0,
             False,
-            # the agent itself stood still: steps may be waiting to be read
+            # The agent itself was stopped: steps may be waiting to be read.
         ),
         (1099.9, 1000.0, 1099.0, 0.0, False),
         # the hard cap ends ranks that advance, too
@@ -69,7 +69,7 @@ def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node])
     """Store lost for ten fence times while steps advance: no rank is killed, and afterwards no exit is on record."""
     node = make_node(fence_seconds=0.4)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.05}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {"pause": 0.05}), generation=1)
     node.wait_for("Progress")
     with locked_store(node):
         time.sleep(10 * node.cluster.fence_seconds)
@@ -83,8 +83,8 @@ def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node])
 
 
 @pytest.mark.e2e
-def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> None:
-    """Store lost and no step for the fence time: the ranks are ended, told once the store is back, not started again."""
+def test_the_agent_fences_ranks_that_make_no_progress(make_node: Callable[..., Node]) -> None:
+    """With the store lost and no step for the fence time, the agent ends the ranks, reports it later, and does not restart them."""
     node = make_node(fence_seconds=0.4)
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
@@ -98,7 +98,7 @@ def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> No
 
 @pytest.mark.e2e
 def test_ranks_that_only_write_count_as_advancing(make_node: Callable[..., Node]) -> None:
-    """For a script that reports no steps, output is the sign of life."""
+    """For a script that reports no steps, output counts as progress."""
     node = make_node(fence_seconds=0.6)
     node.start_agent()
     script = "import time\nwhile True:\n    print('alive', flush=True); time.sleep(0.05)"

@@ -1,4 +1,4 @@
-"""The logs of ranks that live, and the kernel's of their node, are followed: what is known is told at once, and once."""
+"""The agent follows the logs of running ranks and its node's kernel log, and reports known lines at once and once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from runner.agent.logs.log_search import FOLLOW_SECONDS
 from runner.facts.matches import Match
-from tests.agent.node import SILENT, SPEAKER, Node
+from tests.agent.node import REPORTER, SILENT, Node
 from tests.memory_limit import memory_limit
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +48,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def kernel_of(node: Node) -> Path:
-    """Return the file that stands for the kernel's log."""
+    """Return the file that plays the kernel's log."""
     return Path(node.cluster.kernel_log.replace("{node}", node.name))
 
 
@@ -82,16 +82,16 @@ def reported(node: Node) -> list[Match]:
 
 
 def wait_for_line(node: Node, text: str) -> Any:
-    """Return the signal that tells a line."""
+    """Return the signal that reports a line."""
     return node.wait_for(
         "LinesMatched", lambda fact: any(text in match.text for match in fact.matches)
     )
 
 
-def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> None:
-    """Not by the next life of the agent either, which tells what was written while there was none."""
+def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: Node) -> None:
+    """A restarted agent does not repeat them either; it reports what the ranks wrote while there was no agent."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"pause": 0.05}), generation=1)
+    node.launch(node.plan(REPORTER, {"pause": 0.05}), generation=1)
     errors = node.state / "attempts" / "1.1.0" / "rank1.err"
     write(errors, "a line of no signature")
     write(errors, f"{OOM} (1)")
@@ -114,7 +114,7 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
     assert texts == ["(1)", "(2)", "(3)"]
 
 
-def test_what_a_program_says_all_the_time_is_told_twice(node: Node) -> None:
+def test_the_agent_reports_a_line_that_a_program_repeats_twice(node: Node) -> None:
     """The rest is counted; another line gets through at once."""
     node.start_agent()
     node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
@@ -142,8 +142,8 @@ def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: N
     assert "log reader ended" in node.log()
 
 
-def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:
-    """What it said before the ranks were started is not theirs; a process that it names is a rank."""
+def test_the_agent_reports_kernel_lines_from_the_time_of_the_run(node: Node) -> None:
+    """Lines from before the ranks started are not theirs; a process that the kernel names is matched to its rank."""
     kernel = kernel_of(node)
     before = time.monotonic() - 60.0
     write(kernel, f"[{before:.6f}] {LOST} (old)")
@@ -164,7 +164,7 @@ def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:
 
 
 def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None:
-    """They come with heartbeats, and a rank that reports its steps itself has the say."""
+    """They come with heartbeats, and a rank's own reports of steps take precedence."""
     node.start_agent()
     node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
     output = node.state / "attempts" / "1.1.0" / "rank0.out"
@@ -176,7 +176,7 @@ def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None
     assert (record.step, record.loss, heartbeat.last_step) == (7, 4.25, None)
 
 
-def test_a_rank_that_the_kernel_kills_for_memory_is_told_although_the_machine_is_shared(
+def test_the_agent_reports_a_rank_that_the_kernel_kills_for_memory_on_a_shared_machine(
     tmp_path: Path,
 ) -> None:
     """A real kill, under a limit of a control group, and the real kernel's log: the line names a process of ours."""

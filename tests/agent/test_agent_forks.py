@@ -128,9 +128,9 @@ if os.environ["RANK"] == "0":
     server.setblocking(False)
     try:
         server.accept()
-        print("a stranger", flush=True)
+        print("a rank connected early", flush=True)
     except BlockingIOError:
-        print("nobody", flush=True)
+        print("no rank connected early", flush=True)
 """
 
 
@@ -145,7 +145,7 @@ def test_rank_0_has_a_head_start(node: Node) -> None:
     _, forked = both(node, plan)
     assert not_forked_reason(node, 2) == ""
     output = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
-    assert output[0].splitlines()[1:] == ["nobody"]
+    assert output[0].splitlines()[1:] == ["no rank connected early"]
     listens, *others = [[float(word) for word in text.splitlines()[0].split()] for text in output]
     for began, waited_seconds in others:
         # A rank 0 that a loaded machine lets begin late has had its time, from when all were forked.

@@ -13,7 +13,7 @@ from runner.agent.ranks.gang import POLL_SECONDS
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.wire import encode
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -27,28 +27,30 @@ def first(node: Node, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
     return next(heartbeat for heartbeat in node.heartbeats() if holds(heartbeat))
 
 
-def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
+def test_the_agent_reports_a_stopped_rank_without_waiting_for_a_heartbeat(
     make_node: Callable[..., Node],
 ) -> None:
-    """With heartbeats a minute apart, a rank in state T is told once its limit has passed, and which one it is."""
+    """With heartbeats a minute apart, the agent reports a rank in state T, by number, once its limit has passed."""
     node = make_node(heartbeat_seconds=60.0, heartbeat_timeout_seconds=200.0, stopped_seconds=0.5)
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
     first(node, lambda heartbeat: heartbeat.ranks_alive == (0, 1))
-    struck_at = time.monotonic()
+    stopped_at = time.monotonic()
     os.kill(pids[1], signal.SIGSTOP)
     heartbeat = first(node, lambda heartbeat: bool(heartbeat.ranks_stopped))
-    after_seconds = time.monotonic() - struck_at
-    print(f"SIGSTOP to the heartbeat that tells of it: {after_seconds:.3f} s, limit 0.5 s")
+    after_seconds = time.monotonic() - stopped_at
+    print(f"SIGSTOP to the heartbeat that reports it: {after_seconds:.3f} s, limit 0.5 s")
     assert heartbeat.ranks_stopped == (1,)
     assert after_seconds >= 0.5 - POLL_SECONDS / 2
 
 
-def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node]) -> None:
+def test_the_agent_does_not_report_a_rank_that_resumes_in_time(
+    make_node: Callable[..., Node],
+) -> None:
     """A rank stopped for less than the limit, several times, is never in a heartbeat as stopped."""
     node = make_node(heartbeat_seconds=0.1, stopped_seconds=30.0)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {}), generation=1)
     for _ in range(3):
         os.kill(pids[0], signal.SIGSTOP)
         wait_until(lambda: state_of(pids[0]) == "T", "state T")
@@ -60,10 +62,10 @@ def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node])
     first(node, lambda heartbeat: (heartbeat.last_step or 0) > before)
 
 
-def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
+def test_the_agent_does_not_report_a_rank_held_by_a_debugger_as_stopped(
     make_node: Callable[..., Node],
 ) -> None:
-    """State t, for longer than the limit: whoever holds the rank will let go of it."""
+    """A rank in state t for longer than the limit is not reported: the debugger will resume it."""
     node = make_node(heartbeat_seconds=0.1, stopped_seconds=0.2)
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
@@ -78,7 +80,7 @@ def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
 
 
 def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> None:
-    """The count of writes rises with the output of a script without a client, and stands still with it."""
+    """The count of writes rises with the output of a script without a client, and stays when the output stops."""
     node.start_agent()
     pids = node.launch(node.plan(WRITER, ranks_per_node=1), generation=1)
     early = first(node, lambda heartbeat: heartbeat.num_writes > 0)
@@ -91,7 +93,7 @@ def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> N
 
 def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -> None:
     """Once a step was reported, files are not looked at any more."""
-    script = SPEAKER.replace('say(kind="step"', 'print(step, flush=True); say(kind="step"')
+    script = REPORTER.replace('emit(kind="step"', 'print(step, flush=True); emit(kind="step"')
     node.start_agent()
     node.launch(node.plan(script, {}), generation=1)
     early = first(node, lambda heartbeat: heartbeat.last_step is not None)
@@ -102,7 +104,7 @@ def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -
 
 
 def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -> None:
-    """Idle with time for stacks: a file for each rank, how many there are is told, and none of them lives on."""
+    """Before it kills idle ranks the agent writes one stack file for each and reports their number; no rank survives."""
     node.start_agent()
     plan = node.plan(SILENT)
     pids = node.launch(plan, generation=1)

@@ -1,4 +1,4 @@
-"""Hardware: what a machine is made of, read from folders that play /sys; junk that firmware leaves names nothing."""
+"""Hardware: the identity of a machine, read from folders that play /sys; malformed firmware entries identify nothing."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ class Machine:
         self.node.mkdir()
 
     def board(self, *, serial: str = "", uuid: str = "") -> None:
-        """Have the firmware say this."""
+        """Write a firmware field."""
         dmi = self.root / "sys/class/dmi/id"
         dmi.mkdir(parents=True)
         for name, text in (("board_serial", serial), ("product_uuid", uuid)):
@@ -116,7 +116,7 @@ def test_nodes_that_share_a_machine_have_a_file_each(machine: Machine) -> None:
 
 
 def test_a_file_wins_where_there_is_one(machine: Machine) -> None:
-    """A file that says serial and parts stands for the machine, whatever that is made of."""
+    """A file with serial and parts overrides the machine's own hardware."""
     machine.board(serial=BOARD)
     (machine.node / "hardware.json").write_text('{"serial": "h1", "parts": ["gpu:G", "rack:7"]}')
     assert machine.find() == hardware_parts.HardwareIdentity(
@@ -133,7 +133,7 @@ def test_half_a_surrogate_pair_in_the_file_is_escaped(machine: Machine) -> None:
 def test_a_machine_that_nothing_names_gets_a_file(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where nothing tells a machine from others a file is made, and the log says so, once."""
+    """Where nothing identifies a machine the agent makes a file, and logs it once."""
     with caplog.at_level(logging.WARNING, "stoker.agent"):
         found = machine.find()
         assert machine.find() == found
@@ -145,7 +145,7 @@ def test_a_machine_that_nothing_names_gets_a_file(
     "text", ["", "[]", "{}", '{"serial": 3}', '{"serial": ""}', '{"serial": "a", "parts": "b"}']
 )
 def test_a_file_that_cannot_be_read_is_named(machine: Machine, text: str) -> None:
-    """A file that says no serial ends the agent with a message that names it, and is not overwritten."""
+    """A file without a serial ends the agent with a message that names the file, and the agent does not overwrite it."""
     path = machine.node / "hardware.json"
     path.write_text(text)
     with pytest.raises(PermanentError, match=r"hardware\.json should hold"):
@@ -154,8 +154,8 @@ def test_a_file_that_cannot_be_read_is_named(machine: Machine, text: str) -> Non
 
 
 @pytest.mark.e2e
-def test_an_agent_says_what_it_stands_on(node: Node) -> None:
-    """The agent of a local node joins with its file's serial, by whichever life."""
+def test_an_agent_reports_the_hardware_under_it(node: Node) -> None:
+    """The agent of a local node joins with its file's serial, also after a restart."""
     node.start_agent()
     node.kill_agent()
     node.start_agent()

@@ -100,7 +100,7 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
         name=f"keeper-{os.getpid()}-{time.monotonic_ns()}",
         hard_cap_seconds=0.4,
         fence_seconds=0.4,
-        # a loaded machine takes its time to bury the dead
+        # A loaded machine takes its time to reap the dead.
         kill_wait_seconds=20.0,
     )
     # Longer than the address of a socket may be.
@@ -115,7 +115,7 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     assert orphans.find_orphans(made.place.rank_variables) == {}
 
 
-def test_a_keeper_has_a_pid_file_while_it_lives(driver: Driver) -> None:
+def test_a_keeper_has_a_pid_file_while_it_runs(driver: Driver) -> None:
     """`keeper.json` names the process for probes; after SIGTERM it, the socket and the ranks are gone."""
     pid_file = json.loads((driver.place.folder / protocol.PID_FILE_NAME).read_text())
     process = procfs.read_process(pid_file["pid"])
@@ -130,7 +130,7 @@ def test_a_keeper_has_a_pid_file_while_it_lives(driver: Driver) -> None:
 
 
 def test_a_second_keeper_of_a_folder_is_refused(driver: Driver) -> None:
-    """One folder has one keeper; the second ends at once and says whose it is."""
+    """One folder has one keeper; the second ends at once and names the owner."""
     with pytest.raises(PermanentError, match=r"keeper\.err"):
         keeper_client.start(driver.place)
     assert "another keeper" in (driver.place.folder / "keeper.err").read_text()

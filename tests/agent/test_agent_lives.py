@@ -1,4 +1,4 @@
-"""Agents, keepers and whole nodes die; what follows is told, and nothing is believed that was not seen."""
+"""Agents, keepers and whole nodes die; the next agent reports what follows, and assumes nothing that it did not see."""
 
 import os
 import signal
@@ -11,15 +11,15 @@ from functools import partial
 import pytest
 
 from runner.facts.ids import AttemptId
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, is_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
 
 def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
-    """After SIGKILL of the agent its ranks go on; an exit meanwhile is told by the next life, with the steps made so far."""
+    """After SIGKILL of the agent its ranks continue; the next agent reports an exit in between, with the steps made so far."""
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)
     node.wait_for("Progress")
     node.kill_agent()
     time.sleep(0.1)
@@ -45,7 +45,7 @@ def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
 
 
 def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
-    """An exit that an agent saw but could not write before it was killed is told by the next life, once."""
+    """The next agent reports, once, an exit that a killed agent saw but could not write."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
     agent = node.agents[-1]
@@ -54,7 +54,7 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
     node.kill_agent()
     node.start_agent()
     assert node.wait_for("RankExited").rank == 0
-    # killed sooner, it would rather say it twice than not at all
+    # Killed sooner, the agent may report it twice rather than not at all.
     time.sleep(0.2)
     node.kill_agent()
     node.start_agent()
@@ -66,7 +66,7 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
 def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
     """SIGKILL of the keeper ends its ranks; the agent reports unobserved exits, and has a keeper for the next attempt."""
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {}), generation=1)
     old = node.keeper
     os.kill(old, signal.SIGKILL)
     for rank in (0, 1):
@@ -112,7 +112,7 @@ def test_a_second_agent_is_refused(node: Node) -> None:
 
 
 def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
-    """SIGTERM to the agent ends ranks and keeper, is told as such, and exits with 0."""
+    """On SIGTERM the agent ends ranks and keeper, reports that it left, and exits with 0."""
     agent = node.start_agent()
     node.launch(node.plan(SILENT), generation=1)
     agent.terminate()
@@ -123,7 +123,7 @@ def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
 
 
 def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
-    """An agent that stood still starts what the register holds when it wakes, never what it held before."""
+    """A stopped agent starts the assignment in the register when it resumes, never an earlier one."""
     agent = node.start_agent()
     node.launch(node.plan(SILENT), generation=1)
     agent.send_signal(signal.SIGSTOP)
@@ -135,13 +135,13 @@ def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
     assert not [fact for fact in node.signals("RanksStarted") if fact.generation == 2]
 
 
-def test_a_keeper_without_agent_ends_ranks_that_stand_still(
+def test_a_keeper_without_agent_ends_ranks_that_make_no_progress(
     make_node: Callable[..., Node],
 ) -> None:
     """Without an agent, ranks that advance go on past the hard cap; ranks that do not are ended after it."""
     node = make_node(hard_cap_seconds=0.6, fence_seconds=0.5)
     node.start_agent()
-    quiet = "import os, time\nif os.environ['RANK'] == '0': time.sleep(1000)\n" + SPEAKER
+    quiet = "import os, time\nif os.environ['RANK'] == '0': time.sleep(1000)\n" + REPORTER
     advancing = node.launch(node.plan(quiet, {"pause": 0.05}), generation=1)
     node.kill_agent()
     time.sleep(1.5)

@@ -31,11 +31,11 @@ from runner.facts.messages.signals import (
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.store.sqlite.store import SqliteStore
-from tests.agent.node import SPEAKER, Node, state_of, wait_until
+from tests.agent.node import REPORTER, Node, state_of, wait_until
 from tests.plans import launch_plan
 
-# A process that starts another is in state D until that one has begun, and this one waits for somebody to write to a pipe.
-WAITS = """
+# A process that starts another is in state D until the child has begun; this child waits for a write to a pipe.
+WAITER_SCRIPT = """
 import os, sys, threading
 def start():
     opened = (os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)
@@ -77,7 +77,7 @@ def waiting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]
 
     def start(which: str) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
-            [sys.executable, "-S", "-c", WAITS, str(pipe), which], stdin=subprocess.PIPE
+            [sys.executable, "-S", "-c", WAITER_SCRIPT, str(pipe), which], stdin=subprocess.PIPE
         )
         started.append(child)
         wait_until(lambda: "D" in states(child.pid), "state D")
@@ -100,7 +100,7 @@ def states(pid: int) -> list[str]:
 def test_a_rank_in_state_d_is_reported_once_no_step_is_made(
     which: str, waiting: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    """Looked for after some seconds without a step, reported after some more, by any thread of it; forgotten with the next step."""
+    """The agent searches after some seconds without a step, reports after some more, and drops the finding at the next step."""
     child = waiting(which)
     gang, now = gang_of(child.pid, tmp_path), 0.0
 
@@ -173,7 +173,7 @@ def test_the_room_of_a_control_group_counts_if_it_is_less(
         assert rank_resources.free_bytes() == pytest.approx(expected, rel=0.05)
 
 
-def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
+def test_the_agent_reports_the_cost_of_steps_as_a_median_now_and_then() -> None:
     """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is reported twice."""
     times = ComputeTimes(0.0)
     for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
@@ -225,10 +225,10 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
 
 
 @pytest.mark.e2e
-def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
+def test_heartbeats_of_an_agent_report_what_ranks_cost_and_hold(
     make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of real ranks that report steps an agent tells what each computes alone and holds; its intervals are shortened here."""
+    """For real ranks that report steps the agent reports each rank's compute time and resources; its intervals are short here."""
     monkeypatch.setattr(compute_times, "REPORT_SECONDS", 0.5)
     monkeypatch.setattr(rank_resources, "SAMPLE_SECONDS", 0.5)
     node = make_node(heartbeat_seconds=0.1)
@@ -240,7 +240,7 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
     thread.start()
     try:
         node.wait_for("NodeJoined")
-        node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+        node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)
         computed, held = None, None
         for heartbeat in node.heartbeats():
             computed = heartbeat.rank_computes or computed

@@ -14,7 +14,7 @@ from tests.agent.node import Node, is_alive, wait_until
 
 
 class Board:
-    """A file to be looked at, and what was told of it."""
+    """A notice file to poll, and what the reader reported of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class Board:
         self.notices.poll()
 
 
-def test_each_content_is_told_once(tmp_path: Path) -> None:
+def test_the_agent_reports_each_content_once(tmp_path: Path) -> None:
     """A notice is announced when it appears or changes, not when the same is written again; once removed and back, again."""
     board = Board(tmp_path / "notice.json")
     board.notices.poll()
@@ -67,8 +67,8 @@ def test_each_content_is_told_once(tmp_path: Path) -> None:
         '{"kind": "maintenance", "reason": "' + "x" * 5000 + '"}',
     ],
 )
-def test_what_is_no_notice_is_junk_once(tmp_path: Path, text: str) -> None:
-    """Anything else in the file is said once, and a notice that follows is told."""
+def test_what_is_no_notice_is_malformed_and_reported_once(tmp_path: Path, text: str) -> None:
+    """The agent reports any other content once as malformed, and reports a notice that follows."""
     board = Board(tmp_path / "notice.json")
     board.put(text)
     assert len(board.malformed) == 1
@@ -96,8 +96,8 @@ def test_half_a_surrogate_pair_in_a_notice_is_escaped() -> None:
 
 
 @pytest.mark.e2e
-def test_an_agent_tells_notices(make_node: Callable[..., Node], tmp_path: Path) -> None:
-    """A file named for the node, and SIGUSR1, become durable notices; junk in the file is said."""
+def test_an_agent_reports_notices(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    """The file named for the node, and SIGUSR1, become durable notices; the agent reports malformed content of the file."""
     node = make_node(notice_file=str(tmp_path / "notice.{node}"))
     agent = node.start_agent()
     path = tmp_path / "notice.n1"
@@ -130,8 +130,8 @@ def test_checks_are_run_and_answered(node: Node) -> None:
 
 
 @pytest.mark.e2e
-def test_a_check_nobody_knows_is_unknown(node: Node) -> None:
-    """A name that is no check is no health: the answer is UNKNOWN and quotes what the program says; a bare word is refused."""
+def test_an_unknown_check_is_unknown(node: Node) -> None:
+    """A name that is no check gives UNKNOWN and quotes the program's output; a bare word is refused."""
     node.start_agent()
     answer = node.answer(node.check("phase_of_moon"))
     assert (answer.outcome, answer.detail["outcome"]) == ("done", "UNKNOWN")
@@ -141,7 +141,7 @@ def test_a_check_nobody_knows_is_unknown(node: Node) -> None:
 
 @pytest.mark.e2e
 def test_checks_past_their_deadline_are_killed(node: Node) -> None:
-    """At the deadline the program and its checks are killed, and what they had not said is UNKNOWN; ranks go on meanwhile."""
+    """At the deadline the agent kills the program and its checks; missing answers are UNKNOWN, and ranks continue meanwhile."""
     node.start_agent()
     answer = node.answer(node.check("disk_space", "loopback", deadline_seconds=0.05))
     assert answer.detail["outcome"] == "UNKNOWN"

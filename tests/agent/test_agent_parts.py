@@ -51,7 +51,7 @@ def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_reports_or_junk(packet: bytes) -> None:
+def test_any_bytes_are_reports_or_malformed(packet: bytes) -> None:
     """Whatever a rank sends, reading it ends in reports and reasons, never in an error."""
     reports, malformed = read_packet(packet)
     lines = [line for line in packet.split(b"\n") if line.strip()]
@@ -73,8 +73,8 @@ def test_any_bytes_are_reports_or_junk(packet: bytes) -> None:
         "[" * 5000,
     ],
 )
-def test_lines_that_do_not_fit_are_junk(line: str) -> None:
-    """A field missing, of another type or out of range makes the whole line junk."""
+def test_lines_that_do_not_fit_are_malformed(line: str) -> None:
+    """A field missing, of another type or out of range makes the whole line malformed."""
     reports, reasons = read_packet(line.encode())
     assert (reports, len(reasons)) == ([], 1)
 
@@ -88,13 +88,13 @@ def test_numbers_that_are_none_and_unknown_fields() -> None:
     assert (report.lr, malformed) == (1.0, [])
 
 
-def test_a_packet_over_the_limit_is_junk() -> None:
+def test_a_packet_over_the_limit_is_malformed() -> None:
     """A packet larger than the contract allows is not read at all."""
     assert len(read_packet(b" " * (64 * 1024 + 1))[1]) == 1
 
 
 def test_aggregation_takes_maxima_and_first_values() -> None:
-    """Of a step: the loss of whoever has one, the slowest rank's compute time with its rank, the largest waits."""
+    """A step has the loss of any rank that reports one, the slowest rank's compute time with its rank, the largest waits."""
     steps = StepAggregator()
     steps.add(
         0, StepReport(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5)
@@ -111,7 +111,7 @@ def test_aggregation_takes_maxima_and_first_values() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 2, 1)])
 def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None:
-    """NaN outranks every norm, infinity too, whoever reports first; a duration that is NaN is none."""
+    """NaN outranks every norm, infinity too, in any order of reports; a duration that is NaN is dropped."""
     norms, seconds = (math.inf, math.nan, 7.0), (0.1, math.nan, 0.3)
     steps = StepAggregator()
     for rank in order:
@@ -136,7 +136,7 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     assert (record.local_grad_norm_max_rank, record.num_nonfinite) == (5, 2)
 
 
-def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
+def test_ranks_that_report_differing_copies_become_a_signal() -> None:
     """Durably: it comes once, and from one rank."""
     assignment = Assignment(node="n1", generation=4, plan=PLAN)
     gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)

@@ -58,7 +58,7 @@ def test_the_first_line_of_a_script_is_read_as_the_kernel_reads_it(
         "pass",
     ],
 )
-def test_a_script_of_another_program_says_so(tmp_path: Path, line: str) -> None:
+def test_a_script_of_another_program_names_that_program(tmp_path: Path, line: str) -> None:
     """Whatever the first line holds, an unpaired quote too, the answer is that this is no Python script."""
     write(tmp_path, "train-it", line)
     with pytest.raises(NotForkableCommand, match=r"/train-it' is no Python script"):

@@ -1,4 +1,4 @@
-"""Ranks are started, seen and ended as the assignment says."""
+"""The agent starts, observes and ends ranks as the assignment requires."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from runner.checkpoints import current_generation
 from runner.facts.ids import AttemptId
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, state_of, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, is_of, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -24,12 +24,12 @@ def test_a_killed_rank_is_reported_at_once(
     """SIGKILL of a rank is in the store as its exit, with code and last step, long before a heartbeat is due."""
     node.cluster = replace(node.cluster, heartbeat_seconds=5.0)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {}), generation=1)
     node.wait_for("Progress")
-    struck_at = time.monotonic()
+    killed_at = time.monotonic()
     os.kill(pids[1], signal.SIGKILL)
     exited = node.wait_for("RankExited")
-    latency_seconds = time.monotonic() - struck_at
+    latency_seconds = time.monotonic() - killed_at
     record_property("kill_to_store_seconds", latency_seconds)
     print(f"kill -9 of a rank to its exit in the store: {latency_seconds * 1000:.1f} ms")
     assert (exited.rank, exited.exit_code, exited.generation) == (1, -signal.SIGKILL, 1)
@@ -38,10 +38,10 @@ def test_a_killed_rank_is_reported_at_once(
 
 
 def test_exit_codes_and_last_words(node: Node) -> None:
-    """An exit is told with its code, its last step and the end of its stderr, whatever bytes that holds."""
+    """The agent reports an exit with its code, its last step and the end of its stderr, with any bytes in it."""
     node.start_agent()
     do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": "a\nb \\ud800 last\n"}
-    script = SPEAKER.replace(
+    script = REPORTER.replace(
         "sys.stderr.flush()", "sys.stderr.flush(); os.write(2, bytes([255, 10]))"
     )
     node.launch(node.plan(script, do, ranks_per_node=1), generation=1)
@@ -51,18 +51,18 @@ def test_exit_codes_and_last_words(node: Node) -> None:
     assert exited.stderr_tail.endswith("last\n\ufffd")
 
 
-def test_a_finished_gang_says_so_and_stays_ended(node: Node) -> None:
-    """Exit 0 is told as such for each rank; the plan still in the register starts nothing a second time."""
+def test_the_agent_reports_a_finished_gang_and_does_not_restart_it(node: Node) -> None:
+    """The agent reports exit 0 for each rank; the plan still in the register starts nothing a second time."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"steps": 1}), generation=1)
+    node.launch(node.plan(REPORTER, {"steps": 1}), generation=1)
     for rank in (0, 1):
         assert node.wait_for("RankExited", partial(is_of, rank)).exit_code == 0
-    node.assign(node.plan(SPEAKER, {"steps": 1}), generation=1)
+    node.assign(node.plan(REPORTER, {"steps": 1}), generation=1)
     node.kill_agent()
     node.start_agent()
     heartbeats = node.heartbeats()
-    wait_until(lambda: next(heartbeats).incarnation == 2, "a heartbeat of the second life")
-    # told again on adoption, not started again
+    wait_until(lambda: next(heartbeats).incarnation == 2, "a heartbeat of the second incarnation")
+    # Reported again on adoption, not started again.
     assert len(node.signals("RanksStarted")) == 2
     assert not [pid for pid in node.marked() if pid != node.keeper]
 
@@ -89,12 +89,12 @@ def test_idle_ends_ranks_and_confirms(node: Node) -> None:
 
 
 def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
-    """A plan of a newer generation ends the old gang, says so, raises the checkpoints' generation, and only then starts its own."""
+    """A plan of a newer generation ends the old gang, reports it, raises the checkpoints' generation, and only then starts."""
     node.start_agent()
     old = node.launch(node.plan(SILENT), generation=1)
     checkpoints = str(tmp_path / "checkpoints")
     plan = node.plan(
-        SPEAKER, {}, attempt=AttemptId(1, 1, 1), checkpoints=checkpoints, ranks_per_node=1
+        REPORTER, {}, attempt=AttemptId(1, 1, 1), checkpoints=checkpoints, ranks_per_node=1
     )
     new = node.launch(plan, generation=2)
     kinds = [type(fact).__name__ for fact in node.received]
@@ -105,17 +105,17 @@ def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
 
 
 def test_an_older_generation_is_ignored(node: Node) -> None:
-    """An assignment older than one obeyed before changes nothing, in a later life of the agent either."""
+    """The agent ignores an assignment older than one it obeyed, also after its restart."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=7)
     node.assign(None, generation=6)
     wait_until(
         lambda: "ignored an assignment of the older generation 6" in node.log(),
-        "the agent to say so",
+        "the agent to report it",
     )
     node.kill_agent()
     node.start_agent()
-    wait_until(lambda: node.log().count("ignored an assignment") == 2, "the second life too")
+    wait_until(lambda: node.log().count("ignored an assignment") == 2, "the second incarnation too")
     assert all(is_alive(pid) for pid in pids.values())
     assert not node.signals("RanksTerminated")
 
@@ -142,7 +142,7 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "expected"),
     [
         ({"command": ("no-such-program",)}, "no-such-program"),
         ({"working_directory": "/no/such/folder"}, "/no/such/folder"),
@@ -151,12 +151,12 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
         ({"checkpoints": "/proc/nowhere"}, "/proc/nowhere"),
     ],
 )
-def test_a_launch_that_fails_says_why(node: Node, fields: dict[str, Any], says: str) -> None:
+def test_a_launch_that_fails_reports_why(node: Node, fields: dict[str, Any], expected: str) -> None:
     """What cannot be started is reported with the thing at fault, leaves nothing, and does not keep the next plan back."""
     node.start_agent()
     node.assign(node.plan(SILENT, **fields), generation=1)
     failed = node.wait_for("LaunchFailed")
-    assert says in failed.reason
+    assert expected in failed.reason
     assert node.marked() == [node.keeper]
     node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2)
 

@@ -1,4 +1,4 @@
-"""The session without an agent: what is said and heard, signed, by one life or by many on one client."""
+"""The session without an agent: what it sends and receives, signed, for one instance or for many on one client."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ OTHER_SIGNER = Signer(b"the token of another one")
 
 
 class RecordingListener:
-    """A listener that writes down what it is told."""
+    """A listener that records what the session delivers."""
 
     def __init__(self) -> None:
         self.assignments: list[Assignment] = []
@@ -37,27 +37,27 @@ class RecordingListener:
         self.displaced: list[str] = []
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Note an assignment."""
+        """Record an assignment."""
         self.assignments.append(assignment)
 
     def on_task(self, task: Task, number: int) -> None:
-        """Note a task."""
+        """Record a task."""
         self.tasks.append(task.id)
 
     def on_confirmed(self, request: int) -> None:
-        """Note a confirmation."""
+        """Record a confirmation."""
         self.confirmed.append(request)
 
     def on_malformed(self, reason: str) -> None:
-        """Note junk."""
+        """Record a malformed message."""
         self.malformed.append(reason)
 
     def on_acknowledged(self, facts: list[object]) -> None:
-        """Note what the store has."""
+        """Record the store's answer."""
         self.acknowledged += facts
 
     def on_displaced(self, instance_id: str) -> None:
-        """Note a displacement."""
+        """Record a displacement."""
         self.displaced.append(instance_id)
 
 
@@ -77,7 +77,7 @@ class Talk:
         signer: Signer = UNSIGNED,
         spool: Spool | None = None,
     ) -> AgentSession:
-        """Make a session and let it be heard."""
+        """Make a session and subscribe it."""
         source = AgentInstance(node=node, incarnation=1, instance_id=new_instance_id())
         made = AgentSession(
             self.client, source, listener, signer=signer, rejoin_seconds=10.0, spool=spool
@@ -89,20 +89,20 @@ class Talk:
     def put(
         self, instance_id: str, generation: int = 1, *, signer: Signer = UNSIGNED, node: str = "n1"
     ) -> None:
-        """Write an idle assignment of a generation, meant for a life."""
+        """Write an idle assignment of a generation for an agent instance."""
         place = f"assignment/{node}"
         assignment = Assignment(node=node, generation=generation, instance_id=instance_id)
         self.store.put(place, signer.sign(place, encode(assignment)))
 
     def signals(self) -> list[bytes]:
-        """Return what durable signals the store has."""
+        """Return the durable signals in the store."""
         batch = self.store.read(streams={"signals": 0}, registers={}, timeout_seconds=0)
         return [item.payload for item in batch.items.get("signals", ())]
 
 
 @pytest.fixture
 def talk() -> Iterator[Talk]:
-    """Give a client that runs; afterwards its threads are gone."""
+    """Yield a running client; stop its threads afterwards."""
     made = Talk()
     made.client.start()
     yield made
@@ -112,7 +112,7 @@ def talk() -> Iterator[Talk]:
 
 
 def malformed(number: int) -> MalformedMessage:
-    """Return a signal that can be told apart."""
+    """Return a signal that no other equals."""
     return MalformedMessage(node="n1", incarnation=1, sequence=number, reason="test")
 
 
@@ -122,7 +122,7 @@ def joined(session: AgentSession) -> NodeJoined:
 
 
 def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
-    """Signals said while the store is down arrive in order when it is back; heartbeats of that time do not."""
+    """Signals emitted while the store is down arrive in order when it is back; heartbeats of that time do not."""
     talk.store.go_down()
     listener = RecordingListener()
     session = talk.session(listener, spool=Spool(tmp_path / "spool"))
@@ -147,7 +147,7 @@ def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
 
 
 def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Talk) -> None:
-    """What the store had not acknowledged is said by the next life, unchanged; a line torn by a kill is dropped."""
+    """The next agent emits unacknowledged signals unchanged, and drops a line torn by a kill."""
     talk.store.go_down()
     first = talk.session(RecordingListener(), spool=Spool(tmp_path / "spool"))
     first.emit(malformed(1))
@@ -181,7 +181,7 @@ def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
 
 
 def test_words_are_signed_for_their_stream(talk: Talk) -> None:
-    """Signals and heartbeats verify for the stream they are in, and for no other; they name the life that said them."""
+    """Signals and heartbeats verify only for the stream they are in, and name the agent instance that sent them."""
     session = talk.session(RecordingListener(), signer=SIGNER)
     session.join(joined(session), time.monotonic())
     session.heartbeat(Heartbeat(**session.next_header()))
@@ -196,7 +196,7 @@ def test_words_are_signed_for_their_stream(talk: Talk) -> None:
 
 
 def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
-    """Assignments and tasks without a signature, of a stranger, or for another node are junk; signed ones are heard."""
+    """Assignments and tasks that are unsigned, wrongly signed or for another node are malformed; the agent obeys signed ones."""
     listener = RecordingListener()
     session = talk.session(listener, signer=SIGNER)
     task = encode(Task(id="a1", node="n1", task="drill"))
@@ -204,7 +204,7 @@ def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
     talk.store.append("tasks/n1", task)
     talk.store.append("tasks/n1", OTHER_SIGNER.sign("tasks/n1", task))
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n2", task))
-    wait_until(lambda: len(listener.malformed) == 4, "four pieces of junk")
+    wait_until(lambda: len(listener.malformed) == 4, "four malformed messages")
     assert all(reason.startswith("forged ") for reason in listener.malformed)
     talk.put(session.instance.instance_id, 1, signer=SIGNER)
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n1", task))
@@ -229,11 +229,11 @@ def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
     assert [assignment.generation for assignment in listener.assignments] == [1, 3]
 
 
-def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
+def test_joining_is_sent_again_until_a_register_answers(talk: Talk) -> None:
     """Until a register names this instance, joining is due again, ever more seldom; another instance's name is no answer."""
     listener = RecordingListener()
     session = talk.session(listener)
-    # never said for the first time
+    # Never emitted for the first time.
     assert not session.wants_join(1e9)
     now, pauses = 0.0, []
     for _ in range(6):
@@ -243,18 +243,18 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
         now += pauses[-1]
     assert pauses == [10, 20, 40, 80, 120, 120]
     talk.put("another", 1)
-    wait_until(lambda: len(listener.assignments) == 1, "an assignment of another life")
+    wait_until(lambda: len(listener.assignments) == 1, "an assignment of another instance")
     assert session.wants_join(now)
     assert not session.is_mine(listener.assignments[0])
     talk.put(session.instance.instance_id, 1)
-    wait_until(lambda: len(listener.assignments) == 2, "an assignment of this life")
+    wait_until(lambda: len(listener.assignments) == 2, "an assignment of this instance")
     assert not session.wants_join(now)
     assert session.is_mine(listener.assignments[1])
     assert listener.displaced == []
 
 
 def test_joining_waits_while_the_store_is_away(talk: Talk) -> None:
-    """What the store has not taken yet is not said once more."""
+    """The session does not repeat a join that the store has not acknowledged."""
     talk.store.go_down()
     session = talk.session(RecordingListener())
     session.join(joined(session), 0.0)
@@ -264,8 +264,8 @@ def test_joining_waits_while_the_store_is_away(talk: Talk) -> None:
     assert session.wants_join(1e9)
 
 
-def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
-    """Once a register has named this life, a later one that names another displaces it, and is not heard as an assignment."""
+def test_an_agent_that_the_register_no_longer_names_is_displaced(talk: Talk) -> None:
+    """Once a register named this instance, a later one that names another displaces it and is not delivered as an assignment."""
     listener = RecordingListener()
     session = talk.session(listener)
     talk.put(session.instance.instance_id, 1)
@@ -278,19 +278,19 @@ def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     assert len(listener.assignments) == 2
 
 
-def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> None:
-    """What named an earlier life, or was given out before ours was named, is junk; what comes after it still counts."""
+def test_an_assignment_that_was_put_back_displaces_no_agent(talk: Talk) -> None:
+    """A register that named an earlier instance, or is older than our naming, is malformed; a later one still counts."""
     listener = RecordingListener()
-    talk.put("our last life", 7, signer=SIGNER)
+    talk.put("our last instance", 7, signer=SIGNER)
     session = talk.session(listener, signer=SIGNER)
-    wait_until(lambda: listener.assignments, "what was meant for an earlier life")
+    wait_until(lambda: listener.assignments, "what was meant for an earlier instance")
     talk.put(session.instance.instance_id, 7, signer=SIGNER)
     wait_until(lambda: len(listener.assignments) == 2, "an assignment")
-    talk.put("our last life", 7, signer=SIGNER)
+    talk.put("our last instance", 7, signer=SIGNER)
     wait_until(
         lambda: len(listener.malformed) == 1 or listener.displaced, "a word about what was put back"
     )
-    talk.put("a life long before", 6, signer=SIGNER)
+    talk.put("an instance long before", 6, signer=SIGNER)
     wait_until(lambda: len(listener.malformed) == 2 or listener.displaced, "another word")
     assert listener.displaced == []
     assert all(reason.startswith("replayed ") for reason in listener.malformed)
@@ -299,7 +299,7 @@ def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> N
 
 
 def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
-    """300 sessions on one client have two threads and one handle; each hears its own, and each word arrives."""
+    """300 sessions on one client have two threads and one handle; each receives its own messages, and each signal arrives."""
     before = threading.active_count()
     with closing(SqliteStore(tmp_path)) as store:
         client = StoreClient(store)

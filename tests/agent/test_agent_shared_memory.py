@@ -117,7 +117,7 @@ def share(
     pids = node.launch(plan, generation, preload=preload)
     for rank in plan.ranks:
         is_there = (node.state / f"sharing-{attempt}-{rank}").exists
-        wait_until(is_there, f"rank {rank} shares memory; it said: {errors_of(plan, rank)}")
+        wait_until(is_there, f"rank {rank} shares memory; its stderr: {errors_of(plan, rank)}")
     shared = Shared(node, plan, pids)
     assert len(shared.left()) >= least * len(pids), "nothing is shared, so nothing would be shown"
     return shared
@@ -130,7 +130,7 @@ def errors_of(plan: LaunchPlan, rank: int) -> str:
 
 
 def must_be_clean(node: Node, shared: Shared, *, generation: int = 1) -> None:
-    """Require that when the ranks are told to be gone nothing of theirs is left, neither file nor process."""
+    """Require that nothing of the ranks is left, neither file nor process, when the agent reports them terminated."""
     gone = node.wait_for("RanksTerminated", partial(is_in, generation))
     assert shared.left() == set()
     assert gone.left_behind == ()
@@ -141,7 +141,7 @@ def must_be_clean(node: Node, shared: Shared, *, generation: int = 1) -> None:
 def test_idle_ends_ranks_and_leaves_nothing_in_shared_memory(
     node: Node, preload: tuple[str, ...]
 ) -> None:
-    """Semaphores, queues and named blocks of ranks that are killed are gone when the node says that its ranks are gone."""
+    """Semaphores, queues and named blocks of killed ranks are gone when the node reports its ranks terminated."""
     node.start_agent()
     shared = share(node, preload=preload)
     node.assign(None, generation=1)
@@ -160,7 +160,7 @@ def test_a_rank_that_is_killed_takes_along_what_it_shared(node: Node) -> None:
 
 
 def test_a_stopped_cleaner_is_let_go_on(node: Node) -> None:
-    """Whoever stops a whole group stops its cleaner too: it cleans up all the same."""
+    """A stop of the whole process group stops its cleaner too: the agent cleans up all the same."""
     node.start_agent()
     shared = share(node)
     os.killpg(shared.pids[0], signal.SIGSTOP)
@@ -179,7 +179,7 @@ def test_a_keeper_that_dies_leaves_the_cleaners_their_work(node: Node) -> None:
 
 
 def test_a_killed_node_that_comes_back_clears_up(node: Node) -> None:
-    """The drill `kill-node` leaves children of ranks alone; the node's next life ends them, and what they shared is gone."""
+    """The drill `kill-node` spares children of ranks; the node's next agent ends them and removes what they shared."""
     node.start_agent()
     shared = share(node)
     node.answer(node.ask("drill", fault="kill-node"))
@@ -240,7 +240,7 @@ def test_only_what_cleans_up_is_taken_for_a_cleaner(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lingering() -> Iterator[subprocess.Popen[bytes]]:
-    """Give a tracker that nobody lets go of: it waits for a pipe that stays open."""
+    """Give a tracker that keeps waiting: its pipe stays open."""
     code = "from multiprocessing.resource_tracker import main;main(0)"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     yield child
@@ -251,15 +251,15 @@ def lingering() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_cleaner_that_does_not_end_is_killed(lingering: subprocess.Popen[bytes]) -> None:
     """One that something keeps from its work holds up a sweep only for its while, not for ever."""
     wait_until(lambda: orphans.is_python_tracker(lingering.pid), "the tracker")
-    struck: list[float] = []
+    kill_times: list[float] = []
 
     def find() -> dict[int, dict[str, str]]:
-        struck.append(time.monotonic())
+        kill_times.append(time.monotonic())
         return {lingering.pid: {}} if lingering.poll() is None else {}
 
     assert orphans.kill_orphans(find, wait_seconds=0.5) == {}
     assert lingering.returncode == -signal.SIGKILL
-    assert len(struck) > 3, "it had no time to end by itself"
+    assert len(kill_times) > 3, "it had no time to end by itself"
 
 
 @pytest.mark.trainer

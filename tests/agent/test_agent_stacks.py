@@ -1,4 +1,4 @@
-"""Before ranks that hang are killed it is written down where they stand, and that never takes longer than it may."""
+"""Before hanging ranks are killed the agent writes down their stacks, within a time limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUDGET_SECONDS = 20.0
 
 @pytest.fixture
 def start() -> Iterator[Callable[[str], int]]:
-    """Start Python processes that have said a line; afterwards they are ended."""
+    """Start Python processes that have printed a line; end them afterwards."""
     children: list[subprocess.Popen[bytes]] = []
 
     def begin(script: str) -> int:
@@ -52,10 +52,10 @@ def stop(pid: int) -> None:
     wait_until(lambda: state_of(pid) == "T", "state T")
 
 
-def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
+def test_stopped_spinning_and_sleeping_ranks_each_show_their_stack(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """Each file names the state it was found in, threads and the Python function; the ranks stand still from then on."""
+    """Each file names the process state, threads and the Python function; the ranks stay stopped from then on."""
     pids = {0: start(SLEEPING), 1: start(SPINNING), 2: start(SLEEPING)}
     stop(pids[2])
     folder = tmp_path / "stacks"
@@ -75,7 +75,7 @@ def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
     assert [state_of(pid) for pid in pids.values()] == ["T", "T", "T"]
 
 
-def test_what_takes_too_long_is_left_and_said_so(
+def test_the_dump_reports_and_skips_what_takes_too_long(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
     """A reader that hangs is killed at the end of the budget; the file keeps what /proc knows."""
@@ -106,7 +106,7 @@ def children_of(pid: int) -> list[str]:
 def test_stopped_ranks_come_first_when_time_is_short(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """With more ranks than time, the one that was stopped is read, and what others were not is said."""
+    """With more ranks than time, the dump reads the stopped one and reports which others it did not read."""
     spy = tmp_path / "py-spy"
     spy.write_text("#!/bin/sh\necho Thread of $3\nexec sleep 1000\n")
     spy.chmod(0o755)
@@ -144,8 +144,8 @@ def test_why_there_is_no_stack_is_in_the_file(
     assert reason in (tmp_path / "rank0.txt").read_text()
 
 
-def test_a_rank_that_is_gone_already_is_told_as_such(tmp_path: Path) -> None:
-    """A rank that ended before it could be looked at has a file that says so."""
+def test_the_dump_reports_a_rank_that_has_ended(tmp_path: Path) -> None:
+    """A rank that ended before the dump has a file that reports so."""
     child = subprocess.Popen([sys.executable, "-S", "-c", "pass"])
     child.wait()
     program = stack_dumps.find_program()
@@ -166,7 +166,7 @@ def test_a_file_is_bounded(tmp_path: Path, start: Callable[[str], int]) -> None:
 
 
 class Hanging:
-    """A dump whose folder hangs at rank 1: its file is a pipe that cannot be opened for writing until it is told to go on.
+    """A dump whose folder hangs at rank 1: its file is a pipe that blocks writing until the test opens it.
 
     Ranks 0 and 1 are gone already; `pids` are those of ranks 2 and up.
     """
@@ -202,10 +202,10 @@ class Hanging:
         os.close(descriptor)
 
 
-def test_a_folder_that_answers_too_late_strikes_nobody(
+def test_a_folder_that_answers_too_late_stops_no_process(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """Past its time a dump stops nothing and reads nothing, since its ranks may have been killed; it says why it ends."""
+    """Past its time a dump stops nothing and reads nothing, since its ranks may be dead; it reports why it ends."""
     pid = start(SLEEPING)
     wait_until(lambda: state_of(pid) == "S", "rank asleep")
     hanging = Hanging(tmp_path, [pid], 0.05)
@@ -219,7 +219,7 @@ def test_a_folder_that_answers_too_late_strikes_nobody(
     assert state_of(pid) == "S"
 
 
-def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
+def test_the_dump_spares_another_process_with_the_pid_of_a_rank(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
     """The folder answers in time, but a rank has ended and its pid is another's: who is neither stopped nor read."""
@@ -228,19 +228,19 @@ def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
     hanging = Hanging(tmp_path, [ended.pid, stays], BUDGET_SECONDS)
     ended.kill()
     ended.wait()
-    stranger = take_pid(ended.pid)
+    pid_holder = take_pid(ended.pid)
     hanging.go_on()
     output = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in (2, 3)}
     state = state_of(ended.pid)
-    if stranger is not None:
-        stranger.kill()
-        stranger.wait()
+    if pid_holder is not None:
+        pid_holder.kill()
+        pid_holder.wait()
     assert (hanging.found, hanging.error) == (1, "")
     assert output[2].endswith("no stack: the process is gone\n")
     assert "thread" not in output[2]
     assert f"Thread of {stays}" in output[3]
     assert state_of(stays) == "T"
-    if stranger is None:
+    if pid_holder is None:
         pytest.skip("pids cannot be chosen here, so that it was unused")
     assert state in ("S", "R")
 

@@ -1,4 +1,4 @@
-"""A gang of torch ranks in which one is missing from a collective: its node tells where each stood, and who is missing is named."""
+"""A gang of torch ranks lacks one in a collective: the agent reports each rank's stack, and the analysis names the missing rank."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ if __name__ == "__main__":
 
 
 def rank_stacks_of(node: Node, generation: int) -> s.RanksTerminated:
-    """Let a gang hang, have its node end it with stacks, and return what the node said of it."""
+    """Let a gang hang, have its node end it with stacks, and return what the node reported."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -140,7 +140,7 @@ def test_the_rank_that_is_missing_from_a_collective_is_named(
     )
 
 
-def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that_is_behind(
+def test_collective_records_of_ranks_are_reported_and_name_the_lagging_rank(
     make_node: Callable[..., Node],
 ) -> None:
     """The real recorder of torch, asked through the pipe that the launch has named: as NCCL's own thread answers, so does ours."""

@@ -9,7 +9,7 @@ import pytest
 from runner.agent.ranks.reports import MAX_NAMES
 from runner.agent.ranks.start_times import STRAGGLING_SECONDS, StartPhases
 from runner.facts.messages.signals import Heartbeat, StartPhase
-from tests.agent.node import SPEAKER, Node
+from tests.agent.node import REPORTER, Node
 
 
 def test_the_slowest_rank_of_each_phase_is_reported_once_all_step() -> None:
@@ -67,11 +67,11 @@ def test_the_number_of_phases_is_bounded() -> None:
 
 
 @pytest.mark.e2e
-def test_a_node_tells_who_was_slow_to_start(node: Node) -> None:
-    """Through real ranks: the heartbeat names each phase's slowest, and goes on saying so."""
-    slow = SPEAKER.replace(
+def test_a_node_reports_which_rank_was_slow_to_start(node: Node) -> None:
+    """Through real ranks: the heartbeat names each phase's slowest rank, and keeps reporting it."""
+    slow = REPORTER.replace(
         "for step in",
-        'say(kind="timing", name="load", seconds=1.0 + int(os.environ["RANK"]))\nfor step in',
+        'emit(kind="timing", name="load", seconds=1.0 + int(os.environ["RANK"]))\nfor step in',
         1,
     )
     node.start_agent()

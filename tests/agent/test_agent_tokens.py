@@ -10,7 +10,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment, Task
 from runner.facts.wire import decode, encode
 from runner.signer import Signer, load_signer, make_token
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -49,12 +49,12 @@ def signed(make_node: Callable[..., Node], tmp_path: Path) -> SignedNode:
 
 
 def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
-    """Assignments and tasks without the token's signature start nothing and are said once; signals and heartbeats carry it."""
+    """Unsigned assignments and tasks start nothing and are reported once; signals and heartbeats carry the token's signature."""
     node = signed.node
     node.start_agent(wait=False)
     wait_until(lambda: signed.signals("NodeJoined"), "the agent's joining")
     signed.assign(1, signer=Signer(None))
-    wait_until(lambda: signed.signals("MalformedMessage"), "the junk said")
+    wait_until(lambda: signed.signals("MalformedMessage"), "the report of malformed messages")
     signed.assign(2, signer=Signer(b"the token of another cluster"))
     signed.assign(3, place="assignment/n2")
     task = encode(Task(id="a1", node=node.name, task="drill", args={"fault": "kill-agent"}))
@@ -72,7 +72,7 @@ def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
 def test_a_token_that_others_may_read_is_refused(
     make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
-    """An agent whose token file is open to others ends with code 2 and says how to close it."""
+    """An agent whose token file is open to others ends with code 2 and names the command that closes it."""
     token_file = tmp_path / "cluster.token"
     make_token(str(token_file))
     token_file.chmod(0o644)
@@ -82,11 +82,11 @@ def test_a_token_that_others_may_read_is_refused(
 
 
 def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node]) -> None:
-    """What is meant for another life starts nothing; the same, meant for this one, does."""
+    """A plan for another agent instance starts nothing; the same plan for this one does."""
     node = make_node(heartbeat_timeout_seconds=0.5)
     node.start_agent()
     instance_id = node.wait_for("NodeJoined").instance_id
-    node.assign(node.plan(SILENT), generation=1, instance_id="another life")
+    node.assign(node.plan(SILENT), generation=1, instance_id="another instance")
     node.ask("ask_ranks", request="stop")
     # No assignment has answered it yet.
     node.wait_for("NodeJoined", lambda fact: fact.sequence > 1)
@@ -104,7 +104,7 @@ def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]
     node = make_node(heartbeat_timeout_seconds=0.5)
     node.start_agent()
     first = node.wait_for("NodeJoined").instance_id
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=first)
+    node.assign(node.plan(REPORTER, {"pause": 0.02}), generation=1, instance_id=first)
     started = node.wait_for("RanksStarted")
     node.kill_agent()
     node.start_agent()
@@ -119,7 +119,7 @@ def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]
         lambda fact: fact.instance_id == second.instance_id and fact.sequence > second.sequence + 2,
     )
     assert all(is_alive(pid) for pid in started.pids.values())
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=second.instance_id)
+    node.assign(node.plan(REPORTER, {"pause": 0.02}), generation=1, instance_id=second.instance_id)
     heartbeats = node.heartbeats()
     wait_until(
         lambda: (
@@ -132,10 +132,10 @@ def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]
 
 
 def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
-    """Named once and no longer, an agent kills its ranks, says why in its log, and ends with a code of its own."""
+    """An agent that the register named and names no longer kills its ranks, logs why, and ends with its own code."""
     agent = node.start_agent()
     instance_id = node.wait_for("NodeJoined").instance_id
-    plan = node.plan(SPEAKER, {"pause": 0.02})
+    plan = node.plan(REPORTER, {"pause": 0.02})
     node.assign(plan, generation=1, instance_id=instance_id)
     pids = node.wait_for("RanksStarted").pids.values()
     node.assign(plan, generation=1, instance_id="the other")
@@ -147,12 +147,12 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     assert not node.signals("NodeLeft")
 
 
-def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
+def test_an_overtaken_launch_is_not_given_to_another_instance(node: Node) -> None:
     """Ranks of an older generation end, whichever instance the newer assignment names."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
     node.assign(
-        node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2, instance_id="another life"
+        node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2, instance_id="another instance"
     )
     node.wait_for("RanksTerminated")
     assert not any(is_alive(pid) for pid in pids.values())
@@ -160,7 +160,7 @@ def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
 
 
 def test_a_task_to_leave_ends_ranks_keeper_and_agent(node: Node) -> None:
-    """`leave`, said to this life of the agent, ends all in order, and NodeLeft answers it; for another life it does nothing."""
+    """`leave`, for this agent instance, ends all in order, and NodeLeft answers it; for another instance it does nothing."""
     agent = node.start_agent()
     node.launch(node.plan(SILENT), generation=1)
     refused = node.answer(node.ask("leave", instance_id="another"))

@@ -181,7 +181,7 @@ def test_our_own_user_changes_nothing(node: Node) -> None:
 
 
 @as_root
-def test_an_agent_that_is_not_root_says_so() -> None:
+def test_an_agent_that_is_not_root_reports_so() -> None:
     """Neither root nor the user: the refusal names both and the ways out."""
     code = (
         "import os; os.setuid(65534)\n"
@@ -204,7 +204,7 @@ def test_an_agent_that_is_not_root_says_so() -> None:
 
 def test_a_keeper_of_an_older_release_is_not_asked() -> None:
     """A keeper that would start ranks as itself is not trusted with another user's."""
-    user = users.RankUser(name="somebody", uid=1, gid=1, home="/")
+    user = users.RankUser(name="operator", uid=1, gid=1, home="/")
     users.require_ability(None, ())
     users.require_ability(user, (users.ABILITY,))
     with pytest.raises(NoSuchUser, match="older release"):
@@ -215,7 +215,7 @@ def test_a_keeper_of_an_older_release_is_not_asked() -> None:
 
 
 @pytest.mark.e2e
-def test_a_plan_must_be_what_its_hash_says(node: Node) -> None:
+def test_a_plan_must_match_its_hash(node: Node) -> None:
     """A plan whose argv was changed behind its hash starts nothing."""
     node.start_agent()
     honest = node.plan(SILENT)

@@ -1,4 +1,4 @@
-"""What cannot be forked is started as usual and says why; a warm process comes, stays and goes as it is wanted."""
+"""What cannot be forked starts as usual and reports why; a warm process comes, stays and goes as assigned."""
 
 import os
 import py_compile
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 
 # ---- what cannot be forked ------------------------------------------------------------------------------------------
 
-ODD_MODULES = {
+NOT_FORKABLE_MODULES = {
     "fails": ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
     "exits": ("import sys; sys.exit(5)", "SystemExit: 5"),
     "is killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "died"),
@@ -42,7 +42,7 @@ ODD_MODULES = {
         "starts a process",
     ),
     "forks": ("import os, time\nif os.fork() == 0: pass", "starts a process"),
-    "leaves a file open": ("kept = open(__file__)", "odd.py open"),
+    "leaves a file open": ("kept = open(__file__)", "unforkable.py open"),
     "changes directory": ("import os; os.chdir('/')", "working directory"),
     "reads the rank": ("import os; rank = os.environ.get('LOCAL_RANK', 0)", "reads LOCAL_RANK"),
     "seeds a generator": ("import random; random.seed(7)", "seeds random"),
@@ -50,15 +50,15 @@ ODD_MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_MODULES)
-def test_an_odd_preload_makes_fresh_processes(make_node: Any, name: str) -> None:
+@pytest.mark.parametrize("name", NOT_FORKABLE_MODULES)
+def test_a_preload_that_cannot_be_forked_makes_fresh_processes(make_node: Any, name: str) -> None:
     """A preload that cannot be forked from makes launches slower, never fail; the reason is in the signal and in the log."""
     node = make_node(preload_seconds=1.0 if name == "is slow" else 30.0)
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
-    source, reason = ODD_MODULES[name]
-    (Path(plan.working_directory) / "odd.py").write_text(source + "\n")
-    node.launch(plan, 1, preload=("odd",))
+    source, reason = NOT_FORKABLE_MODULES[name]
+    (Path(plan.working_directory) / "unforkable.py").write_text(source + "\n")
+    node.launch(plan, 1, preload=("unforkable",))
     assert reason in not_forked_reason(node, 1)
     assert node.wait_for("RankExited").exit_code == 0
     assert not seen_by(node, plan.attempt, 0)["forked"]
@@ -101,7 +101,7 @@ def test_a_command_that_is_no_program_of_python(
         node.wait_for("RankExited")
 
 
-# ---- the life of a warm process -------------------------------------------------------------------------------------
+# ---- how a warm process comes and goes ------------------------------------------------------------------------------
 
 
 def warm_pid(node: Node) -> int:
@@ -138,7 +138,7 @@ def test_a_spare_is_warm(node: Node) -> None:
     node.wait_for("RankExited")
     assert warm_pids(node) == [before]
     node.assign(None, 3)
-    wait_until(lambda: not is_alive(before), "the end of a warm process that nobody wants")
+    wait_until(lambda: not is_alive(before), "the end of a warm process that is no longer assigned")
 
 
 def test_changed_code_is_imported_again(node: Node) -> None:
@@ -270,7 +270,7 @@ def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
         os.kill(pids[generation % 2], signal.SIGKILL)
         exited = node.wait_for("RankExited", partial(is_in, generation))
         assert (exited.rank, exited.exit_code) == (generation % 2, -signal.SIGKILL)
-        # The other one has nothing to live for: the node ends it without being told.
+        # The other one has no use any more: the node ends it without an assignment.
         node.wait_for("RanksTerminated", partial(is_in, generation))
         assert not any(is_alive(pid) for pid in pids.values())
 
@@ -290,8 +290,8 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
     os.kill(stopped, signal.SIGSTOP)
     node.assign(plan, 2, warm=warm)
     launched = node.folder / "agent.json"
-    wait_until(lambda: str(plan.attempt) in launched.read_text(), "a launch that was noted")
-    # the keeper has been asked, and waits for the warm process
+    wait_until(lambda: str(plan.attempt) in launched.read_text(), "the record of the launch")
+    # The keeper has the request, and waits for the warm process.
     time.sleep(0.3)
     node.kill_agent()
     node.start_agent()
@@ -304,7 +304,7 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
     assert sorted(of_ours) == sorted(pids.values())
 
 
-def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
+def test_a_slow_import_does_not_block_the_keeper(node: Node) -> None:
     """While a second warm process takes its time, a rank's death is reported at once."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
@@ -322,10 +322,10 @@ def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
         node.assign(one, generation, warm=node.warm(plan, ("ballast", "json")))
         node.assign(one, generation, warm=node.warm(plan, ("slow",)))
         time.sleep(0.05)
-        struck_at = time.monotonic()
+        killed_at = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
         node.wait_for("RankExited", partial(is_in, generation))
-        assert time.monotonic() - struck_at < 6.0
+        assert time.monotonic() - killed_at < 6.0
 
 
 @pytest.mark.parametrize("kind", ["folder", "archive", "compiled"])
@@ -354,16 +354,16 @@ def test_what_a_preload_has_started_ends_with_it(node: Node) -> None:
     """A process that a module forks while it is imported does not outlive the warm process that was refused for it."""
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
-    noted = node.state / "child"
+    pid_file = node.state / "child"
     source = (
         "import multiprocessing, time\n"
         "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True)\n"
-        f"child.start()\nopen({str(noted)!r}, 'w').write(str(child.pid))\n"
+        f"child.start()\nopen({str(pid_file)!r}, 'w').write(str(child.pid))\n"
     )
-    (Path(plan.working_directory) / "odd.py").write_text(source)
-    node.launch(plan, 1, preload=("odd",))
+    (Path(plan.working_directory) / "unforkable.py").write_text(source)
+    node.launch(plan, 1, preload=("unforkable",))
     assert "starts a process" in not_forked_reason(node, 1)
-    child = int(noted.read_text())
+    child = int(pid_file.read_text())
     wait_until(partial(is_gone, child), "the end of the preload's child")
 
 

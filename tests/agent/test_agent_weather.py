@@ -1,4 +1,4 @@
-"""What may happen to a node without anybody's fault: a full disk, a clock that jumps, an agent that is stopped for a while."""
+"""Faults of a node from outside: a full disk, a clock that jumps, an agent that is stopped for a while."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from runner.facts.ids import AttemptId
-from tests.agent.node import SILENT, SPEAKER, WAIT_SECONDS, Node, is_alive, wait_until
+from tests.agent.node import REPORTER, SILENT, WAIT_SECONDS, Node, is_alive, wait_until
 from tests.agent.test_agent_fence import locked_store
 from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.e2e
 
 HOUR_SECONDS = 3600
-# Makes the wall clock wrong by the seconds in a file, and leaves all other clocks alone. (libfaketime, told to leave the monotonic
+# Makes the wall clock wrong by the seconds in a file, and leaves all other clocks alone. (libfaketime, set to leave the monotonic
 # clock alone, makes Python's time.sleep fail.)
 CLOCK = r"""
 #define _GNU_SOURCE
@@ -94,19 +94,19 @@ def fill(folder: Path) -> Path:
     return path
 
 
-def test_a_full_disk_ends_nobody(cramped: Node) -> None:
-    """On a full disk signals go out, ranks end and begin as they should, and it is said once; with room it is caught up."""
+def test_a_full_disk_ends_no_rank(cramped: Node) -> None:
+    """On a full disk signals go out, ranks end and begin as usual, and the agent reports it once; with room it catches up."""
     node = cramped
     agent = node.start_agent()
-    first = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+    first = node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)
     ballast = fill(node.folder)
     os.kill(first[0], signal.SIGKILL)
     assert node.wait_for("RankExited").rank == 0
     node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
-    # The life file has its room already, so that even a launch can be remembered.
+    # The state file has its room already, so that even a launch can be recorded.
     second = node.launch(
-        node.plan(SPEAKER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), generation=3
+        node.plan(REPORTER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), generation=3
     )
     assert agent.poll() is None
     assert all(is_alive(pid) for pid in second.values())
@@ -122,7 +122,7 @@ def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
     """What waited in memory, since neither store nor disk took it, is in the spool once there is room, and outlives the agent."""
     node = cramped
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)
     node.wait_for("Progress")
     spool = node.folder / "outbox.jsonl"
     wait_until(lambda: spool.stat().st_size == 0, "all being acknowledged")
@@ -139,13 +139,13 @@ def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
 
 
 def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
-    """While the life file cannot be written a launch fails and says so; ranks that run go on; with room the next one starts."""
+    """While the state file cannot be written a launch fails and reports why; running ranks continue; with room the next starts."""
     agent = node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+    pids = node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)
     node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
     limit = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
-    # Every write of the agent to a file now fails, its store's too: what it has to say waits.
+    # Every write of the agent to a file now fails, its store's too: its signals wait.
     resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
     node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=3)
     time.sleep(3.0)
@@ -160,14 +160,14 @@ def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
 
 
 def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> None:
-    """Ranks whose output files are on a full disk go on; an output that cannot be cut is said once."""
+    """Ranks whose output files are on a full disk continue; the agent reports once an output that it cannot cut."""
     node = cramped
     chatty = (
         "import os, sys\nos.set_blocking(1, True)\n"
         "def write():\n"
         "    try: os.write(1, b'a line of the rank' + bytes([10]))\n"
         "    except OSError: pass\n"
-        + SPEAKER.replace("    say(kind=", "    write()\n    say(kind=")
+        + REPORTER.replace("    emit(kind=", "    write()\n    emit(kind=")
     )
     folder = node.folder / "output"
     plan = node.plan(
@@ -203,7 +203,7 @@ def clock_shim(tmp_path: Path) -> Path:
 
 
 def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_shim: Path) -> None:
-    """The node's clock goes an hour ahead, then two back: the same ranks and life go on, and nothing is said of it."""
+    """The node's clock goes an hour ahead, then two back: ranks and agent instance stay the same, and nothing is reported."""
     clock = tmp_path / "ahead_seconds"
     environment = {"LD_PRELOAD": str(clock_shim), "CLOCK_FILE": str(clock)}
     agent = node.start_agent(environment=environment)
@@ -234,12 +234,12 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     node.wait_for("RanksTerminated")
 
 
-def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., Node]) -> None:
-    """An agent stopped for longer than silence and fence goes on with the same ranks and life, and misses no exit."""
+def test_a_stopped_agent_keeps_its_ranks_and_its_instance(make_node: Callable[..., Node]) -> None:
+    """An agent stopped for longer than heartbeat timeout and fence keeps its ranks and its instance, and misses no exit."""
     node = make_node(heartbeat_timeout_seconds=0.5, fence_seconds=0.6, hard_cap_seconds=1.0)
     agent = node.start_agent()
     instance_id = node.wait_for("NodeJoined").instance_id
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=instance_id)
+    node.assign(node.plan(REPORTER, {"pause": 0.02}), generation=1, instance_id=instance_id)
     pids = {int(rank): pid for rank, pid in node.wait_for("RanksStarted").pids.items()}
     node.wait_for("Progress")
     agent.send_signal(signal.SIGSTOP)

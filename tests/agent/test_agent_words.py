@@ -1,4 +1,4 @@
-"""What ranks are given, what they say, what they are asked: the contract of a rank, as the node keeps it."""
+"""The contract of a rank, as the node keeps it: what ranks are given, report and are requested to do."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import pytest
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Task
 from runner.facts.wire import encode
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
+from tests.agent.node import REPORTER, SILENT, Node, is_alive, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -117,8 +117,8 @@ def node_environment(pid: int) -> dict[str, str]:
 
 
 def test_reports_become_signals(node: Node) -> None:
-    """Hello, timings, settings, checkpoints, taken requests and steps come out as the signals they stand for, once each."""
-    say = [
+    """Hello, timings, settings, checkpoints, taken requests and steps each become the signal for them, once."""
+    messages = [
         {"kind": "timing", "name": "import", "seconds": 1.5},
         {"kind": "phase", "phase": "start"},
         {"kind": "settings", "step": 4, "values": {"lr": 1e-3, "betas": [0.9, 0.95]}},
@@ -127,7 +127,7 @@ def test_reports_become_signals(node: Node) -> None:
         {"kind": "phase", "phase": "step"},
     ]
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"say": say, "pause": 0.1}), generation=1)
+    node.launch(node.plan(REPORTER, {"messages": messages, "pause": 0.1}), generation=1)
     ready = node.wait_for("RanksReady")
     assert (ready.requests, ready.remedies) == (("stop", "checkpoint"), ("lr_factor",))
     assert node.wait_for("SettingsInEffect").values == {"lr": 1e-3, "betas": [0.9, 0.95]}
@@ -148,12 +148,15 @@ def test_reports_become_signals(node: Node) -> None:
     assert heartbeat.agent_resident_bytes < 80e6
 
 
-def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
-    """Lines that are no reports are told once per rank and counted at the end; reports among them still count."""
-    say: list[dict[str, object]] = [{"kind": "bite"}, {"kind": "step", "step": -1}]
-    say += [{"kind": "step", "step": "1" * 5000}, {"kind": "assignment", "v": 1, "generation": 99}]
+def test_malformed_lines_are_reported_once_and_never_obeyed(node: Node) -> None:
+    """Lines that are no reports are reported once per rank and counted at the end; reports among them still count."""
+    messages: list[dict[str, object]] = [{"kind": "bite"}, {"kind": "step", "step": -1}]
+    messages += [
+        {"kind": "step", "step": "1" * 5000},
+        {"kind": "assignment", "v": 1, "generation": 99},
+    ]
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"say": say}, ranks_per_node=1), generation=1)
+    node.launch(node.plan(REPORTER, {"messages": messages}, ranks_per_node=1), generation=1)
     node.wait_for("Progress")
     assert "unknown kind 'bite'" in node.wait_for("MalformedMessage").reason
     node.assign(None, generation=1)
@@ -162,8 +165,8 @@ def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
 
 
 def test_requests_reach_the_ranks(node: Node) -> None:
-    """A request is forwarded to every rank with its id; one that no rank has said it understands is refused."""
-    script = SPEAKER.replace(
+    """The agent forwards a request to every rank with its id, and refuses one that no rank reported support for."""
+    script = REPORTER.replace(
         "for step in",
         "open('asked' + os.environ['RANK'], 'wb').write(channel.recv(65536))\nfor step in",
     )
@@ -182,18 +185,18 @@ def test_requests_reach_the_ranks(node: Node) -> None:
 
 
 def test_requests_reach_adopted_ranks(node: Node) -> None:
-    """What ranks said they understand is known to the next life of the agent too."""
+    """A restarted agent knows which requests its ranks support."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {}), generation=1)
+    node.launch(node.plan(REPORTER, {}), generation=1)
     node.wait_for("Progress")
     node.kill_agent()
     node.start_agent()
     heartbeats = node.heartbeats()
-    wait_until(lambda: next(heartbeats).incarnation == 2, "the second life")
+    wait_until(lambda: next(heartbeats).incarnation == 2, "the second incarnation")
     assert node.answer(node.ask("ask_ranks", request="stop")).outcome == "done"
 
 
-def test_drills_strike_for_real(node: Node) -> None:
+def test_drills_cause_real_faults(node: Node) -> None:
     """kill-rank and stop-rank hit the rank named; an unknown rank or drill is answered with what there is."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
@@ -208,7 +211,7 @@ def test_drills_strike_for_real(node: Node) -> None:
 
 
 def test_a_drill_that_kills_the_agent_is_answered_first_and_not_repeated(node: Node) -> None:
-    """kill-agent is answered, then SIGKILLs the agent; its next life neither strikes again nor takes drills that lay there."""
+    """The agent answers kill-agent, then SIGKILLs itself; its successor neither repeats it nor takes old drills."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
     assert node.answer(node.ask("drill", fault="kill-agent")).outcome == "done"
@@ -221,7 +224,7 @@ def test_a_drill_that_kills_the_agent_is_answered_first_and_not_repeated(node: N
 
 
 def test_a_task_of_an_older_generation_is_refused(node: Node) -> None:
-    """A task meant for an attempt that is over strikes nothing of the next."""
+    """A task for an attempt that is over does nothing to the next."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=5)
     args = {"fault": "kill-rank", "rank": 0}
@@ -235,7 +238,7 @@ def test_a_task_of_an_older_generation_is_refused(node: Node) -> None:
 
 
 def test_bytes_that_are_no_assignment_change_nothing(node: Node) -> None:
-    """A register or task that cannot be read is reported as junk; what runs goes on."""
+    """The agent reports an unreadable register or task as malformed; running ranks continue."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), generation=1)
     node.store.put(f"assignment/{node.name}", b'{"kind": "assignment"')

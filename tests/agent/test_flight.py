@@ -51,7 +51,7 @@ def record(*entries: dict[str, Any]) -> bytes:
     return pickle.dumps({"version": "2.10", "pg_config": {}, "entries": list(entries)}, protocol=2)
 
 
-WAITS = entry(
+WAITING = entry(
     3,
     profiling_name="nccl:_all_gather_base",
     state="started",
@@ -106,13 +106,13 @@ def ask(
     return flight_recorder.collect_records(str(folder), asked, budget_seconds=budget_seconds)
 
 
-def test_a_record_says_in_which_collectives_a_rank_waits(
+def test_a_record_shows_in_which_collectives_a_rank_waits(
     recorders: Recorders, tmp_path: Path
 ) -> None:
     """Groups in which it waits come first; a rank that does not answer delays no other."""
 
     def slowly(path: Path) -> None:
-        data = record(entry(1), entry(2), WAITS, entry(4, is_p2p=True))
+        data = record(entry(1), entry(2), WAITING, entry(4, is_p2p=True))
         with path.open("wb") as file:
             for at in range(0, len(data), 200):
                 file.write(data[at : at + 200])
@@ -134,7 +134,7 @@ def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(folder / "rank1-1.pipe")
     (folder / "rank2-2.pipe").write_text("")
     (folder / "rank3-3.pipe").symlink_to(folder / "rank2-2.pipe")
-    (folder / "record1-1").write_bytes(record(WAITS))
+    (folder / "record1-1").write_bytes(record(WAITING))
     assert ask(tmp_path, 0, 1, 2, 3) == {}
     assert time.monotonic() - begun < 1.0
 
@@ -163,7 +163,7 @@ class Evil:
     [
         b"",
         b"\x80\x02",
-        record(WAITS)[:-20],
+        record(WAITING)[:-20],
         # a memo of two thousand million places
         b"\x80\x02]r\xff\xff\xff\x7f.",
         pickle.dumps(7),
@@ -175,10 +175,12 @@ class Evil:
         b"(" * 100_000,
     ],
 )
-def test_junk_is_no_record(malformed: bytes, recorders: Recorders, tmp_path: Path) -> None:
+def test_malformed_bytes_are_no_record(
+    malformed: bytes, recorders: Recorders, tmp_path: Path
+) -> None:
     """And what the others recorded is read all the same."""
     recorders.add(0, lambda path: path.write_bytes(malformed))
-    recorders.add(1, lambda path: path.write_bytes(record(entry(2), WAITS)))
+    recorders.add(1, lambda path: path.write_bytes(record(entry(2), WAITING)))
     assert ask(tmp_path, 0, 1, budget_seconds=2.0) == {1: GROUPS}
 
 
@@ -186,7 +188,7 @@ def test_a_child_that_cannot_be_started_costs_the_records_alone(
     recorders: Recorders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stacks are read after that."""
-    recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
+    recorders.add(0, lambda path: path.write_bytes(record(WAITING)))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     assert ask(tmp_path, 0) == {}
 
@@ -206,7 +208,7 @@ def test_a_record_that_is_a_program_does_nothing(recorders: Recorders, tmp_path:
 def test_a_record_that_is_no_file_is_left_alone(recorders: Recorders, tmp_path: Path) -> None:
     """A link to another user's file, or a pipe that never ends."""
     other = tmp_path / "other"
-    other.write_bytes(record(WAITS))
+    other.write_bytes(record(WAITING))
     recorders.add(0, lambda path: path.symlink_to(other))
     recorders.add(1, os.mkfifo)
     assert ask(tmp_path, 0, 1, budget_seconds=1.0) == {}
@@ -214,7 +216,7 @@ def test_a_record_that_is_no_file_is_left_alone(recorders: Recorders, tmp_path: 
 
 def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path) -> None:
     """A reader that opened one would wait for ever."""
-    recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
+    recorders.add(0, lambda path: path.write_bytes(record(WAITING)))
     assert ask(tmp_path, 0)
     for name in (
         "rank1-0.pipe",
@@ -233,7 +235,7 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
 
 
 def test_parts_of_a_collective_that_were_put_together_are_over_with_it() -> None:
-    """Torch never marks them; the entry that closes the sequence tells."""
+    """Torch never marks them; the entry that closes the sequence shows it."""
     parts = [entry(n, collective_seq_id=4, state="scheduled", retired=False) for n in (4, 5)]
     last = entry(6, collective_seq_id=4, profiling_name="nccl:coalesced")
     assert flight_records.summary({"entries": [*parts, last]}) == [
@@ -263,7 +265,7 @@ def test_a_rank_that_waits_for_a_peer_waits() -> None:
     ]
 
 
-def test_groups_of_one_name_and_other_ranks_are_told_apart() -> None:
+def test_groups_of_one_name_and_other_ranks_are_distinguished() -> None:
     """Older versions of torch name the parts of a split alike."""
     of_some = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[0, 1]"}}}
     of_others = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[2, 3]"}}}
@@ -279,8 +281,10 @@ def test_the_child_and_we_mean_the_same() -> None:
 
 def test_names_are_cut_and_made_printable() -> None:
     """They come from a rank."""
-    odd = entry(5, process_group=("7\x1b[2J", "ü" * 100), profiling_name="nccl:" + "x" * 100)
-    (found,) = flight_records.summary({"entries": [odd]})
+    unprintable = entry(
+        5, process_group=("7\x1b[2J", "ü" * 100), profiling_name="nccl:" + "x" * 100
+    )
+    (found,) = flight_records.summary({"entries": [unprintable]})
     assert found["group"] == "7?[2J " + "?" * (flight_records.MAX_GROUP - 6)
     assert len(found["operation"]) == flight_records.MAX_OPERATION
     many = [entry(n, process_group=(str(n), "")) for n in range(20)]
@@ -311,7 +315,7 @@ def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path)
     assert os.listdir(tmp_path) == ["flight"]
 
 
-def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> None:
+def test_ranks_that_may_make_no_pipe_there_get_no_pipe_path(tmp_path: Path) -> None:
     """Else torch would end each of them: the folder is another's, or lies behind one that is closed."""
     make_output_folder(tmp_path)
     alice = RankUser(name="alice", uid=os.geteuid() + 7, gid=0, home="/")
@@ -329,7 +333,7 @@ def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> N
 
 def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Path) -> None:
     """A process of another world that a rank has started, and that knows itself by the same number."""
-    recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
+    recorders.add(0, lambda path: path.write_bytes(record(WAITING)))
     other = subprocess.Popen(["sleep", "60"])
     try:
         assert flight_recorder.request_records(str(tmp_path), {0: other.pid}) == []

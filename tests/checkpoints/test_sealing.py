@@ -119,7 +119,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_manifest_form(tmp_path: Path) -> None:
-    """The file is what the contract says: its fields, and its own hash over all others as compact sorted JSON."""
+    """The manifest is as in the contract: its fields, and its own hash over all others as compact sorted JSON."""
     folder = sealed(tmp_path, 5)
     body = json.loads((folder / "manifest.json").read_bytes())
     own_hash = body.pop("sha256")
@@ -166,7 +166,7 @@ def test_later_fields_are_ignored(tmp_path: Path) -> None:
 def test_manifests_of_another_form(
     tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str
 ) -> None:
-    """A manifest whose hash holds but which says something else is refused, not crashed on."""
+    """A manifest whose hash is right but whose content is wrong is refused, without a crash."""
     folder = sealed(tmp_path, 5)
     rewrite_manifest(folder, change)
     with pytest.raises(CheckpointRefused, match=re.escape(words)):
@@ -268,7 +268,7 @@ def test_extra_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_only_regular_files_count(tmp_path: Path) -> None:
-    """A link or a pipe in a shard's place is refused, and nothing waits on the pipe."""
+    """A link or a pipe in a shard's place is refused, and sealing does not block on the pipe."""
     folder = sealed(tmp_path, 5)
     shard = folder / "__0_0.distcp"
     shard.rename(tmp_path / "elsewhere")
@@ -284,7 +284,7 @@ def test_only_regular_files_count(tmp_path: Path) -> None:
 
 
 def mutate(folder: Path, values: random.Random) -> str:
-    """Damage one checkpoint in one way; say how."""
+    """Damage one checkpoint in one way; return how."""
     files = [folder / name for name in (*SHARDS, "manifest.json")]
     # The manifest gets as many of the mutations as all shards together.
     victim = values.choice([*files, *[files[-1]] * (len(SHARDS) - 1)])
@@ -340,7 +340,7 @@ def test_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_generations_only_rise(tmp_path: Path) -> None:
-    """The generation never falls, is 0 before anybody set one, and its folder is made when it is missing."""
+    """The generation never falls, is 0 before it is first set, and its folder is made when it is missing."""
     root = tmp_path / "a" / "b"
     assert checkpoints.current_generation(root) == 0
     assert checkpoints.raise_generation(root, 7) == 7
@@ -364,7 +364,7 @@ def test_old_generation_is_fenced(tmp_path: Path) -> None:
 
 
 def test_damaged_generation_refuses(tmp_path: Path) -> None:
-    """A GENERATION file that holds no number stops sealing rather than letting anybody pass."""
+    """A GENERATION file that holds no number stops sealing rather than letting every generation pass."""
     folder, manifest = write(tmp_path, 5)
     (tmp_path / "GENERATION").write_text("seven")
     for act in (
@@ -420,8 +420,10 @@ def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
         assert all(verify(folder).generation == 1 for folder in at_once)
 
 
-def test_waits_for_a_sealing_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raising the generation waits for the lock, and says who to look for when it does not come free."""
+def test_raising_the_generation_blocks_during_a_sealing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raising the generation blocks on the lock, and names the holder when it does not come free."""
     monkeypatch.setattr(generation_file, "LOCK_SECONDS", 0.05)
     folder, manifest = write(tmp_path, 5)
     refusals = []
@@ -438,7 +440,7 @@ def test_waits_for_a_sealing_under_way(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def boundaries(root: Path) -> list[str]:
-    """List what a sealing goes through, with repeated names told apart by their place."""
+    """List what a sealing goes through, with repeated names numbered."""
     names: list[str] = []
     folder, manifest = write(root, 1)
     seal(folder, manifest, generation=0, boundary=names.append)

@@ -76,8 +76,8 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each case is judged again without those whose sample stands in it, numbers and names apart: no sample was taken from
-    a case, but libraries say the same words everywhere. What is learned by heart would be lost with them.
+    """Each case is judged again without the signatures whose sample appears in it, numbers and names apart.
+    No sample was taken from a case, but libraries write the same words everywhere. Overfitted signatures lose their cases.
     """
     # which would keep each of these sets for later
     monkeypatch.setattr(engines, "hyperscan", None)
@@ -103,7 +103,7 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
 
 
 def is_quoted(signature: Signature, text: str) -> bool:
-    """Whether a signature's sample stands in a log, or a line of the log in it."""
+    """Whether a signature's sample occurs in a log, or a line of the log in the sample."""
     sample = masked(signature.sample)
     lines = [masked(line) for line in text.splitlines()]
     return any(sample in line or (len(line) > LEAST_QUOTED and line in sample) for line in lines)
@@ -119,7 +119,7 @@ def test_no_healthy_log_has_an_incident(
 def test_no_hardware_and_no_storage_is_called_the_users_mistake(
     judged: list[tuple[dict[str, Any], list[Verdict]]],
 ) -> None:
-    """A person who is told so looks in the wrong place."""
+    """An operator with that verdict looks in the wrong place."""
     wrong = [
         case["id"]
         for case, found in judged

@@ -115,7 +115,7 @@ def test_lines_of_json_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_trainers_state_is_read(tmp_path: Path, indent: int | None) -> None:
-    """The history in a document counts, whatever stands around it."""
+    """The history in a document counts, whatever surrounds it."""
     history = [{"step": 10 * at, "loss": 3.0 - at, "learning_rate": 1e-4} for at in range(3)]
     state = {"best_metric": None, "epoch": 1.0, "log_history": history}
     for document in (state, history):
@@ -126,7 +126,7 @@ def test_a_trainers_state_is_read(tmp_path: Path, indent: int | None) -> None:
 
 
 def test_the_better_known_of_two_columns_counts(tmp_path: Path) -> None:
-    """Where two columns mean the same, the usual name is taken and the choice is told once."""
+    """Where two columns mean the same, the reader takes the usual name and reports the choice once."""
     samples, warnings = read(tmp_path / "run.csv", "step,total_loss,loss\n1,9,2\n2,9,2\n")
     assert [one.record.loss for one in samples] == [2.0, 2.0]
     assert len(warnings) == 1
@@ -134,13 +134,13 @@ def test_the_better_known_of_two_columns_counts(tmp_path: Path) -> None:
 
 
 def test_samples_without_steps_are_numbered(tmp_path: Path) -> None:
-    """A file that has no column for the step is read by sample, and that is said."""
+    """A file without a column for the step is read by sample, with a warning."""
     samples, warnings = read(tmp_path / "run.csv", "loss,lr\n2.5,1\n2.4,1\n")
     assert [one.record.step for one in samples] == [1, 2]
     assert warnings == ["no column holds the step: samples are numbered from 1 (line 2)"]
 
 
-def test_broken_lines_are_left_out_and_told_once(tmp_path: Path) -> None:
+def test_broken_lines_are_left_out_and_reported_once(tmp_path: Path) -> None:
     """A line that was cut, is no number or no text costs itself and one warning of its kind."""
     text = b"step,loss\n1,2.5\n2,two\n3\n4,2.4\nx,2.3\n\xff\xfe\x00,1\n5\n6,2.2\nstep,loss\n7,2.1\n"
     samples, warnings = read(tmp_path / "run.csv", text)
@@ -168,15 +168,15 @@ def test_broken_lines_are_left_out_and_told_once(tmp_path: Path) -> None:
         (b"PAR1\x15\x04", "holds no metric that is known"),
     ],
 )
-def test_files_that_hold_nothing_say_why(tmp_path: Path, content: bytes, words: str) -> None:
-    """A file without a single sample yields one warning that says what it is."""
+def test_files_that_hold_nothing_report_why(tmp_path: Path, content: bytes, words: str) -> None:
+    """A file without a single sample yields one warning that names its content."""
     samples, warnings = read(tmp_path / "run.log", content)
     assert not samples
     assert len(warnings) == 1
     assert words in warnings[0]
 
 
-def test_missing_files_and_empty_folders_say_so(tmp_path: Path) -> None:
+def test_missing_files_and_empty_folders_are_reported(tmp_path: Path) -> None:
     """What is not there is a warning, not an exception."""
     for path in (tmp_path / "none.csv", tmp_path):
         (curve,) = curves_in(path)
@@ -219,7 +219,7 @@ def test_event_files_are_read(tmp_path: Path) -> None:
 
 
 def test_event_files_that_were_cut_are_read_up_to_there(tmp_path: Path) -> None:
-    """A run that was killed leaves half a record: what stands before it counts, and the rest is told once."""
+    """A killed run leaves half a record: what precedes it counts, and the rest is reported once."""
     whole = b"".join(event(step, "loss", simple(2.0)) for step in range(5))
     for damaged in (whole[:-3], whole[:-40] + b"\0" * 40):
         samples, warnings = read(tmp_path / "events.out.tfevents.9", damaged)
@@ -229,7 +229,7 @@ def test_event_files_that_were_cut_are_read_up_to_there(tmp_path: Path) -> None:
 
 
 def test_checksums_are_those_of_the_standard() -> None:
-    """CRC-32C of the digits is what RFC 3720 says."""
+    """CRC-32C of the digits is the one in RFC 3720."""
     assert crc32c(b"123456789") == 0xE3069283
 
 

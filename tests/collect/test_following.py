@@ -1,4 +1,4 @@
-"""Logs that are followed: what is told, in which request, how often, and where it goes on."""
+"""Logs that are followed: which matches are reported, in which order, how often, and where a follower resumes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """Give the engine that knows everything."""
+    """Return the engine with all signatures."""
     return engine_for()
 
 
 class Reader:
-    """A follower of two ranks' logs, and what it has told."""
+    """A follower of two ranks' logs, and its reports."""
 
     def __init__(self, folder: Path, engine: Engine, **request: object) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Reader:
         self.request = FollowRequest(gang="1.1.0", files=files, **request)  # type: ignore[arg-type]
         self.engine = engine
         self.follower = Follower(self.request, engine)
-        self.words: list[FollowReport] = []
+        self.reports: list[FollowReport] = []
         self.now = 0.0
 
     def write(self, name: str, *lines: str) -> None:
@@ -45,25 +45,25 @@ class Reader:
             file.writelines(f"{line}\n" for line in lines)
 
     def look(self, seconds: float = 1.5) -> list[Match]:
-        """Look after a while; return the lines that are told."""
+        """Poll after a while; return the matches."""
         self.now += seconds
-        words = self.follower.poll(self.now)
-        for word in words:
-            assert len(wire.encode(word)) < wire.MAX_MESSAGE_BYTES
-        self.words += words
-        return [match for word in words for match in word.matches]
+        reports = self.follower.poll(self.now)
+        for report in reports:
+            assert len(wire.encode(report)) < wire.MAX_MESSAGE_BYTES
+        self.reports += reports
+        return [match for report in reports for match in report.matches]
 
     @property
     def places(self) -> dict[str, LogPosition]:
-        """How far it has read, as it told last, through what is written down of it."""
-        said = next(word.places for word in reversed(self.words) if word.places)
-        plain = json.loads(json.dumps(wire.to_plain(said)))
+        """The positions last reported, as they come back from JSON."""
+        last_places = next(report.places for report in reversed(self.reports) if report.places)
+        plain = json.loads(json.dumps(wire.to_plain(last_places)))
         return {path: wire.from_plain(LogPosition, place) for path, place in plain.items()}
 
     @property
     def steps(self) -> list[StepRecord]:
-        """All steps that were told."""
-        return [record for word in self.words for record in word.records]
+        """All step records reported."""
+        return [record for report in self.reports for record in report.records]
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def reader(tmp_path: Path, engine: Engine) -> Iterator[Reader]:
     reader.follower.close()
 
 
-def test_lines_are_told_with_rank_file_and_number_standard_error_first(reader: Reader) -> None:
-    """A log may come after it is first looked for."""
+def test_matches_have_rank_file_and_line_number_standard_error_first(reader: Reader) -> None:
+    """A log may appear after the follower's first poll."""
     assert reader.look() == []
     reader.write("rank0.out", "hello", OOM)
     reader.write("rank1.err", "a", "b", OOM)
@@ -96,10 +96,10 @@ def test_a_log_goes_on_where_it_was_after_it_was_rotated_or_its_reader_replaced(
     reader.write(
         "rank0.err", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
     )
-    told = reader.look() + reader.look()
-    assert [(match.line, match.signature) for match in told] == [
+    matches = reader.look() + reader.look()
+    assert [(match.line, match.signature) for match in matches] == [
         (3, "cuda-oom"),
-        (1, told[1].signature),
+        (1, matches[1].signature),
     ]
     places = reader.places
     reader.write("rank0.err", "x", f"NCCL error: {OOM}", LOST)
@@ -109,32 +109,32 @@ def test_a_log_goes_on_where_it_was_after_it_was_rotated_or_its_reader_replaced(
     assert lines == {3, 4}
 
 
-def test_what_is_said_all_the_time_is_told_twice_an_hour(reader: Reader) -> None:
+def test_a_repeated_line_is_reported_twice_an_hour(reader: Reader) -> None:
     """The rest is counted."""
     for _ in range(50):
         reader.write("rank0.out", OOM)
         reader.look(0.1)
-    assert len([match for word in reader.words for match in word.matches]) == MAX_REPEATS
+    assert len([match for report in reader.reports for match in report.matches]) == MAX_REPEATS
     reader.write("rank0.out", OOM)
     assert len(reader.look(REPEAT_SECONDS)) == 1
-    assert reader.words[-1].num_kept_back == 50 - MAX_REPEATS
+    assert reader.reports[-1].num_kept_back == 50 - MAX_REPEATS
 
 
-def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader) -> None:
-    """Places come with the last of them: who has heard it has heard all."""
+def test_many_lines_at_once_are_reported_in_parts_that_fit_a_message(reader: Reader) -> None:
+    """Positions come with the last part: a receiver of it has received all."""
     from runner.rootcause.signatures import SIGNATURES
 
     samples = [one.sample for one in SIGNATURES if one.weight == "primary" and one.fault]
     reader.write("rank0.err", *samples)
     found = reader.look()
     assert len(found) > 3 * MAX_MATCHES
-    assert [bool(word.places) for word in reader.words] == [False] * (len(reader.words) - 1) + [
-        True
-    ]
+    assert [bool(report.places) for report in reader.reports] == [False] * (
+        len(reader.reports) - 1
+    ) + [True]
 
 
-def test_steps_are_told_by_one_log_alone(reader: Reader) -> None:
-    """Ranks that step together all tell the same, or each its own loss."""
+def test_steps_are_read_from_one_log_alone(reader: Reader) -> None:
+    """Ranks that step together all write the same, or each its own loss."""
     reader.write("rank0.out", "iter 7: loss 4.2500, time 310.11ms, mfu 12.50%")
     reader.look()
     reader.write("rank1.out", "iter 8: loss 9.9900, time 310.11ms, mfu 12.50%")
@@ -153,7 +153,7 @@ def test_a_pattern_of_ones_own_is_read(tmp_path: Path) -> None:
     reader.follower.close()
 
 
-def test_what_cannot_be_read_is_said_once(tmp_path: Path, engine: Engine) -> None:
+def test_an_unreadable_log_is_reported_once(tmp_path: Path, engine: Engine) -> None:
     """A folder where a log should be; the other logs are read all the same."""
     (tmp_path / "rank0.out").mkdir()
     reader = Reader(tmp_path, engine)
@@ -161,25 +161,25 @@ def test_what_cannot_be_read_is_said_once(tmp_path: Path, engine: Engine) -> Non
     assert len(reader.look()) == 1
     for _ in range(5):
         reader.look()
-    assert [word.trouble != "" for word in reader.words].count(True) == 1
+    assert [report.trouble != "" for report in reader.reports].count(True) == 1
     reader.follower.close()
 
 
-def test_places_are_told_once_in_a_while_although_nothing_is_found(reader: Reader) -> None:
+def test_positions_are_reported_once_in_a_while_although_nothing_matches(reader: Reader) -> None:
     """So that the next reader need not search what was searched."""
-    reader.write("rank0.out", "nothing that anybody knows")
+    reader.write("rank0.out", "nothing that is known")
     reader.look(POSITIONS_SECONDS + 1)
     assert reader.places
-    num_words = len(reader.words)
+    num_words = len(reader.reports)
     for _ in range(10):
         reader.look(POSITIONS_SECONDS + 1)
-    later = reader.words[num_words:]
-    # it says that it is still there
+    later = reader.reports[num_words:]
+    # It reports that it still runs.
     assert len(later) == 10
-    assert not any(word.places for word in later)
+    assert not any(report.places for report in later)
 
 
-def test_the_kernels_log_is_told_from_the_runs_start_and_goes_on_where_it_was(
+def test_the_kernels_log_is_read_from_the_runs_start_and_resumes_where_it_was(
     tmp_path: Path, engine: Engine
 ) -> None:
     """Its lines are marked as the kernel's own."""
@@ -210,8 +210,8 @@ def test_the_kernels_log_is_told_from_the_runs_start_and_goes_on_where_it_was(
     again.follower.close()
 
 
-def test_the_first_line_is_told_whatever_a_flood_of_others_comes_with_it(reader: Reader) -> None:
-    """The cause stands above a hundred tracebacks that came of it, all in one look."""
+def test_the_first_line_is_reported_in_any_flood_of_others(reader: Reader) -> None:
+    """The cause precedes a hundred tracebacks that came of it, all in one poll."""
     traceback = [
         "Traceback (most recent call last):",
         '  File "a.py", line 1, in f',
@@ -221,7 +221,7 @@ def test_the_first_line_is_told_whatever_a_flood_of_others_comes_with_it(reader:
     assert reader.look()[0].signature == "cuda-oom"
 
 
-def test_what_stood_in_a_file_before_it_was_cut_is_no_context_for_what_stands_there_now(
+def test_the_content_of_a_file_before_it_was_cut_is_no_context_for_the_new_content(
     reader: Reader, tmp_path: Path
 ) -> None:
     """Lines are counted from 1 again: an old line that excuses exceptions does not excuse new ones."""
@@ -236,10 +236,10 @@ def test_what_stood_in_a_file_before_it_was_cut_is_no_context_for_what_stands_th
     assert {match.line for match in reader.look()} == {3}
 
 
-def test_a_line_that_nobody_can_search_keeps_nobody_from_the_next(
+def test_a_line_that_cannot_be_searched_does_not_block_the_next(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said, once, and passed over."""
+    """The follower reports it, once, and skips it."""
     from runner.collect.scan import Scan
 
     searched = Scan.feed
@@ -252,7 +252,7 @@ def test_a_line_that_nobody_can_search_keeps_nobody_from_the_next(
     monkeypatch.setattr(Scan, "feed", feed)
     reader.write("rank0.err", f"poison {OOM}")
     assert reader.look() == []
-    assert "cannot be searched" in reader.words[-1].trouble
+    assert "cannot be searched" in reader.reports[-1].trouble
     reader.write("rank0.err", OOM)
     assert [match.signature for match in reader.look()] == ["cuda-oom"]
 
@@ -263,7 +263,7 @@ def test_deep_json_around_a_line_is_no_error(reader: Reader) -> None:
     assert [match.signature for match in reader.look()] == ["cuda-oom"]
 
 
-def test_a_line_that_waits_for_its_end_is_told_and_its_numbers_are_read_when_it_is_whole(
+def test_an_incomplete_line_is_searched_at_once_and_its_metrics_are_read_when_it_is_whole(
     reader: Reader, tmp_path: Path
 ) -> None:
     """Outputs are cut where a buffer was full: half a loss is none."""
@@ -272,8 +272,8 @@ def test_a_line_that_waits_for_its_end_is_told_and_its_numbers_are_read_when_it_
         errors.write(OOM)
         out.flush()
         errors.flush()
-        told = [match for _ in range(3) for match in reader.look()]
-        assert [match.signature for match in told] == ["cuda-oom"]
+        matches = [match for _ in range(3) for match in reader.look()]
+        assert [match.signature for match in matches] == ["cuda-oom"]
         assert reader.steps == []
         out.write("500, time 310.11ms, mfu 12.50%\n")
         errors.write(" and so on\n")
@@ -283,10 +283,10 @@ def test_a_line_that_waits_for_its_end_is_told_and_its_numbers_are_read_when_it_
     assert [(record.step, record.loss) for record in reader.steps] == [(7, 4.25)]
 
 
-def test_one_device_that_complains_all_the_time_keeps_no_other_from_being_heard(
+def test_one_device_that_complains_all_the_time_hides_no_other(
     reader: Reader,
 ) -> None:
-    """What is not told does not count."""
+    """Suppressed matches do not count."""
     for _ in range(100):
         reader.write("rank0.err", LOST)
         reader.look(0.1)
@@ -294,8 +294,8 @@ def test_one_device_that_complains_all_the_time_keeps_no_other_from_being_heard(
     assert {match.named["gpu"] for match in reader.look() if match.is_lasting} == {"0000:b2:00"}
 
 
-def test_another_log_tells_the_steps_when_the_first_has_fallen_silent(reader: Reader) -> None:
-    """A stray line that looks like a step does not hide another log's steps for ever."""
+def test_another_log_gives_the_steps_when_the_first_has_fallen_silent(reader: Reader) -> None:
+    """A line that happens to look like a step does not hide another log's steps for ever."""
     reader.write("rank0.err", "iter 1: loss 4.2500, time 310.11ms, mfu 12.50%")
     reader.look()
     for step in range(2, 5):

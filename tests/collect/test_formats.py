@@ -21,7 +21,7 @@ REAL = Path(__file__).parents[2] / "../shared/data/logs"
 FIELDS = {"tokens_per_s": "tokens_per_second", "tflops": "model_tflops_per_second"}
 
 
-def said(reading: Reading | None) -> dict[str, float]:
+def values_of(reading: Reading | None) -> dict[str, float]:
     """Return all numbers of a reading, the step too."""
     assert reading is not None
     step = {} if reading.step is None else {"step": float(reading.step)}
@@ -30,7 +30,7 @@ def said(reading: Reading | None) -> dict[str, float]:
 
 def look(line: str) -> dict[str, float]:
     """Read one line afresh."""
-    return said(MetricLines().parse(line))
+    return values_of(MetricLines().parse(line))
 
 
 def read_all(lines: list[str]) -> list[StepRecord]:
@@ -40,10 +40,10 @@ def read_all(lines: list[str]) -> list[StepRecord]:
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
-def test_a_sample_says_what_it_holds(known: Format) -> None:
+def test_a_sample_gives_the_values_it_holds(known: Format) -> None:
     """Every format's sample is read whole, by that format, and its mark matches it."""
     metrics = MetricLines()
-    assert said(metrics.parse(known.sample)) == pytest.approx(dict(known.holds), rel=1e-9)
+    assert values_of(metrics.parse(known.sample)) == pytest.approx(dict(known.holds), rel=1e-9)
     assert metrics.name == known.name
     assert re.search(known.mark, known.sample)
     record = known.read(known.sample)
@@ -58,7 +58,7 @@ def test_a_sample_is_silent_in_all_other_formats(known: Format) -> None:
     assert others == []
 
 
-def test_names_of_formats_are_told_apart() -> None:
+def test_names_of_formats_are_distinct() -> None:
     """Every format has a name of its own."""
     names = [known.name for known in FORMATS]
     assert len(dict.fromkeys(names)) == len(names)
@@ -86,12 +86,12 @@ def test_a_mark_runs_in_a_set_engine(known: Format) -> None:
         "2025-01-02T03:04:05.678901234Z stdout F ",
     ],
 )
-def test_what_stands_before_a_line_changes_nothing(known: Format, prefix: str) -> None:
+def test_what_precedes_a_line_changes_nothing(known: Format, prefix: str) -> None:
     """Ranks, times, names of nodes and loggers, and colours before a line do not touch its numbers."""
     assert look(prefix + known.sample) == pytest.approx(dict(known.holds), rel=1e-9)
 
 
-def test_real_lines_say_what_people_read_in_them() -> None:
+def test_real_lines_give_the_values_that_people_read_in_them() -> None:
     """Every number that was written down for real lines of other people's logs is read from them."""
     path = REAL / "formats.jsonl"
     if not path.exists():
@@ -102,7 +102,7 @@ def test_real_lines_say_what_people_read_in_them() -> None:
         assert len(readings) == len(row["expected"]), row["id"]
         for reading, expected in zip(readings, row["expected"], strict=True):
             wanted = {FIELDS.get(name, name): value for name, value in expected.items()}
-            numbers = {name: value for name, value in said(reading).items() if name in wanted}
+            numbers = {name: value for name, value in values_of(reading).items() if name in wanted}
             assert numbers == pytest.approx(wanted, rel=1e-9), row["id"]
 
 
@@ -288,7 +288,7 @@ def test_numbers_as_trainers_print_them() -> None:
 
 
 def test_a_line_without_a_step_makes_no_record() -> None:
-    """Its numbers are told, its step is not made up, and it is counted."""
+    """Its metrics are read, its step is not made up, and it is counted."""
     metrics = MetricLines()
     line = "{'loss': 1.5, 'learning_rate': 2e-05, 'epoch': 0.25}"
     reading = metrics.parse(line)
@@ -297,7 +297,7 @@ def test_a_line_without_a_step_makes_no_record() -> None:
     assert metrics.num_unnumbered == 1
 
 
-def test_the_last_picture_of_a_progress_bar_counts() -> None:
+def test_the_last_redraw_of_a_progress_bar_counts() -> None:
     """Carriage returns separate pictures; a dictionary takes the step of the bar before it, a validation does not."""
     bar = "Epoch 0:  {p}%|▎ | {n}/91 [00:05<07:00, 4.50s/it, loss={loss}, global_step={n}.0]"
     line = "\r".join((bar.format(p=1, n=1, loss=7.5), bar.format(p=2, n=2, loss=7.25), ""))
@@ -308,7 +308,7 @@ def test_the_last_picture_of_a_progress_bar_counts() -> None:
 
 
 def test_blocks_have_their_step_on_the_first_line() -> None:
-    """OLMo and Composer print one number per line; each one is told together with those before it."""
+    """OLMo and Composer print one metric per line; each one is reported together with those before it."""
     olmo = [
         "[2025-01-02 03:04:05] INFO     [olmo.train:816, rank=0] [step=1,200/739328,epoch=0]",
         "    train/CrossEntropyLoss=4.125",

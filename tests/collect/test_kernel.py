@@ -19,7 +19,7 @@ LATE = 1e6
 
 
 def texts(records: list[KernelRecord]) -> list[str]:
-    """Return what was said."""
+    """Return the messages read."""
     return [record.line.text for record in records]
 
 
@@ -47,7 +47,7 @@ def texts(records: list[KernelRecord]) -> list[str]:
     ],
 )  # fmt: skip
 def test_a_record_in_each_of_its_forms(line: str, parsed: KernelLine) -> None:
-    """kmsg, dmesg with and without levels, and syslog say the same thing."""
+    """kmsg, dmesg with and without levels, and syslog give the same entry."""
     at = 1735787045.0 if parsed.wall_time else None
     assert parse(line) == KernelRecord(line=parsed, at=at, last_microseconds=parsed.microseconds)
 
@@ -61,7 +61,7 @@ def test_a_record_in_each_of_its_forms(line: str, parsed: KernelLine) -> None:
         "daemon:info  : [    5.000123] NVRM: Xid pretended",
     ],
 )
-def test_what_programs_say_is_not_the_kernels_word(line: str) -> None:
+def test_lines_of_programs_are_not_the_kernels(line: str) -> None:
     """A fault that a program pretends in the log is not believed."""
     assert parse(line) is None
 
@@ -119,7 +119,7 @@ def test_only_since_a_moment(tmp_path: Path) -> None:
 
 
 def test_only_this_boot(tmp_path: Path) -> None:
-    """Where the clock falls back, or a version is told, a boot began; what this boot has not reached yet is none of it."""
+    """Where the clock falls back, or a version appears, a boot began; times that this boot has not reached are none of it."""
     path = tmp_path / "kern.log"
     path.write_text(
         "[  900.000000] before the boot\n[    0.000000] Linux version 6.1\n[    5.000000] a\n[    4.999990] b\n"
@@ -169,7 +169,7 @@ def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_not_there_is_trouble(tmp_path: Path) -> None:
-    """It is told with a way out, and read once it is there."""
+    """A missing log is reported with a way out, and read once it is there."""
     log = KernelLog(tmp_path / "kern.log", BOOT)
     assert log.poll(LATE) == []
     assert "name a file" in log.trouble
@@ -200,6 +200,6 @@ def test_the_device_of_this_machine() -> None:
 
 @given(st.text(max_size=200))
 def test_any_line_is_survived(text: str) -> None:
-    """Hostile text never raises, and folding keeps the count of what was said."""
+    """Hostile text never raises, and folding keeps the count of messages."""
     records = [record for line in text.splitlines() if (record := parse(line))]
     assert sum(record.num_repeats for record in merge(records)) == len(records)

@@ -1,4 +1,4 @@
-"""A line is told apart from what launchers, containers and the kernel write before it."""
+"""Parsing separates a line from what launchers, containers and the kernel write before it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def local(text: str) -> float:
         ("\x1b[31mred\x1b[0m and \x1b]0;title\x07plain\x00", Line(text="red and plain")),
     ],
 )  # fmt: skip
-def test_a_wrapping_is_taken_off_and_says_what_it_knows(raw: str, line: Line) -> None:
+def test_unwrapping_a_line_yields_what_the_wrapping_knows(raw: str, line: Line) -> None:
     """Each launcher's prefix, alone and nested, gives rank, node and time, and leaves the text."""
     assert unwrapped(raw) == line
 
@@ -123,8 +123,8 @@ def test_numbers_and_words_of_ordinary_logs_are_no_prefix(lines: list[str]) -> N
     assert bare_prefix(lines) is None
 
 
-def test_the_picture_that_a_match_stands_in() -> None:
-    """Of a progress bar the asked picture is returned, else the last one that is not empty."""
+def test_the_redraw_that_holds_a_match() -> None:
+    """Of a progress bar the wanted redraw is returned, else the last one that is not empty."""
     bar = "one\rtwo\rthree\r  "
     assert [segment(bar, at) for at in (0, 4, 6, 8)] == ["one", "two", "two", "three"]
     assert segment(bar) == "three"

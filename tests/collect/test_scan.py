@@ -43,17 +43,17 @@ def test_blocks_make_no_difference(lines: list[bytes], dice: random.Random) -> N
     assert scanned(data, cuts) == scanned(data, [])
 
 
-def test_lines_are_told_with_their_number_their_rank_and_without_their_wrapping() -> None:
-    """What stands in front of a line, colours and other pictures of a progress bar are no part of what is told."""
+def test_matches_have_line_number_and_rank_and_no_wrapping() -> None:
+    """Prefixes of a line, colours and other redraws of a progress bar are no part of a match."""
     found = [one for one in scanned(b"\n".join(LINES), []) if one.match is not None]
-    told = {one.match.signature: one.match for one in found if one.match is not None}
-    assert told["cuda-illegal-access"].line == 3
-    assert told["cuda-illegal-access"].rank == 3
-    assert told["cuda-illegal-access"].text == SICK.decode()
-    assert told["cuda-oom"].text == "CUDA out of memory. Tried to allocate 2 GiB"
-    assert told["network-file-system"].text == "nfs: server filer02 not responding, still trying"
-    assert len(told["disk-full"].text) <= 500
-    assert "No space left on device" in told["disk-full"].text
+    matches = {one.match.signature: one.match for one in found if one.match is not None}
+    assert matches["cuda-illegal-access"].line == 3
+    assert matches["cuda-illegal-access"].rank == 3
+    assert matches["cuda-illegal-access"].text == SICK.decode()
+    assert matches["cuda-oom"].text == "CUDA out of memory. Tried to allocate 2 GiB"
+    assert matches["network-file-system"].text == "nfs: server filer02 not responding, still trying"
+    assert len(matches["disk-full"].text) <= 500
+    assert "No space left on device" in matches["disk-full"].text
 
 
 def test_steps_are_read_beside_matches() -> None:
@@ -63,7 +63,7 @@ def test_steps_are_read_beside_matches() -> None:
 
 
 def test_a_line_without_end_is_searched_and_not_kept() -> None:
-    """Ten megabytes without a newline: what stands in them is found, and no more than a bounded part is held."""
+    """In ten megabytes without a newline the matches are found, and memory holds no more than a bounded part."""
     scan, found = Scan("log", engine=ENGINE), list[ScannedLine]()
     filler = b"x" * 100_000
     for number in range(100):
@@ -78,8 +78,8 @@ def test_a_line_without_end_is_searched_and_not_kept() -> None:
     ]
 
 
-def test_what_stands_across_two_pieces_of_an_endless_line_is_found_once() -> None:
-    """Wherever it is cut; what was found before is not told again."""
+def test_a_match_across_two_pieces_of_an_endless_line_is_found_once() -> None:
+    """Wherever it is cut; a match found before is not reported again."""
     for shift in range(0, len(SICK) + 8, 3):
         scan = Scan("log", engine=ENGINE)
         data = b"x" * (MAX_LINE_BYTES - shift) + b" " + SICK + b" " + b"x" * (3 * MAX_LINE_BYTES)
@@ -92,7 +92,7 @@ def test_what_stands_across_two_pieces_of_an_endless_line_is_found_once() -> Non
 
 
 def test_a_flood_of_one_line_is_counted_and_hides_no_other() -> None:
-    """A million of the same are not told one by one, and the first of another kind still is."""
+    """A million of the same are not reported one by one, and the first of another kind still is."""
     scan = Scan("log", engine=ENGINE)
     data = (
         b"ConnectionResetError: [Errno 104] Connection reset by peer\n" * (3 * MAX_MATCHES) + SICK
@@ -105,7 +105,7 @@ def test_a_flood_of_one_line_is_counted_and_hides_no_other() -> None:
 
 
 def test_what_no_engine_can_search_for_is_named() -> None:
-    """A pattern that is none says so itself, not the set."""
+    """An invalid pattern is reported itself, not the set."""
     from runner.collect.engines import make_engine
 
     with pytest.raises(ValueError, match=r"\(unclosed"):

@@ -1,4 +1,4 @@
-"""Remembering how lines are read changes nothing about what they say."""
+"""The cache of line shapes changes nothing about what is read from lines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TEMPLATES = (
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(TEMPLATES), st.lists(st.tuples(*[NUMBERS] * 4), max_size=40))
-def test_a_shape_says_what_the_format_says(template: str, lines: list[tuple[str, ...]]) -> None:
-    """Of any numbers, equal ones and odd ones among them."""
+def test_a_shape_reads_what_the_format_reads(template: str, lines: list[tuple[str, ...]]) -> None:
+    """Of any numbers, equal and unusual ones among them."""
     shapes, plain = Shapes(MetricLines().read), MetricLines()
     for numbers in lines:
         text = template.format(*numbers)

@@ -1,4 +1,4 @@
-"""A tail delivers every byte of a log once, in request, whatever is done to its files; what it leaves out is told and counted."""
+"""A tail delivers every byte of a log once, in order, whatever is done to its files; it reports and counts what it leaves out."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_line_without_an_end_is_held_back_for_a_while(log: Path) -> None:
 
 
 def test_a_progress_bar_is_cut_between_its_pictures(log: Path) -> None:
-    """A line that is drawn over and over comes up to its last whole picture, and no character is cut."""
+    """A line that is redrawn over and over comes up to its last whole redraw, and no character is cut."""
     tail = Tail(log, limits=SMALL)
     add(log, b"1%\r2%\r3")
     tail.poll(0.0)
@@ -151,7 +151,7 @@ def test_several_rotations_between_two_looks(log: Path) -> None:
 
 
 def test_older_rotated_files_and_other_logs_are_left_alone(log: Path) -> None:
-    """What was rotated before anybody looked, packed files, and logs with similar names are none of this log's news."""
+    """Files rotated before the first poll, packed files, and logs with similar names are not read as this log."""
     for name in ("train.log.1", "train.log.2.gz", "train.log.err", "train2.log", "train.log.3"):
         add(log.with_name(name), b"old\n")
     add(log, b"a\n")
@@ -181,8 +181,8 @@ def test_a_writer_may_go_on_in_a_renamed_file(log: Path) -> None:
     tail.close()
 
 
-def test_a_truncated_log_is_read_anew_and_the_gap_is_told(log: Path) -> None:
-    """Bytes that were seen and not read are counted as lost; the next block says that something may be missing."""
+def test_a_truncated_log_is_read_from_its_start_and_the_gap_is_reported(log: Path) -> None:
+    """Bytes that were seen and not read are counted as lost; the next block marks that something may be missing."""
     tail = Tail(log, limits=SMALL)
     add(log, b"a\n" + b"held back")
     assert joined(tail.poll(0.0)) == b"a\n"
@@ -194,18 +194,18 @@ def test_a_truncated_log_is_read_anew_and_the_gap_is_told(log: Path) -> None:
 
 
 def test_a_log_that_was_truncated_and_has_outgrown_its_old_size(log: Path) -> None:
-    """What stands before the position tells that it is not the same any more."""
+    """The bytes before the position show that the file is not the same any more."""
     tail = Tail(log)
-    add(log, b"first life\n")
+    add(log, b"first content\n")
     tail.poll(0.0)
-    log.write_bytes(b"second life, which says more\n")
+    log.write_bytes(b"second content, which is longer\n")
     (block,) = tail.poll(1.0)
-    assert (block.data, block.may_lack) == (b"second life, which says more\n", True)
+    assert (block.data, block.may_lack) == (b"second content, which is longer\n", True)
     tail.close()
 
 
 def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) -> None:
-    """Copytruncate loses nothing that the copy holds, though the gap is told."""
+    """Copytruncate loses nothing that the copy holds, though the gap is reported."""
     tail = Tail(log)
     add(log, b"a\n")
     tail.poll(0.0)
@@ -241,7 +241,7 @@ def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
 
 
 def test_a_copy_of_the_newer_half_only(log: Path) -> None:
-    """Our own agents keep the newer half of a long output: what was read last is found in it by what it says."""
+    """Our own agents keep the newer half of a long output: the tail finds its last position there by content."""
     lines = [b"%04d %s\n" % (number, b"x" * 40) for number in range(200)]
     tail = Tail(log)
     add(log, b"".join(lines[:150]))
@@ -350,7 +350,7 @@ def test_lines_are_not_counted_beyond_a_limit(log: Path) -> None:
     tail.close()
 
 
-def test_trouble_with_a_log_is_told_and_survived(log: Path) -> None:
+def test_trouble_with_a_log_is_reported_and_survived(log: Path) -> None:
     """A folder in its place is no log; once a file is there it is read."""
     log.mkdir()
     tail = Tail(log)
@@ -476,7 +476,7 @@ COPIES = st.sampled_from([("copy", 0, 0), ("restart", 0, 0)])
 
 
 def play(world: World, steps: list[tuple[str, float, int]]) -> None:
-    """Do what the steps say, then read to the end."""
+    """Run the steps, then read to the end."""
     for verb, first, second in steps:
         if verb == "write":
             world.write(int(first), second)
@@ -536,7 +536,7 @@ def test_nothing_is_lost_or_read_twice_through_copies(
 def test_whatever_is_skipped_is_counted(
     writes: list[tuple[int, bool]], poll_bytes: int, times: int
 ) -> None:
-    """For any flood and any limits: blocks are what stands at their offsets, and with what was skipped they are all there is."""
+    """For any flood and any limits, blocks are the content at their offsets; with the skipped bytes they are all there is."""
     limits = ReadLimits(
         poll_bytes=poll_bytes, behind_bytes=poll_bytes * times, block_bytes=max(50, poll_bytes // 7)
     )

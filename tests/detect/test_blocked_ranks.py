@@ -29,7 +29,7 @@ WATCH = WatchList(
 def run(
     blocked: dict[int, float], *, steps_until: float, seconds: float, shift: float = 0.0
 ) -> list[Finding]:
-    """Let two nodes of two ranks speak every second; `blocked`: rank -> when it comes into state D, for good."""
+    """Let two nodes of two ranks send heartbeats every second; `blocked`: rank -> when it comes into state D, for good."""
     detectors, found = DetectorRegistry(heartbeat_timeout_seconds=5.0), list[object]()
     detectors.watch(WATCH)
     for now in range(int(seconds)):
@@ -37,7 +37,7 @@ def run(
             detectors.shift(shift)
         at = now + (shift if shift and now >= seconds // 2 else 0.0)
         for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
-            told = tuple(
+            ranks_blocked = tuple(
                 RankBlocked(rank=rank, seconds=now - blocked[rank])
                 for rank in ranks
                 if rank in blocked and now >= blocked[rank] + 5
@@ -47,7 +47,7 @@ def run(
                 incarnation=1,
                 attempt=ATTEMPT,
                 ranks_alive=ranks,
-                ranks_blocked=told,
+                ranks_blocked=ranks_blocked,
                 phases={str(rank): "step" for rank in ranks},
                 last_step=1 + int(min(now, steps_until)),
             )
@@ -57,36 +57,36 @@ def run(
 
 
 def test_state_d_alone_is_no_finding() -> None:
-    """A rank that stays in state D for as long as the gang makes steps is nobody's business."""
+    """A rank that stays in state D while its gang makes steps gives no finding."""
     assert run({1: 10.0}, steps_until=1000.0, seconds=300) == []
 
 
 def test_the_one_blocked_rank_is_the_findings() -> None:
-    """No step for the limit, one rank in state D for most of that time: the finding is of that rank and says since when."""
+    """No step for the limit, one rank in state D for most of that time: the finding names that rank and since when."""
     (found,) = run({2: 55.0}, steps_until=50.0, seconds=200)
     assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 2)
     assert "; rank 2 on n2 has been in state D for" in found.evidence
 
 
-def test_two_blocked_ranks_are_both_named_and_neither_is_blamed() -> None:
-    """Two in state D: a file system that all wait for, perhaps; the evidence names them, the finding nobody."""
+def test_two_blocked_ranks_are_both_in_the_evidence_and_neither_is_the_cause() -> None:
+    """Two in state D suggest a file system that all wait for: the evidence names both ranks, the finding none."""
     (found,) = run({0: 55.0, 3: 60.0}, steps_until=50.0, seconds=200)
     assert (found.fault, found.node, found.rank) == ("no_progress", None, None)
     assert "rank 0 on n1 has been in state D" in found.evidence
     assert "rank 3 on n2 has been in state D" in found.evidence
 
 
-def test_a_rank_that_was_blocked_late_is_not_blamed() -> None:
-    """Whoever came into state D when the gang had long stood still is named, and is not the cause."""
+def test_a_rank_that_was_blocked_late_is_not_the_cause() -> None:
+    """A rank that came into state D long after the gang's last step is in the evidence, and is not the cause."""
     (found,) = run({2: 95.0}, steps_until=20.0, seconds=200)
     assert found.rank is None
     assert "rank 2 on n2 has been in state D" in found.evidence
 
 
 @pytest.mark.parametrize("pause", [0.0, 500.0])
-def test_a_pause_of_ours_makes_nobody_blocked_for_longer(pause: float) -> None:
-    """A time in which nobody listened is not added to what a rank is said to have waited."""
+def test_a_pause_of_the_supervisor_makes_no_rank_blocked_for_longer(pause: float) -> None:
+    """Time in which the supervisor was paused is not added to the time a rank was blocked."""
     (found,) = run({2: 52.0}, steps_until=50.0, seconds=200, shift=pause)
     seconds = float(found.evidence.rpartition(" for ")[2].removesuffix(" s"))
-    print(f"said to be in state D for {seconds} s, with a pause of {pause} s")
+    print(f"reported as in state D for {seconds} s, with a pause of {pause} s")
     assert seconds <= 151

@@ -36,7 +36,7 @@ class Counted(tuple[str, ...]):
 
 
 def heartbeat(node: str, *, start: bool = False) -> Heartbeat:
-    """Make a heartbeat of a rank at work; `start`: it tells how it started, too."""
+    """Make a heartbeat of a rank at work; `start`: it reports its start phases, too."""
     phases = {"load": StartPhase(seconds=1.0, rank=0)} if start else {}
     return Heartbeat(
         node=node,
@@ -50,7 +50,7 @@ def heartbeat(node: str, *, start: bool = False) -> Heartbeat:
 
 
 def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
-    """A fleet of 500 that speaks once a second is walked over about once per silence limit, not once per heartbeat or tick."""
+    """500 nodes with a heartbeat a second are walked over about once per heartbeat timeout, not per heartbeat or tick."""
     names = Counted(f"n{number}" for number in range(500))
     gang = WatchedAttempt(
         attempt=AttemptId(1, 1, 0),
@@ -67,14 +67,14 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
     heartbeats = [heartbeat(name, start=True) for name in names]
     Counted.walks, found = 0, []
     for second in range(20):
-        for index, said in enumerate(heartbeats):
+        for index, message in enumerate(heartbeats):
             now = second + index / 500
-            found += detectors.on_heartbeat(said, now)
+            found += detectors.on_heartbeat(message, now)
             if index % 50 == 0:
                 found += detectors.tick(now)
-    # how the gang started, once all had told
+    # How the gang started, once all nodes had reported it.
     assert len(found) == 1
-    # 10,000 heartbeats and 200 ticks: some walks to begin with and for that picture, and then a few per limit
+    # 10,000 heartbeats and 200 ticks: some walks to begin with and for the start times, and then a few per limit.
     assert Counted.walks <= 10 + 20 / LIMIT * 4
 
 
@@ -86,15 +86,15 @@ def fresh(watch: WatchList) -> WatchList:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
-    """A detector that is shown a fresh watch at each turn, and so looks each time, says nothing else, nor is due sooner."""
+def test_skipping_checks_finds_the_same_at_the_same_time(seed: int) -> None:
+    """A detector that gets a new watch list each turn, and so checks each time, finds the same and is due no sooner."""
     dice = random.Random(seed)
     names = tuple(f"n{number}" for number in range(12))
     domains = {"rack": {"r1": names[:4], "r2": names[4:8]}}
     watch = WatchList(nodes=names, domains=domains)
     skipping, looking = HeartbeatTimeout(NodeSilence(LIMIT)), HeartbeatTimeout(NodeSilence(LIMIT))
     quiet_until = dict.fromkeys(names, 0.0)
-    said: list[tuple[float, list[object], list[object]]] = []
+    results: list[tuple[float, list[object], list[object]]] = []
     now = 0.0
     for _ in range(1500):
         now += dice.random() * 0.2
@@ -109,17 +109,17 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
             looking.shift(0.0)
         for name in dice.sample(names, 2):
             if quiet_until[name] <= now:
-                heard = skipping.on_heartbeat(heartbeat(name), watch, now)
-                assert heard == looking.on_heartbeat(heartbeat(name), fresh(watch), now)
+                resumed = skipping.on_heartbeat(heartbeat(name), watch, now)
+                assert resumed == looking.on_heartbeat(heartbeat(name), fresh(watch), now)
         found: list[object] = [*skipping.tick(watch, now)]
-        said.append((now, found, [*looking.tick(fresh(watch), now)]))
+        results.append((now, found, [*looking.tick(fresh(watch), now)]))
         ours, theirs = skipping.due_at(watch), looking.due_at(fresh(watch))
         assert ours == theirs or (ours is not None and theirs is not None and now < ours < theirs)
-    assert all(ours == theirs for _, ours, theirs in said)
-    assert any(ours for _, ours, _ in said)
+    assert all(ours == theirs for _, ours, theirs in results)
+    assert any(ours for _, ours, _ in results)
 
 
-def test_the_last_of_many_nodes_to_tell_of_its_start_is_not_searched_for() -> None:
+def test_the_last_of_many_nodes_to_report_its_start_is_not_searched_for() -> None:
     """Whether a node belongs to the gang is looked up."""
     names = Counted(f"n{number}" for number in range(300))
     gang = WatchedAttempt(

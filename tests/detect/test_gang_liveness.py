@@ -1,4 +1,4 @@
-"""Advances: steps that a gang makes without a node being heard are told; what may have been under way is not."""
+"""Gang liveness: steps that a gang makes without heartbeats of a node are reported; a step under way before is not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watching(*nodes: str) -> DetectorRegistry:
 def heartbeat(
     detectors: DetectorRegistry, node: str, now: float, step: int
 ) -> list[GangStillStepping]:
-    """Let a node be heard, and time pass; return what is said of its gang."""
+    """Deliver a heartbeat of a node, and let time pass; return the reports of its gang."""
     heartbeat = Heartbeat(node=node, incarnation=1, attempt=GANG, last_step=step)
     found = [*detectors.on_heartbeat(heartbeat, now), *detectors.tick(now)]
     return [item for item in found if isinstance(item, GangStillStepping)]
@@ -34,20 +34,20 @@ def heartbeat(
 def without_n2(
     detectors: DetectorRegistry, *, steps: list[int]
 ) -> list[tuple[int, GangStillStepping]]:
-    """Hear n2 at time 0 and never again, the others each second with these steps; return what is said, and when."""
-    said = []
+    """Let n2 send one heartbeat at time 0, the others one a second with these steps; return the reports with their times."""
+    reports = []
     heartbeat(detectors, "n2", 0.0, steps[0])
     for second, step in enumerate(steps):
         for node in ("n1", "n3", "n4"):
-            said += [(second, item) for item in heartbeat(detectors, node, float(second), step)]
-    return said
+            reports += [(second, item) for item in heartbeat(detectors, node, float(second), step)]
+    return reports
 
 
-def test_a_gang_that_steps_without_a_node_is_told_of_once_per_limit() -> None:
-    """It is said as soon as the node is found silent, and again a whole limit later, with the pace of the steps."""
-    said = without_n2(watching("n1", "n2", "n3", "n4"), steps=list(range(12)))
-    assert [second for second, _ in said] == [6, 11]
-    assert all(item.nodes == ("n2",) and item.step_seconds == 1.0 for _, item in said)
+def test_a_gang_that_steps_without_a_node_is_reported_once_per_limit() -> None:
+    """The report comes when the node is found silent, and again a whole limit later, with the pace of the steps."""
+    reports = without_n2(watching("n1", "n2", "n3", "n4"), steps=list(range(12)))
+    assert [second for second, _ in reports] == [6, 11]
+    assert all(item.nodes == ("n2",) and item.step_seconds == 1.0 for _, item in reports)
 
 
 def test_steps_made_before_a_node_can_have_died_prove_nothing() -> None:
@@ -61,28 +61,28 @@ def test_a_step_more_is_no_evidence_two_are() -> None:
     one = [0, 5, 5, 5, 5, 6, *[6] * 6]
     assert without_n2(watching("n1", "n2", "n3", "n4"), steps=one) == []
     two = [0, 5, 5, 5, 5, 6, 6, 7, *[7] * 6]
-    said = without_n2(watching("n1", "n2", "n3", "n4"), steps=two)
-    assert [(second, item.step) for second, item in said] == [(7, 7)]
+    reports = without_n2(watching("n1", "n2", "n3", "n4"), steps=two)
+    assert [(second, item.step) for second, item in reports] == [(7, 7)]
 
 
-def test_a_node_that_was_heard_between_two_silences_starts_anew() -> None:
+def test_a_heartbeat_between_two_silences_restarts_the_count() -> None:
     """Steps of its first silence are no evidence in the second."""
     detectors = watching("n1", "n2", "n3", "n4")
     assert without_n2(detectors, steps=list(range(10)))
     heartbeat(detectors, "n2", 10.0, 10)
-    said = [
+    reports = [
         item
         for second in range(10, 25)
         for node in ("n1", "n3", "n4")
         for item in heartbeat(detectors, node, float(second), 10)
     ]
-    assert said == []
+    assert reports == []
 
 
-def test_nothing_is_made_of_a_time_in_which_nobody_listened() -> None:
+def test_nothing_is_concluded_from_a_pause_of_the_supervisor() -> None:
     """After a pause, steps count from half a limit after it."""
     detectors = watching("n1", "n2", "n3", "n4")
     without_n2(detectors, steps=[0] * 6)
     detectors.shift(60.0)
-    said = [(at, heartbeat(detectors, "n1", at, 600)) for at in (66.0, 67.0, 68.0, 69.0, 70.0)]
-    assert not any(items for _, items in said)
+    reports = [(at, heartbeat(detectors, "n1", at, 600)) for at in (66.0, 67.0, 68.0, 69.0, 70.0)]
+    assert not any(items for _, items in reports)

@@ -1,4 +1,4 @@
-"""Ninety virtual days without one false hang, for each way in which ranks tell of themselves; real hangs in them are found."""
+"""Ninety virtual days without one false hang, for each way in which ranks report; real hangs in them are found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from runner.detect.learned_timeout import COMPILE_FACTOR, RULES
-from tests.detect.virtual_run import BEAT_SECONDS, Habits, VirtualRun
+from tests.detect.virtual_run import HEARTBEAT_SECONDS, Habits, VirtualRun
 
 # BLOOM-176B: 105 s a step, 40 s a checkpoint, 12 minutes of evaluation every 1,000 steps; 7.9 h between failures of 1,024 GPUs
 # (published in its chronicles, and for RSC-1). What run.yaml sets exceeds its evaluations.
@@ -32,11 +32,11 @@ FEW_DAYS = 4.0
     ("habits", "days", "seed"),
     [
         pytest.param(LARGE, DAYS, 1, id="90 days, 105 s a step"),
-        pytest.param(replace(LARGE, tells="steps"), DAYS / 6, 2, id="15 days, no word of phases"),
-        pytest.param(replace(LARGE, tells="lines"), DAYS / 6, 3, id="15 days, lines only"),
+        pytest.param(replace(LARGE, reports="steps"), DAYS / 6, 2, id="15 days, no phases"),
+        pytest.param(replace(LARGE, reports="lines"), DAYS / 6, 3, id="15 days, lines only"),
         pytest.param(QUICK, FEW_DAYS, 4, id="4 days, 20 s a step"),
-        pytest.param(replace(QUICK, tells="steps"), FEW_DAYS, 5, id="4 days, 20 s, no word"),
-        pytest.param(replace(QUICK, tells="lines"), FEW_DAYS, 6, id="4 days, 20 s, lines only"),
+        pytest.param(replace(QUICK, reports="steps"), FEW_DAYS, 5, id="4 days, 20 s, no phases"),
+        pytest.param(replace(QUICK, reports="lines"), FEW_DAYS, 6, id="4 days, 20 s, lines only"),
     ],
 )
 def test_no_hang_is_found_where_there_is_none(habits: Habits, days: float, seed: int) -> None:
@@ -44,7 +44,7 @@ def test_no_hang_is_found_where_there_is_none(habits: Habits, days: float, seed:
     run = VirtualRun(habits, random.Random(seed))
     run.play(days)
     print(
-        f"{days:.0f} days as {habits.tells}: {run.num_quiets:,} quiets, the longest {run.longest_seconds:.0f} s"
+        f"{days:.0f} days as {habits.reports}: {run.num_gaps:,} gaps, the longest {run.longest_seconds:.0f} s"
     )
     assert run.findings == []
     # there was something to be taken for one
@@ -52,24 +52,24 @@ def test_no_hang_is_found_where_there_is_none(habits: Habits, days: float, seed:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("tells", ["phases", "steps", "lines"])
-def test_a_hang_is_found_within_its_limit(tells: str, seed: int) -> None:
+@pytest.mark.parametrize("reports", ["phases", "steps", "lines"])
+def test_a_hang_is_found_within_its_limit(reports: str, seed: int) -> None:
     """After a day of all that a hang is found by what was learned, or by run.yaml at the latest, and not at once."""
     # Of lines there is no limit where ten times their longest quiet is more than that of run.yaml.
-    habits = replace(QUICK, tells=tells, crash_seconds=1e9)
-    if tells == "lines":
+    habits = replace(QUICK, reports=reports, crash_seconds=1e9)
+    if reports == "lines":
         habits = replace(habits, evaluation_seconds=20.0, compiles_a_day=0.0)
     run = VirtualRun(habits, random.Random(seed))
     run.play(0.5)
     assert run.findings == []
     began, step = run.now, run.step
-    run.deaf.clear()
+    run.unreachable_until.clear()
     run.quiet(2 * habits.progress_limit)
     (first, finding), *_ = run.findings
     assert finding.fault == "no_progress"
     assert run.step == step
     after = first - began
-    assert after <= habits.progress_limit + BEAT_SECONDS
+    assert after <= habits.progress_limit + HEARTBEAT_SECONDS
     least = RULES["step"].floor_seconds if "learned" in finding.evidence else habits.progress_limit
     assert finding.silent_seconds is not None
     assert finding.silent_seconds >= least
@@ -101,13 +101,13 @@ def test_a_steady_run_has_its_hang_found_much_sooner() -> None:
     assert after <= 10 * 60.0 / COMPILE_FACTOR
 
 
-def test_a_hang_that_begins_while_a_node_is_out_of_reach_waits_for_it() -> None:
-    """No learned limit passes while a node is not heard; run.yaml's does."""
+def test_a_hang_that_begins_while_a_node_is_unreachable_waits_for_it() -> None:
+    """No learned limit passes while a node sends no heartbeats; run.yaml's does."""
     habits = replace(QUICK, crash_seconds=1e9, new_supervisors_a_day=0.0, compiles_a_day=0.0)
     run = VirtualRun(habits, random.Random(8))
     run.play(0.5)
-    run.deaf = {"n2": run.now + 10 * habits.progress_limit}
+    run.unreachable_until = {"n2": run.now + 10 * habits.progress_limit}
     run.quiet(2 * habits.progress_limit)
     ((_, finding),) = run.findings
-    assert finding.silent_seconds == pytest.approx(habits.progress_limit, abs=BEAT_SECONDS)
+    assert finding.silent_seconds == pytest.approx(habits.progress_limit, abs=HEARTBEAT_SECONDS)
     assert "set in run.yaml" in finding.evidence

@@ -1,4 +1,4 @@
-"""Silence: a node is found silent once, after its limit, and never while nobody listened."""
+"""Heartbeat timeout: a node is found silent once, after its limit, and never for a pause of the supervisor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def heartbeat(node: str) -> Heartbeat:
 
 
 def listening(*nodes: str) -> tuple[HeartbeatTimeout, WatchList]:
-    """Make a detector that has heard these nodes at time 0."""
+    """Make a detector that received heartbeats of these nodes at time 0."""
     silence, watch = HeartbeatTimeout(NodeSilence(LIMIT)), WatchList(nodes=nodes)
     for node in nodes:
         silence.on_heartbeat(heartbeat(node), watch, 0.0)
@@ -30,7 +30,7 @@ def silent(found: list[Finding | CorrelatedSilence | DomainSilence]) -> list[str
     return [item.node for item in found if isinstance(item, Finding)]
 
 
-def test_a_node_that_stops_speaking_is_found() -> None:
+def test_a_node_that_stops_sending_heartbeats_is_found() -> None:
     """The finding comes at the limit, names node and seconds, and comes again a whole limit later."""
     silence, watch = listening("n1", "n2")
     silence.on_heartbeat(heartbeat("n2"), watch, 4.0)
@@ -43,7 +43,7 @@ def test_a_node_that_stops_speaking_is_found() -> None:
     assert silent(silence.tick(watch, 2 * LIMIT)) == ["n1"]
 
 
-def test_nodes_that_speak_are_never_found() -> None:
+def test_nodes_that_send_heartbeats_are_never_found() -> None:
     """An hour of heartbeats a second apart makes no finding."""
     silence, watch = listening(*NODES)
     for second in range(1, 3600):
@@ -52,8 +52,8 @@ def test_nodes_that_speak_are_never_found() -> None:
         assert silence.tick(watch, second + 0.9) == []
 
 
-def test_a_silent_node_that_speaks_again_is_said_to() -> None:
-    """Its first word after the finding is told, later ones are not."""
+def test_a_silent_node_whose_heartbeats_resume_is_reported() -> None:
+    """The first heartbeat after the finding is reported, later ones are not."""
     silence, watch = listening("n1", "n2")
     silence.on_heartbeat(heartbeat("n2"), watch, 6.0)
     assert silent(silence.tick(watch, 6.0)) == ["n1"]
@@ -63,8 +63,8 @@ def test_a_silent_node_that_speaks_again_is_said_to() -> None:
     assert silence.on_heartbeat(heartbeat("n1"), watch, 8.0) == []
 
 
-def test_many_nodes_silent_at_once_blame_no_node_alone() -> None:
-    """Most of the nodes fall silent together: that is said, and said to be over when they speak again."""
+def test_many_nodes_silent_at_once_are_one_correlated_silence() -> None:
+    """Most of the nodes fall silent together: one finding says so, and one more when their heartbeats resume."""
     silence, watch = listening(*NODES)
     silence.on_heartbeat(heartbeat("n4"), watch, 4.0)
     found = silence.tick(watch, LIMIT)
@@ -74,8 +74,8 @@ def test_many_nodes_silent_at_once_blame_no_node_alone() -> None:
     assert CorrelatedSilence() in silence.tick(watch, 6.0)
 
 
-def test_two_silent_nodes_of_four_are_no_crowd() -> None:
-    """Few silent nodes are blamed as nodes."""
+def test_two_silent_nodes_of_four_are_no_correlated_silence() -> None:
+    """Few silent nodes are found as single nodes."""
     silence, watch = listening(*NODES)
     for node in ("n3", "n4"):
         silence.on_heartbeat(heartbeat(node), watch, 4.0)
@@ -84,13 +84,13 @@ def test_two_silent_nodes_of_four_are_no_crowd() -> None:
     assert not any(isinstance(item, CorrelatedSilence) for item in found)
 
 
-def test_everybody_silent_is_a_crowd() -> None:
-    """When nobody is left that speaks, it is not the nodes, however few there are."""
+def test_silence_of_all_nodes_is_correlated() -> None:
+    """When no node sends heartbeats, the nodes are not the cause, however few there are."""
     silence, watch = listening("n1", "n2")
     assert CorrelatedSilence(nodes=("n1", "n2")) in silence.tick(watch, LIMIT)
 
 
-def test_nobody_is_found_silent_for_a_time_in_which_nobody_listened() -> None:
+def test_a_pause_of_the_supervisor_makes_no_node_silent() -> None:
     """After a pause of ours each node gets the whole limit again."""
     silence, watch = listening("n1", "n2")
     silence.shift(0.0)
@@ -98,7 +98,7 @@ def test_nobody_is_found_silent_for_a_time_in_which_nobody_listened() -> None:
     assert silent(silence.tick(watch, 100.0 + LIMIT)) == ["n1", "n2"]
 
 
-def test_it_says_when_to_look_again() -> None:
+def test_the_detector_returns_when_it_is_due_again() -> None:
     """The time due is that of the first node to become silent, then of the next."""
     silence, watch = listening("n1", "n2")
     silence.on_heartbeat(heartbeat("n2"), watch, 2.0)
@@ -107,8 +107,8 @@ def test_it_says_when_to_look_again() -> None:
     assert silence.due_at(watch) == 2.0 + LIMIT
 
 
-def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
-    """Those of a silent crowd that are watched no more, unheard, do not turn the rest into culprits; being heard does."""
+def test_a_correlated_silence_stays_when_some_of_its_nodes_are_taken_out() -> None:
+    """Silent nodes that leave the watch list do not turn the rest into culprits; resumed heartbeats do."""
     nodes = tuple(f"n{index}" for index in range(1, 8))
     silence, watch = listening(*nodes)
     speaking, quiet = nodes[:3], nodes[3:]
@@ -116,7 +116,7 @@ def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
     for second in range(1, 12):
         for node in speaking:
             silence.on_heartbeat(heartbeat(node), watch, float(second))
-        # two of the four are drained: two of five would be no crowd
+        # Two of the four are drained: two of five would be no correlated silence.
         if second == 7:
             watch = WatchList(nodes=nodes[:5])
         found = silence.tick(watch, second + 0.5)

@@ -21,7 +21,7 @@ FLOOR = RULES["step"].floor_seconds
 
 
 class Track:
-    """A gang whose nodes speak every second, and the detector that hears them. `script`: ranks that report nothing."""
+    """A gang whose nodes send heartbeats every second, and its detector. `script`: ranks that report nothing."""
 
     def __init__(
         self, *, script: bool = False, nodes: tuple[str, ...] = ("n1",), cap_seconds: float = CAP
@@ -52,26 +52,28 @@ class Track:
         self.look_at(replace(self.watch.attempts[0], since=self.now))
 
     def look_at(self, watched: WatchedAttempt) -> None:
-        """Watch this from now on."""
+        """Set the attempt to watch."""
         self.watch = WatchList(nodes=self.nodes, attempts=(watched,))
         self.tick()
 
     def replace_supervisor(
-        self, *, speaks: bool = False, has_stepped: bool = False, is_ending: bool = False
+        self, *, reports_steps: bool = False, has_stepped: bool = False, is_ending: bool = False
     ) -> None:
-        """Let another supervisor come, which knows this of the attempt."""
+        """Let another supervisor take over, which knows this of the attempt."""
         self.progress = GangProgress(NodeSilence(5.0))
         watched = self.watch.attempts[0]
         self.look_at(
-            replace(watched, reports_steps=speaks, has_stepped=has_stepped, is_ending=is_ending)
+            replace(
+                watched, reports_steps=reports_steps, has_stepped=has_stepped, is_ending=is_ending
+            )
         )
 
     def tick(self) -> None:
-        """Ask what the passing of time has made true."""
+        """Tick, and collect what is found."""
         self.found += self.progress.tick(self.watch, self.now)
 
     def heartbeat(self, phase: str, *, silent: tuple[str, ...] = ()) -> None:
-        """Let a second pass and all nodes but the silent ones speak."""
+        """Let a second pass, with heartbeats of all nodes except the silent ones."""
         self.now += 1.0
         for node in self.nodes:
             if node not in silent:
@@ -99,7 +101,7 @@ class Track:
             self.heartbeat(phase)
 
     def wait(self, seconds: int, phase: str = "step", *, silent: tuple[str, ...] = ()) -> None:
-        """Speak, and make no progress."""
+        """Send heartbeats, and make no progress."""
         for _ in range(seconds):
             self.heartbeat(phase, silent=silent)
 
@@ -128,7 +130,7 @@ def announcing(**fields: object) -> Track:
 
 
 def test_steps_that_cease_are_found_by_the_learned_limit() -> None:
-    """After more than ten minutes of steps a second long, a hang is found at the floor, not after ten minutes; it says why."""
+    """After ten minutes of steps a second long, a hang is found at the floor; the evidence gives the reason."""
     track = announcing()
     assert track.until_found() == FLOOR
     (found,) = track.found
@@ -194,7 +196,7 @@ def test_what_an_earlier_attempt_took_is_known_in_the_next() -> None:
 
 
 def test_ranks_that_give_no_notice_get_as_long_as_they_have_worked() -> None:
-    """Steps without any word of phases: an evaluation of 250 s after 300 s is no hang; the next limit knows of it."""
+    """Steps without phases: an evaluation of 250 s after 300 s is no hang; the next limit includes it."""
     track = Track()
     track.wait(5, "")
     track.work(300, phase="")
@@ -205,7 +207,7 @@ def test_ranks_that_give_no_notice_get_as_long_as_they_have_worked() -> None:
 
 
 def test_a_false_alarm_is_not_raised_again_at_the_same_place() -> None:
-    """A run killed in an evaluation nobody knew of gets through it in its next attempt."""
+    """A run killed in an unannounced evaluation gets through it in its next attempt."""
     track = Track()
     track.wait(5, "")
     track.work(80, phase="")
@@ -221,7 +223,7 @@ def test_a_false_alarm_is_not_raised_again_at_the_same_place() -> None:
 
 
 def test_a_script_that_falls_silent_is_found_by_the_pace_of_its_lines() -> None:
-    """A script that knows nothing of Stoker, 200 s of lines, then nothing: found after as long again."""
+    """A script without the contract, 200 s of lines, then nothing: found after as long again."""
     track = Track(script=True)
     track.wait(30, "")
     track.work(200)
@@ -238,7 +240,7 @@ def test_a_script_that_falls_silent_is_found_by_the_pace_of_its_lines() -> None:
     ],
 )
 def test_a_script_is_held_to_no_limit_without_evidence(quiet: Callable[[Track], object]) -> None:
-    """Lines that are too few, too rare, or only of the start, say nothing about a silence that follows."""
+    """Lines that are too few, too rare, or only of the start, prove nothing about a silence that follows."""
     track = Track(script=True)
     quiet(track)
     assert track.found == []
@@ -273,7 +275,7 @@ def test_the_fixed_limit_is_the_highest() -> None:
 
 
 def test_a_pause_of_ours_neither_teaches_nor_counts() -> None:
-    """Standing still ourselves for 200 s makes no finding, and no longer limit."""
+    """A pause of 200 s of the supervisor makes no finding, and no longer limit."""
     track = announcing()
     track.wait(2)
     track.now += 200.0
@@ -285,8 +287,8 @@ def test_a_pause_of_ours_neither_teaches_nor_counts() -> None:
     assert track.until_found() == pytest.approx(FLOOR, abs=1)
 
 
-def test_not_hearing_a_node_proves_nothing_about_its_ranks() -> None:
-    """While one of two nodes is out of reach no learned limit passes; when it is back, its steps are a sign."""
+def test_a_node_without_heartbeats_proves_nothing_about_its_ranks() -> None:
+    """While one of two nodes is unreachable no learned limit passes; when it is back, its steps are a sign."""
     track = announcing(nodes=("n1", "n2"))
     track.wait(300, silent=("n2",))
     assert track.found == []
@@ -294,8 +296,8 @@ def test_not_hearing_a_node_proves_nothing_about_its_ranks() -> None:
     assert track.until_found() == FLOOR
 
 
-def test_an_agent_in_between_two_lives_is_no_quiet() -> None:
-    """Ranks adopted by a new agent are not blamed for what the old one could not tell."""
+def test_a_restart_of_the_agent_is_no_gap() -> None:
+    """Ranks adopted by a new agent are not judged by what the old one could not report."""
     track = announcing()
     track.now += 200.0
     track.incarnation = 2
@@ -336,7 +338,7 @@ def test_a_script_that_never_wrote_regularly_may_end_as_slowly_as_it_likes() -> 
 
 
 def test_a_supervisor_that_comes_later_knows_that_a_rank_has_ended() -> None:
-    """It did not see it end, so it is told: what is left of the gang has until the fixed limit."""
+    """It did not see the end, so the watch list carries it: what is left of the gang has until the fixed limit."""
     track = Track(script=True)
     track.work(200)
     track.alive = (1,)
@@ -345,8 +347,8 @@ def test_a_supervisor_that_comes_later_knows_that_a_rank_has_ended() -> None:
     assert track.until_found() == pytest.approx(CAP, abs=1)
 
 
-def test_waiting_for_the_other_nodes_is_no_quiet() -> None:
-    """Ranks that speak, on a node that is up early, stand still for longer than a start may take: no hang, and no start yet."""
+def test_waiting_for_the_other_nodes_is_no_gap() -> None:
+    """Ranks that report, on a node that is up early, wait for longer than a start may take: no hang, and no start yet."""
     track = Track()
     for _ in range(3):
         track.launch(is_up=False)
@@ -378,9 +380,9 @@ def test_the_limit_of_a_start_is_learned_from_when_all_are_up() -> None:
 
 
 def test_lines_of_ranks_that_wait_for_other_nodes_are_no_pace() -> None:
-    """A script says a word, waits 300 s for the other nodes' ranks, then writes every second: its silence is found.
+    """A script writes a line, waits 300 s for the other nodes' ranks, then writes every second: its silence is found.
 
-    That holds for a supervisor, too, that comes meanwhile and is told of the wait by the agent.
+    That holds for a supervisor, too, that takes over meanwhile and has the wait from the agent.
     """
     track = Track(script=True)
     track.launch(is_up=False)
@@ -395,8 +397,8 @@ def test_lines_of_ranks_that_wait_for_other_nodes_are_no_pace() -> None:
     assert track.until_found() == pytest.approx(200, abs=3)
 
 
-def test_a_step_that_is_told_before_all_nodes_are_up_begins_no_limit() -> None:
-    """Ranks may name the step they go on from; waiting for others after that is neither a quiet nor time at work."""
+def test_a_step_that_is_reported_before_all_nodes_are_up_begins_no_limit() -> None:
+    """Ranks may name the step they go on from; waiting for others after that is neither a gap nor time at work."""
     track = Track()
     track.wait(5, "")
     track.work(200, phase="")
@@ -409,28 +411,28 @@ def test_a_step_that_is_told_before_all_nodes_are_up_begins_no_limit() -> None:
     assert 60 <= track.until_found("") <= 90
 
 
-def test_ranks_that_hang_before_their_first_word_are_found_in_a_run_that_spoke() -> None:
-    """An earlier attempt reported steps; this one's ranks live and say nothing."""
+def test_ranks_that_hang_before_their_first_report_are_found_in_a_run_that_has_reported() -> None:
+    """An earlier attempt reported steps; this one's ranks are alive and report nothing."""
     track = announcing()
     track.launch()
     assert track.until_found("") == CAP
     assert "limit 600 s, set in run.yaml" in track.found[0].evidence
 
 
-def test_a_new_supervisor_holds_ranks_that_are_known_to_speak_to_their_start_limit() -> None:
-    """It has heard of no step in this attempt, and the run's ranks report steps: the limit runs from when all were up."""
+def test_a_new_supervisor_holds_ranks_that_report_steps_to_their_start_limit() -> None:
+    """It knows no step of this attempt, and the run's ranks report steps: the limit runs from when all were up."""
     track = Track()
     track.wait(100, "")
-    track.replace_supervisor(speaks=True)
+    track.replace_supervisor(reports_steps=True)
     assert track.until_found("") == CAP - 100
 
 
-def test_a_new_supervisor_waits_to_hear_how_far_a_gang_is() -> None:
-    """A gang that is at work for an hour is not found for its start, before or after its nodes are heard."""
+def test_a_new_supervisor_waits_for_the_gangs_first_step_report() -> None:
+    """A gang at work for an hour is not found for its start, before or after its nodes' heartbeats."""
     track = Track(nodes=("n1", "n2"))
     track.work(3600)
     for has_stepped in (True, False):
-        track.replace_supervisor(speaks=True, has_stepped=has_stepped)
+        track.replace_supervisor(reports_steps=True, has_stepped=has_stepped)
         track.tick()
         track.work(5)
         assert track.found == []
@@ -442,7 +444,7 @@ def test_ranks_adopted_by_a_new_agent_under_a_new_supervisor_are_not_taken_for_a
     track = Track()
     track.work(3600)
     track.step = 0
-    track.replace_supervisor(speaks=True, has_stepped=True)
+    track.replace_supervisor(reports_steps=True, has_stepped=True)
     track.wait(500, "")
     assert track.found == []
     track.wait(int(CAP) - 500, "")
@@ -450,7 +452,7 @@ def test_ranks_adopted_by_a_new_agent_under_a_new_supervisor_are_not_taken_for_a
 
 
 def test_a_supervisor_that_comes_later_does_not_learn_from_before() -> None:
-    """A gang launched long ago has been quiet for an unknown time when it is first heard of."""
+    """A gang launched long ago has made no progress for an unknown time at its first heartbeat."""
     track = Track()
     track.progress = GangProgress()
     track.now = 5000.0
@@ -485,7 +487,7 @@ def test_a_doubted_limit_needs_more_evidence() -> None:
 
 
 def test_a_script_that_fell_silent_before_a_new_supervisor_came_is_found_by_it() -> None:
-    """What the agent saw of its lines is enough: nothing is known of them but that they were regular, and are no more."""
+    """What the agent saw of its lines is enough: they were regular, and have ceased."""
     track = Track(script=True)
     track.progress = GangProgress(NodeSilence(5.0))
     track.now = 5000.0

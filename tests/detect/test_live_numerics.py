@@ -1,4 +1,4 @@
-"""What steps in heartbeats say: loss and norms once for each gang, the rank that a NaN comes from, and nothing of slow minutes."""
+"""Steps in heartbeats: loss and norms once for each gang, the rank that a NaN comes from, and no finding for slow minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES = ("n1", "n2", "n3")
 
 
 class Gang:
-    """One run on three nodes, whose first node's ranks tell no loss (an early stage of a pipeline)."""
+    """One run on three nodes, whose first node's ranks report no loss (an early stage of a pipeline)."""
 
     def __init__(self, **watched: Any) -> None:
         self.numbers = LiveNumerics()
@@ -38,7 +38,7 @@ class Gang:
         self.watch = WatchList(attempts=(self._watched(),))
 
     def step(self, step: int, *, seconds: float = 1.0, **shown: Any) -> list[Finding]:
-        """Let all nodes tell a step; `shown` goes over what is usual; `by` may name nodes with fields of their own."""
+        """Let all nodes report a step; `shown` overrides the usual values; `by` may name nodes with fields of their own."""
         by = shown.pop("by", {})
         self.now += seconds
         usual = {
@@ -63,8 +63,8 @@ class Gang:
             self.step(step, **dict(shown))
 
 
-def test_a_divergence_is_found_once_though_every_node_tells_it() -> None:
-    """Steps that are well say nothing."""
+def test_a_divergence_is_found_once_though_every_node_reports_it() -> None:
+    """Healthy steps give no finding."""
     gang = Gang()
     gang.steps(1, 400)
     assert gang.found == []
@@ -76,30 +76,30 @@ def test_a_divergence_is_found_once_though_every_node_tells_it() -> None:
     assert gang.found[0].step in (401, 402, 403)
 
 
-def test_a_nan_is_blamed_on_the_rank_it_comes_from_and_not_on_those_that_report_it() -> None:
-    """The gradient of rank 4 on n3 is spoilt at step 50; by step 51 everybody's loss is NaN."""
+def test_a_nan_is_attributed_to_its_origin_and_not_to_the_ranks_that_report_it() -> None:
+    """The gradient of rank 4 on n3 is spoilt at step 50; by step 51 every node's loss is NaN."""
     gang = Gang()
     gang.steps(1, 49)
     spoilt = {"local_grad_norm_max": math.nan, "local_grad_norm_max_rank": 4}
     gang.step(50, grad_norm=math.nan, by={"n3": spoilt})
-    everybody = {node: {**spoilt, "local_grad_norm_max_rank": 1} for node in NODES}
+    every_node = {node: {**spoilt, "local_grad_norm_max_rank": 1} for node in NODES}
     for step in (51, 52, 53):
-        gang.step(step, loss=math.nan, grad_norm=math.nan, by=everybody)
+        gang.step(step, loss=math.nan, grad_norm=math.nan, by=every_node)
     assert {one.fault for one in gang.found} == {"nan_loss"}
     assert {(one.node, one.rank) for one in gang.found} == {(None, None), ("n3", 4)}
     assert "rank 4 on n3 alone" in gang.found[-1].evidence
 
 
-def test_a_nan_that_all_have_at_once_is_blamed_on_nobody() -> None:
+def test_a_nan_that_all_have_at_once_is_attributed_to_no_rank() -> None:
     """Data, or code: no rank is named."""
     gang = Gang()
     gang.steps(1, 49)
-    everybody = {
+    every_node = {
         node: {"local_grad_norm_max": math.nan, "local_grad_norm_max_rank": rank}
         for rank, node in enumerate(NODES)
     }
     for step in (50, 51, 52, 53):
-        gang.step(step, loss=math.nan, grad_norm=math.nan, by=everybody)
+        gang.step(step, loss=math.nan, grad_norm=math.nan, by=every_node)
     assert {one.fault for one in gang.found} == {"nan_loss"}
     assert {(one.node, one.rank) for one in gang.found} == {(None, None)}
 
@@ -115,8 +115,8 @@ def test_of_several_ranks_of_one_node_the_node_is_named_and_no_rank() -> None:
     assert (gang.found[-1].node, gang.found[-1].rank) == ("n3", None)
 
 
-def test_the_origin_may_be_heard_after_the_loss() -> None:
-    """Heartbeats come in any order: the rank is named as soon as its node has spoken."""
+def test_the_origin_may_be_reported_after_the_loss() -> None:
+    """Heartbeats come in any order: the rank is named as soon as its node has reported."""
     gang = Gang()
     gang.steps(1, 49)
     heartbeats = {
@@ -131,8 +131,8 @@ def test_the_origin_may_be_heard_after_the_loss() -> None:
     assert (first.node, second.node, second.rank) == (None, "n3", 5)
 
 
-def test_steps_that_one_rank_spoils_again_and_again_are_blamed_on_it() -> None:
-    """A loss scaler skips them; that several ranks overflow in turn blames nobody."""
+def test_steps_that_one_rank_spoils_again_and_again_are_attributed_to_it() -> None:
+    """A loss scaler skips them; when several ranks overflow in turn no rank is named."""
     for ranks, culprit in (((5,), 5), ((1, 3, 5), None)):
         gang = Gang()
         gang.steps(1, 99, loss_scale=2.0**20)
@@ -174,7 +174,7 @@ def test_what_is_planned_is_expected() -> None:
 
 
 def test_steps_that_agents_read_in_the_output_count_too() -> None:
-    """Of a trainer that reports none itself; an attempt that nobody watches says nothing."""
+    """For a trainer that reports none itself; an attempt that is not watched gives no finding."""
     gang = Gang()
     for step in range(1, 60):
         loss = math.nan if step > 55 else 3.0
@@ -191,7 +191,7 @@ def test_steps_that_agents_read_in_the_output_count_too() -> None:
 
 
 def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> None:
-    """Then nobody is named: the one that was heard is not known to be alone."""
+    """Then no rank is named: the one that reported may not be the only one."""
     gang = Gang()
     gang.steps(1, 49)
     spoilt = {"local_grad_norm_max": math.nan, "local_grad_norm_max_rank": 4}
@@ -218,7 +218,7 @@ def test_numbers_that_no_scaler_has_break_nothing() -> None:
         gang.step(step, loss_scale=math.inf if step % 3 else math.nan, skipped=step % 7 == 0)
 
 
-def test_runs_that_are_over_are_forgotten() -> None:
+def test_state_of_finished_runs_is_dropped() -> None:
     """A thousand of them would hold a gigabyte."""
     numbers = LiveNumerics()
     record = StepRecord(step=1, loss=2.0)

@@ -104,7 +104,7 @@ def test_real_curves_cut_after_a_finding_give_it_again(curve: Labelled) -> None:
 
 @needs_curves
 def test_real_noise_raises_no_alarm() -> None:
-    """Healthy runs with the noise of clean curves of others, put together anew, have no incident."""
+    """Healthy runs composed of clean curves with the noise of others have no incident."""
     for number, curve in enumerate(curve for curve in CURVES if curve.kind == "clean"):
         chance = random.Random(number)
         run = healthy(bootstrap(residuals(curve), chance), 4_000, chance)
@@ -129,8 +129,8 @@ def test_spikes_are_found_at_their_first_sample(seed: int, steps_per_sample: int
     assert spikes[0].detected_step <= 602 * steps_per_sample
 
 
-def test_a_spike_that_heals_is_waited_for_and_said_to_be_over() -> None:
-    """A spike asks for patience alone, and its end is told with the same onset."""
+def test_a_spike_that_heals_is_first_waited_for_and_then_reported_as_over() -> None:
+    """A spike asks for patience alone, and its end is reported with the same onset."""
     run = changed(quiet_run(800), 500, scaled_loss(2.0), 5)
     spike, end = (one for one in found(run) if one.fault == "loss_spike")
     assert (spike.severity, spike.action_class, spike.recovered) == ("incident", "wait", False)
@@ -157,14 +157,16 @@ def test_a_slow_rise_is_found_though_no_sample_stands_out(seed: int) -> None:
     assert 1_500 <= diverged[0].onset_step < diverged[0].detected_step <= 1_950
 
 
-def test_one_odd_sample_that_the_gradient_knows_nothing_of_is_a_note() -> None:
+def test_one_outlier_that_the_gradient_does_not_show_is_a_note() -> None:
     """A single high loss beside an ordinary gradient norm asks for nothing."""
 
     def change(record: StepRecord) -> StepRecord:
         return replace(record, loss=(record.loss or 0.0) * 1.6)
 
-    odd = [one for one in found(changed(quiet_run(800), 500, change, 1)) if one.onset_step == 500]
-    assert [one.severity for one in odd] == ["note"]
+    at_onset = [
+        one for one in found(changed(quiet_run(800), 500, change, 1)) if one.onset_step == 500
+    ]
+    assert [one.severity for one in at_onset] == ["note"]
 
 
 def test_a_replayed_stretch_is_no_anomaly() -> None:
@@ -176,7 +178,7 @@ def test_a_replayed_stretch_is_no_anomaly() -> None:
     assert {one.onset_step for one in incidents(spiked)} == {700}
 
 
-def test_a_replay_from_amid_a_divergence_forgets_it() -> None:
+def test_a_replay_from_amid_a_divergence_drops_it() -> None:
     """What was learned while the loss was high does not outlive the rewind: the same fault is found again."""
     run = changed(quiet_run(1_000), 700, scaled_loss(2.0), 300)
     twice = [*run, *run[600:]]
@@ -212,8 +214,8 @@ def test_announced_changes_of_the_learning_rate_hide_no_slow_down() -> None:
     assert not incidents(run, Numerics(planned=[nodes]))
 
 
-def test_a_missing_gradient_norm_is_told_once() -> None:
-    """A run that logs only its loss is watched by that, and told once what is missing."""
+def test_a_missing_gradient_norm_is_reported_once() -> None:
+    """A run that logs only its loss is watched by that, and one report names what is missing."""
     numerics = Numerics()
     run = [replace(record, grad_norm=None) for record in quiet_run(600)]
     assert not incidents(run[:400], numerics)

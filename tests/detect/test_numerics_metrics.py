@@ -58,7 +58,7 @@ def scales(values: Sequence[float], *, skipped: bool = True) -> list[StepRecord]
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_a_loss_that_is_no_number_is_an_incident_at_once(value: float) -> None:
-    """The first bad loss after healthy ones is found, and said once however long it lasts."""
+    """The first bad loss after healthy ones is found, and reported once however long it lasts."""
     records = run(100)
     bad = [replace(one, loss=value) if one.step >= 60 else one for one in records]
     (finding,) = (one for one in found(bad) if one.fault == "nan_loss")
@@ -80,7 +80,7 @@ def test_the_layer_that_went_first_is_named() -> None:
 
 
 def test_a_log_that_writes_nan_for_not_measured_raises_no_alarm() -> None:
-    """NaN that comes and goes from the start stands for nothing; NaN that lasts is found all the same."""
+    """NaN that comes and goes from the start means nothing; NaN that lasts is found all the same."""
     records = [replace(one, loss=NAN) if one.step % 5 else one for one in run(300)]
     lasting = [replace(one, loss=NAN) if one.step % 2 else one for one in run(300)]
     assert not of(found(lasting), "nan_loss")
@@ -171,7 +171,7 @@ def test_a_scale_that_falls_without_recovery_is_found_before_its_floor() -> None
 
 @pytest.mark.parametrize(("floor", "value"), [(None, 1.0), (128.0, 128.0)])
 def test_a_scale_at_its_floor_is_found(floor: float | None, value: float) -> None:
-    """A scale that sinks slowly to its floor and stays there is found there, and said to have left it."""
+    """A scale that sinks slowly to its floor and stays there is found there, and reported when it has left it."""
     steps = [value * 2.0 ** max(0, 6 - at // 70) for at in range(500)]
     findings = found(
         scales([*steps, *[value * 4] * 20], skipped=False), Numerics(loss_scale_floor=floor)
@@ -264,7 +264,7 @@ def test_validation_losses_that_rise_for_good_are_found() -> None:
         assert not of(found([*rows[:4], *rows[:3]]), "validation_divergence", severity)
 
 
-def test_activations_that_grow_are_noted() -> None:
+def test_growing_activations_are_a_note() -> None:
     """An activation norm that has grown by a quarter is a note with the step at which it left."""
     numerics = Numerics()
     findings = [
@@ -278,7 +278,7 @@ def test_activations_that_grow_are_noted() -> None:
     assert not [one for one in findings if one.severity == "incident"]
 
 
-def test_a_loss_that_stops_falling_at_once_is_noted() -> None:
+def test_a_loss_that_stops_falling_at_once_is_a_note() -> None:
     """A steady fall that ends is a note; one that slows down as power laws do is none."""
     chance = random.Random(3)
 

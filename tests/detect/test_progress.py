@@ -22,7 +22,7 @@ def watch(attempt: AttemptId = ATTEMPT) -> WatchList:
 
 
 def heartbeat(step: int | None = None, *, stopped: tuple[int, ...] = ()) -> Heartbeat:
-    """Make a heartbeat of a gang whose ranks speak."""
+    """Make a heartbeat of a gang whose ranks report steps."""
     return Heartbeat(
         node="n1",
         incarnation=1,
@@ -41,7 +41,7 @@ def gang() -> GangProgress:
 
 
 def test_steps_that_cease_are_found_once() -> None:
-    """The limit runs from the last new step, however often the node speaks."""
+    """The limit runs from the last new step, however often heartbeats come."""
     progress = gang()
     progress.on_heartbeat(heartbeat(7), watch(), 10.0)
     for second in range(11, 40):
@@ -61,7 +61,7 @@ def test_a_gang_that_advances_is_never_found() -> None:
         assert progress.tick(watch(), now + STEP - 0.2) == []
 
 
-def test_a_start_without_a_step_is_found_if_the_ranks_speak() -> None:
+def test_a_start_without_a_step_is_found_if_the_ranks_report_steps() -> None:
     """The start has its own limit."""
     progress = gang()
     progress.on_heartbeat(heartbeat(), watch(), 1.0)
@@ -69,8 +69,8 @@ def test_a_start_without_a_step_is_found_if_the_ranks_speak() -> None:
     assert [item.fault for item in progress.tick(watch(), START)] == ["no_progress"]
 
 
-def test_ranks_that_never_say_a_word_are_held_to_no_limit() -> None:
-    """A script without the contract reports no steps: nothing can be said about its progress."""
+def test_ranks_that_never_report_are_held_to_no_limit() -> None:
+    """A script without the contract reports no steps: its progress is unknown."""
     progress = gang()
     progress.on_heartbeat(Heartbeat(node="n1", incarnation=1, attempt=ATTEMPT), watch(), 1.0)
     assert progress.tick(watch(), 100 * START) == []
@@ -78,7 +78,7 @@ def test_ranks_that_never_say_a_word_are_held_to_no_limit() -> None:
 
 
 def test_a_launch_that_is_not_over_has_no_limit() -> None:
-    """Ranks that speak on one node, while another has yet to start its own, are not stuck; a stopped one is found."""
+    """Ranks that report on one node, while another has yet to start its own, are not stuck; a stopped one is found."""
     waiting = WatchList(nodes=("n1",), attempts=(replace(watch().attempts[0], since=None),))
     progress = GangProgress()
     progress.tick(waiting, 0.0)
@@ -102,7 +102,7 @@ def test_a_stopped_rank_is_found_once() -> None:
     assert progress.on_heartbeat(heartbeat(4), watch(), 7.0) == []
 
 
-def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
+def test_a_pause_of_the_supervisor_does_not_count() -> None:
     """A pause of ours moves the limit."""
     progress = gang()
     progress.on_heartbeat(heartbeat(1), watch(), 10.0)
@@ -112,7 +112,7 @@ def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
 
 
 def test_a_new_attempt_starts_afresh() -> None:
-    """Steps of an attempt that is watched no more say nothing about the next."""
+    """Steps of an attempt that is no longer watched do not count for the next."""
     progress = gang()
     progress.on_heartbeat(heartbeat(50), watch(), 10.0)
     after = watch(AttemptId(1, 1, 1))

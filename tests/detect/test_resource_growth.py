@@ -1,4 +1,4 @@
-"""Growth: leaks of memory and descriptors are told long before the limit; what comes and goes, or fills and stays, is not."""
+"""Growth: leaks of memory and descriptors are reported long before the limit; use that returns, or fills and stays, is not."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def bumps(dice: random.Random) -> Held:
 
 
 def wander(dice: random.Random) -> Held:
-    """Strays, and comes back in hours."""
+    """Wanders, and comes back in hours."""
     at, keep = 0.0, math.exp(-SAMPLE / (3 * HOUR))
 
     def held(now: float) -> float:
@@ -149,7 +149,7 @@ def test_thirty_days_of_health_are_silent(made: Made) -> None:
         (4.0, 0.0, 3 * HOUR, 50.0),
     ],
 )
-def test_a_leak_of_memory_is_told(
+def test_a_leak_of_memory_is_reported(
     gb_per_hour: float, begins_days: float, period_seconds: float, within_hours: float
 ) -> None:
     """A rank that leaks, and collects 20 GB of garbage over and over as its neighbour does, is named in time, with its rate."""
@@ -166,28 +166,28 @@ def test_a_leak_of_memory_is_told(
     after_hours = (at - begins) / HOUR
     left_hours = (NODE_BYTES - sum(of(at) for of in memory.values())) / GB / gb_per_hour
     print(
-        f"{gb_per_hour:g} GB an hour, from day {begins_days:g} on: told after {after_hours:.1f} h, "
+        f"{gb_per_hour:g} GB an hour, from day {begins_days:g} on: reported after {after_hours:.1f} h, "
         f"{left_hours:.0f} h before the end; {found.evidence}"
     )
     assert (found.fault, found.node, found.rank) == ("host_memory_growth", "n1", 1)
     assert after_hours <= within_hours
-    assert told_rate(found.evidence) == pytest.approx(gb_per_hour, rel=0.25)
+    assert reported_rate(found.evidence) == pytest.approx(gb_per_hour, rel=0.25)
 
 
-def told_rate(evidence: str) -> float:
+def reported_rate(evidence: str) -> float:
     """Read the rate out of the evidence."""
     return float(evidence.partition(" by ")[2].split()[0])
 
 
-def test_a_leak_of_descriptors_is_told() -> None:
-    """Two descriptors an hour, of 1024, are told within fifty hours, with when there are none left."""
+def test_a_leak_of_descriptors_is_reported() -> None:
+    """Two descriptors an hour, of 1024, are reported within fifty hours, with when there are none left."""
     dice = random.Random(1)
     ((at, found),) = follow(
         3.0,
         {0: lambda now: 5 * GB},
         {0: lambda now: 60 + 2 * now / HOUR + dice.randrange(3)},
     )
-    print(f"2 descriptors an hour: told after {at / HOUR:.1f} h; {found.evidence}")
+    print(f"2 descriptors an hour: reported after {at / HOUR:.1f} h; {found.evidence}")
     assert (found.fault, found.rank) == ("descriptor_growth", 0)
     assert at <= 50 * HOUR
     assert float(found.evidence.partition(" opened ")[2].split()[0]) == pytest.approx(2, rel=0.05)
@@ -195,13 +195,13 @@ def test_a_leak_of_descriptors_is_told() -> None:
     assert "its limit of 1024 is reached in 1" in found.evidence
 
 
-def test_a_leak_that_no_run_lives_to_see_is_not_told() -> None:
+def test_a_leak_that_outlasts_any_run_is_not_reported() -> None:
     """Ten MB an hour on a node with 500 GB to spare fill it in years."""
     assert follow(6.0, {0: lambda now: 5 * GB + 10e6 * now / HOUR}) == []
 
 
 def test_ranks_that_leak_together_are_reckoned_together() -> None:
-    """Eight ranks that leak 2 GB an hour each fill the node in a day, not in a week; no more are told than people read."""
+    """Eight ranks that leak 2 GB an hour each fill the node in a day, not in a week; the report is bounded."""
     memory: dict[int, Held] = {
         rank: lambda now, rank=rank: (5 + rank) * GB + 2 * GB * now / HOUR  # type: ignore[misc]
         for rank in range(8)
@@ -213,7 +213,7 @@ def test_ranks_that_leak_together_are_reckoned_together() -> None:
 
 
 def test_what_was_as_high_before_has_only_come_back() -> None:
-    """A tooth of a day: the first may be told, the ones after it are not."""
+    """A tooth of a day: the first may be reported, the ones after it are not."""
     found = follow(10.0, {0: lambda now: 5 * GB + 100 * GB * ((now % DAY) / DAY)})
     assert len(found) <= 1
 
@@ -231,8 +231,8 @@ def test_a_series_is_bounded_and_takes_anything() -> None:
     assert set(quiet._floors) == {1e9}
 
 
-def test_another_attempt_begins_anew() -> None:
-    """Ten hours of a leak before a restart count for nothing after it; and the door to all detectors hears of it."""
+def test_another_attempt_starts_without_history() -> None:
+    """Ten hours of a leak before a restart count for nothing after it; the registry of detectors passes the restart on."""
     detectors, found = DetectorRegistry(heartbeat_timeout_seconds=1e9), list[object]()
     start = 0.0
     for attempt in (ATTEMPT, ATTEMPT.restarted()):

@@ -15,7 +15,7 @@ from runner.rootcause.signatures import SIGNATURES, Signature
 
 WRAPPINGS = ("", "[rank5]: ", "[default3]:", "2026-02-03 04:05:06,789 ", "17: ")
 BEFORE = "loading the model\nall ranks are ready\n"
-AFTER = "this line says nothing\n"
+AFTER = "this line matches nothing\n"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def engine() -> Engine:
 
 
 def varied(sample: str) -> str:
-    """Say the same of another GPU, process, rank and address, at another time."""
+    """Rewrite the sample for another GPU, process, rank and address, at another time."""
     sample = re.sub(r"\b([0-9a-f]{4}):[0-9a-f]{2}:", r"\1:b7:", sample)
     sample = re.sub(r"pid=\d+", "pid=778899", sample)
     sample = re.sub(r"\(pid[^)]*\d+\)", "(pid 60321)", sample)
@@ -81,7 +81,7 @@ def test_what_only_supports_others_is_no_incident_by_itself(engine: Engine) -> N
 
 
 def test_names_are_unique_and_faults_and_layers_are_known() -> None:
-    """A fault that nobody lists would have no runbook and no answer."""
+    """A fault that is not listed would have no runbook and no answer."""
     names = [signature.name for signature in SIGNATURES]
     assert len(dict.fromkeys(names)) == len(names)
     for signature in SIGNATURES:

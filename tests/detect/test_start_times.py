@@ -1,4 +1,4 @@
-"""Starts: the slowest rank of each phase, out of what the nodes of a gang say."""
+"""Starts: the slowest rank of each phase, from the reports of a gang's nodes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def watch(*, is_timed: bool = False) -> WatchList:
 
 
 def heartbeat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -> Heartbeat:
-    """Make a heartbeat that tells phases by (seconds, rank)."""
+    """Make a heartbeat that reports phases by (seconds, rank)."""
     start = {name: StartPhase(seconds=took, rank=rank) for name, (took, rank) in phases.items()}
     return Heartbeat(node=node, incarnation=1, attempt=attempt, start_phases=start)
 
 
-def test_the_last_node_to_tell_completes_the_picture() -> None:
-    """Nothing is said while a node is missing; then the slowest rank of each phase, with its node, whoever spoke first."""
+def test_the_last_node_to_report_completes_the_start_times() -> None:
+    """No report while a node is missing; then the slowest rank of each phase with its node, in any order of reports."""
     starts = StartTimes()
     assert starts.on_heartbeat(heartbeat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 10.0) == []
     assert starts.on_heartbeat(heartbeat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 11.0) == []
@@ -46,8 +46,8 @@ def test_the_last_node_to_tell_completes_the_picture() -> None:
     assert list(found.slowest) == ["load", "build"]
 
 
-def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
-    """After the grace what is known is said, at the time that was announced."""
+def test_a_node_that_never_reports_is_not_waited_for_for_ever() -> None:
+    """After the grace the known times are reported, at the announced time."""
     starts = StartTimes()
     starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
     assert starts.due_at(watch()) == 10.0 + GRACE_SECONDS
@@ -56,8 +56,8 @@ def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
     assert found.slowest["load"].node == "n1"
 
 
-def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
-    """The grace begins anew where the supervisor itself stood still."""
+def test_a_pause_of_the_supervisor_does_not_count() -> None:
+    """The grace starts over after a pause of the supervisor."""
     starts = StartTimes()
     starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
     starts.shift(100.0)
@@ -65,7 +65,7 @@ def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
     assert starts.due_at(watch()) == 110.0 + GRACE_SECONDS
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_reported_times_are_not_reported_again() -> None:
     """Once the controller knows, and for gangs that are not watched, heartbeats lead to nothing and nothing is due."""
     starts = StartTimes()
     starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
@@ -78,7 +78,7 @@ def test_what_was_said_is_not_said_again() -> None:
     assert starts.due_at(watch()) is None
 
 
-def test_a_gang_that_tells_nothing_is_never_timed() -> None:
+def test_a_gang_that_reports_nothing_is_never_timed() -> None:
     """Ranks that know nothing of the contract leave no line."""
     starts = StartTimes()
     assert starts.on_heartbeat(heartbeat("n1"), watch(), 1.0) == []

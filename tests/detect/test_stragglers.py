@@ -1,4 +1,4 @@
-"""Stragglers: the slow rank is named, and nobody is where noise, uneven work or too few peers are all there is."""
+"""Stragglers: the slow rank is named; noise, uneven work or too few peers name no rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
 # seconds between two words of a node
-TELL = 10.0
+REPORT_SECONDS = 10.0
 RANKS_PER_NODE = 8
 
 
@@ -32,7 +32,7 @@ def watch(num_nodes: int, attempt: AttemptId = ATTEMPT) -> WatchList:
 
 
 class Gang:
-    """A gang whose nodes tell every ten seconds, at moments of their own, what a step costs each rank.
+    """A gang whose nodes report every ten seconds, at moments of their own, what a step costs each rank.
 
     `slow` changes a rank's seconds: (rank, now) -> factor. Noise is heavy-tailed: every rank is its own few percent off for good,
     every word some percent, one in a hundred far more, and now and then something disturbs a rank, or a node, for up to five
@@ -64,10 +64,10 @@ class Gang:
 
     def go_on(self, hours: float) -> list[tuple[float, Finding]]:
         """Let time pass; return all that was found until now, with the seconds at which it was."""
-        for _ in range(int(hours * 3600 / TELL)):
+        for _ in range(int(hours * 3600 / REPORT_SECONDS)):
             for node in range(self.num_nodes):
                 self.disturb(node)
-                at = self.now + TELL * node / self.num_nodes
+                at = self.now + REPORT_SECONDS * node / self.num_nodes
                 heartbeat = Heartbeat(
                     node=f"n{node}",
                     incarnation=1,
@@ -77,22 +77,22 @@ class Gang:
                 self.found += [
                     (at, each) for each in self.stragglers.on_heartbeat(heartbeat, self.watch, at)
                 ]
-            self.now += TELL
+            self.now += REPORT_SECONDS
         return self.found
 
     def disturb(self, node: int) -> None:
         """Begin a disturbance: of each rank once in two hours, of a whole node once in ten."""
         dice, ranks = self.dice, self.ranks(node)
-        struck = [rank for rank in ranks if dice.random() < TELL / 7200]
-        if dice.random() < TELL / 36000:
-            struck = list(ranks)
-        for rank in struck:
+        slowed = [rank for rank in ranks if dice.random() < REPORT_SECONDS / 7200]
+        if dice.random() < REPORT_SECONDS / 36000:
+            slowed = list(ranks)
+        for rank in slowed:
             self.by[rank] = 1.0 + dice.expovariate(1.0)
             self.until[rank] = self.now + min(300.0, 10.0 * dice.paretovariate(0.8))
 
     def computed(self, node: int) -> tuple[RankCompute, ...]:
-        """Say what each rank of a node computes."""
-        dice, told = self.dice, []
+        """Return what each rank of a node computes."""
+        dice, computes = self.dice, []
         for rank in self.ranks(node):
             noise = dice.gauss(0.0, 0.02)
             if dice.random() < 0.01:
@@ -100,13 +100,13 @@ class Gang:
             seconds = 2.0 * self.own[rank] * math.exp(noise) * self.slow(rank, self.now)
             if self.now < self.until[rank]:
                 seconds *= self.by[rank]
-            told.append(RankCompute(rank=rank, seconds=seconds, stage=self.stage_of(rank)))
-        return tuple(told)
+            computes.append(RankCompute(rank=rank, seconds=seconds, stage=self.stage_of(rank)))
+        return tuple(computes)
 
 
 @pytest.mark.parametrize(("size", "hours"), [(2, 80), (3, 80), (4, 80), (16, 24), (64, 8)])
 def test_heavy_tailed_noise_raises_no_alarm(size: int, hours: float) -> None:
-    """Over hours of noise and disturbances of up to five minutes nobody is named."""
+    """Over hours of noise and disturbances of up to five minutes no rank is named."""
     found = Gang(size, seed=size).go_on(hours)
     print(f"{size} ranks, {hours} h of noise: {len(found)} false alarms")
     assert found == []
@@ -139,7 +139,7 @@ def test_a_slow_rank_is_named(size: int, factor: float) -> None:
     assert max(delays) <= 1200
 
 
-def test_what_is_found_says_what_it_was_compared_with() -> None:
+def test_a_finding_names_what_it_was_compared_with() -> None:
     """The evidence holds the rank's seconds, its peers', and for how long; once is enough."""
     gang = Gang(16, 1, slow=lambda rank, now: 1.5 if rank == 3 else 1.0, stage_of=lambda rank: 2)
     ((_, found),) = gang.go_on(2.0)
@@ -157,7 +157,7 @@ def test_a_slow_node_is_one_finding() -> None:
     assert "slow there: ranks 16, 17, 18, 19, 20, 21, 22, 23" in found.evidence
 
 
-def test_one_that_recovers_is_said_to() -> None:
+def test_a_straggler_that_recovers_is_reported() -> None:
     """Some minutes after it is as fast as the others again the finding is over; should it be slow again, it is found again."""
 
     def slow(rank: int, now: float) -> float:
@@ -165,12 +165,12 @@ def test_one_that_recovers_is_said_to() -> None:
 
     first, over, again = Gang(16, 1, slow=slow).go_on(3.0)
     assert (over[1].recovered, over[1].node, over[1].rank) == (True, "n0", 5)
-    assert 3600 < over[0] <= 3600 + NUM_WINDOWS * (WINDOW_SECONDS + TELL)
+    assert 3600 < over[0] <= 3600 + NUM_WINDOWS * (WINDOW_SECONDS + REPORT_SECONDS)
     assert [each[1].recovered for each in (first, again)] == [False, False]
 
 
 def test_stages_are_not_compared_with_each_other() -> None:
-    """A last stage with half as much work again is no straggler; nor are two ranks that say no stage, whatever they take."""
+    """A last stage with half as much work again is no straggler; nor are two ranks that report no stage, however slow."""
     heavy = Gang(
         16, 1, slow=lambda rank, now: 1.5 if rank >= 12 else 1.0, stage_of=lambda rank: rank // 4
     )
@@ -190,7 +190,7 @@ def test_a_straggler_is_found_among_its_stage() -> None:
     assert [each.rank for _, each in gang.go_on(1.0)] == [4]
 
 
-def test_uneven_work_names_nobody() -> None:
+def test_uneven_work_names_no_rank() -> None:
     """Half of the ranks a third slower than the others: that is how the work is cut."""
     assert Gang(32, 1, slow=lambda rank, now: 1.33 if rank % 2 else 1.0).go_on(3.0) == []
 
@@ -199,13 +199,13 @@ def test_steps_longer_than_a_window() -> None:
     """With a step every 95 s a window lasts until most ranks have made one; the slow rank is found all the same."""
     stragglers, seen, dice = StragglerDetector(), watch(1), random.Random(1)
     for number in range(60):
-        told = tuple(
+        computes = tuple(
             RankCompute(
                 rank=rank, seconds=90 * (1.3 if rank == 6 else 1.0) * dice.gauss(1, 0.01), stage=0
             )
             for rank in range(8)
         )
-        heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=told)
+        heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=computes)
         found = stragglers.on_heartbeat(heartbeat, seen, 95.0 * number)
         if found:
             break
@@ -214,7 +214,7 @@ def test_steps_longer_than_a_window() -> None:
 
 
 def test_a_pause_of_ours_is_no_window() -> None:
-    """What was told before a pause is not compared with what is told after it; nothing is found by standing still."""
+    """Reports from before a pause are not compared with those after it; the pause itself finds nothing."""
     gang = Gang(16, 1, slow=lambda rank, now: 1.5 if rank == 1 else 1.0)
     gang.go_on(0.1)
     for _ in range(20):
@@ -224,41 +224,45 @@ def test_a_pause_of_ours_is_no_window() -> None:
     assert [each.rank for _, each in gang.go_on(0.2)] == [1]
 
 
-def test_what_is_kept_and_told_is_bounded() -> None:
-    """Numbers that are none are passed over, attempts of the past forgotten, and no more nodes told than people read."""
+def test_memory_and_findings_are_bounded() -> None:
+    """Invalid values are skipped, past attempts dropped, and the number of findings is bounded."""
     stragglers, seen, found = StragglerDetector(), watch(60), list[Finding]()
     for number in range(100):
-        odd = (math.nan, math.inf, -1.0, 0.0)[number % 4]
+        bad_value = (math.nan, math.inf, -1.0, 0.0)[number % 4]
         for node in range(60):
-            told = (
+            computes = (
                 RankCompute(rank=2 * node, seconds=2.0 if node < 20 else 1.0, stage=0),
-                RankCompute(rank=2 * node + 1, seconds=odd, stage=0),
+                RankCompute(rank=2 * node + 1, seconds=bad_value, stage=0),
             )
             heartbeat = Heartbeat(
-                node=f"n{node}", incarnation=1, attempt=ATTEMPT, rank_computes=told
+                node=f"n{node}", incarnation=1, attempt=ATTEMPT, rank_computes=computes
             )
             found += stragglers.on_heartbeat(heartbeat, seen, 10.0 * number)
     assert [each.rank for each in found] == [2 * node for node in range(MAX_FINDINGS)]
     other = watch(1, ATTEMPT.restarted())
-    heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=told)
+    heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=computes)
     assert stragglers.on_heartbeat(heartbeat, other, 2000.0) == []
     assert list(stragglers._gangs.known) == [ATTEMPT.restarted()]
 
 
-def test_a_new_attempt_begins_anew() -> None:
-    """What was seen of an attempt says nothing of the next one; and the door to all detectors hears of it."""
+def test_a_new_attempt_starts_without_history() -> None:
+    """Reports of one attempt do not count for the next; the registry of detectors passes the restart on."""
     detectors, found, now = DetectorRegistry(heartbeat_timeout_seconds=1e9), list[object](), 0.0
 
     def go_on(attempt: AttemptId, seconds: int) -> None:
         nonlocal now
         for _ in range(0, seconds, 10):
             now += 10.0
-            told = tuple(
+            computes = tuple(
                 RankCompute(rank=rank, seconds=1.5 if rank == 2 else 1.0, stage=0)
                 for rank in range(8)
             )
             heartbeat = Heartbeat(
-                node="n0", incarnation=1, attempt=attempt, last_step=int(now), rank_computes=told
+                node="n0",
+                incarnation=1,
+                attempt=attempt,
+                last_step=int(now),
+                rank_computes=computes,
             )
             found.extend(detectors.on_heartbeat(heartbeat, now))
 

@@ -1,8 +1,9 @@
-"""A run in virtual time as its heartbeats tell of it: heavy-tailed steps, saves, evaluations, compiles; crashes; lost beats.
+"""A run in virtual time by its heartbeats: heavy-tailed steps, saves, evaluations, compiles; crashes; lost heartbeats.
 
-Nothing is told that an agent would not tell; between two signs a heartbeat comes often enough that no node counts as silent, and
-right before each sign, when a finding is most likely. Medians are those of real runs where they are published. Tails are chosen:
-one step in two thousand is slow by a factor whose tail falls with the power 2, and so are one in twenty saves, evaluations and
+Nothing is reported that an agent would not report; between two signs a heartbeat comes often enough
+that no node counts as silent, and right before each sign, when a finding is most likely. Medians
+are those of real runs where they are published. Tails are chosen: one step in two thousand is slow
+by a factor whose tail falls with the power 2, and so are one in twenty saves, evaluations and
 starts. What run.yaml sets exceeds everything between two steps, as its user must see to.
 """
 
@@ -24,7 +25,7 @@ NODES = ("n1", "n2")
 # of a cluster with few heartbeats: this test has fewer of them to play
 SILENCE_SECONDS = 60.0
 # between two heartbeats of a node, in a quiet; less than silence
-BEAT_SECONDS = 55.0
+HEARTBEAT_SECONDS = 55.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class Habits:
     progress_limit: float = 1800.0
     start_limit: float = 3600.0
     # "steps": of evaluations and saves it gives no notice; "lines": it writes, and reports nothing
-    tells: str = "phases"
+    reports: str = "phases"
     # mean; 1,024 GPUs
     crash_seconds: float = 7.9 * 3600
     compiles_a_day: float = 2.0
@@ -58,7 +59,7 @@ class VirtualRun:
     chance: random.Random
     now: float = 0.0
     findings: list[tuple[float, Finding]] = field(default_factory=list)
-    num_quiets: int = 0
+    num_gaps: int = 0
     longest_seconds: float = 0.0
     step: int = 0
     writes: int = 0
@@ -72,10 +73,8 @@ class VirtualRun:
         default_factory=lambda: GangProgress(NodeSilence(SILENCE_SECONDS))
     )
     watch: WatchList = field(default_factory=lambda: WatchList(nodes=NODES, attempts=()))
-    deaf: dict[str, float] = field(
-        default_factory=dict
-        # node -> until when nothing of it is heard
-    )
+    # node -> until when its heartbeats are lost
+    unreachable_until: dict[str, float] = field(default_factory=dict)
     heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
 
     # ---- what the supervisor sees
@@ -87,7 +86,7 @@ class VirtualRun:
         self.look(None)
         self.now += self.chance.uniform(5.0, 60.0)
         self.look(self.now)
-        self.speak(*NODES)
+        self.report(*NODES)
 
     def look(self, since: float | None) -> None:
         """Watch the attempt."""
@@ -97,15 +96,15 @@ class VirtualRun:
             since=since,
             start_seconds=self.habits.start_limit,
             progress_seconds=self.habits.progress_limit,
-            has_stepped=self.has_stepped and self.habits.tells != "lines",
-            reports_steps=self.has_stepped and self.habits.tells != "lines",
+            has_stepped=self.has_stepped and self.habits.reports != "lines",
+            reports_steps=self.has_stepped and self.habits.reports != "lines",
         )
         self.watch = WatchList(nodes=NODES, attempts=(watched,))
-        self.note(self.detector.tick(self.watch, self.now))
+        self.record(self.detector.tick(self.watch, self.now))
 
-    def speak(self, *nodes: str) -> None:
-        """Let nodes tell the state they are in, as a sign makes them do."""
-        lines = self.habits.tells == "lines"
+    def report(self, *nodes: str) -> None:
+        """Let nodes report their state, as a sign makes them do."""
+        lines = self.habits.reports == "lines"
         for node in nodes:
             self.heartbeats[node] = Heartbeat(
                 node=node,
@@ -118,15 +117,15 @@ class VirtualRun:
                 writing_seconds=self.wrote_at - self.wrote_since if self.writes else 0.0,
                 longest_gap_seconds=self.longest_silent,
             )
-            self.say(node)
+            self.repeat_heartbeat(node)
 
-    def say(self, node: str) -> None:
-        """Send what a node has told last once more."""
-        if self.now >= self.deaf.get(node, 0.0):
-            self.note(self.detector.on_heartbeat(self.heartbeats[node], self.watch, self.now))
+    def repeat_heartbeat(self, node: str) -> None:
+        """Send a node's last heartbeat once more."""
+        if self.now >= self.unreachable_until.get(node, 0.0):
+            self.record(self.detector.on_heartbeat(self.heartbeats[node], self.watch, self.now))
 
-    def note(self, found: list[Finding]) -> None:
-        """Keep findings with their time."""
+    def record(self, found: list[Finding]) -> None:
+        """Record findings with their time."""
         self.findings += [(self.now, finding) for finding in found]
 
     def replace_supervisor(self) -> None:
@@ -137,20 +136,18 @@ class VirtualRun:
 
     # ---- what the run does
 
-    def quiet(self, seconds: float) -> None:
+    def gap(self, seconds: float) -> None:
         """Let time pass without a sign of progress; heartbeats come all the while."""
-        self.num_quiets += 1
+        self.num_gaps += 1
         self.longest_seconds = max(self.longest_seconds, seconds)
-        num_heartbeats = math.ceil(seconds / BEAT_SECONDS)
+        num_heartbeats = math.ceil(seconds / HEARTBEAT_SECONDS)
         until = self.now + seconds
-        for left in reversed(
-            range(num_heartbeats)
-            # the last one right before the sign: no limit is nearer to being passed
-        ):
-            self.now = until - left * BEAT_SECONDS
+        # The last heartbeat comes right before the sign: no limit is nearer to being passed.
+        for left in reversed(range(num_heartbeats)):
+            self.now = until - left * HEARTBEAT_SECONDS
             for node in NODES:
-                self.say(node)
-            self.note(self.detector.tick(self.watch, self.now))
+                self.repeat_heartbeat(node)
+            self.record(self.detector.tick(self.watch, self.now))
         self.now = until
 
     def sign(self, phase: str) -> None:
@@ -159,23 +156,23 @@ class VirtualRun:
             self.longest_silent = max(self.longest_silent, self.now - self.wrote_at)
         else:
             self.wrote_since = self.now
-        # The same step told by the other node, too, is no news; another phase is.
+        # The same step reported by the other node, too, is no news; another phase is.
         nodes = NODES if phase != self.phase else NODES[:1]
         self.writes, self.wrote_at, self.phase = self.writes + 1, self.now, phase
-        self.speak(*nodes)
+        self.report(*nodes)
 
     def train_step(self, seconds: float) -> None:
         """Make a step."""
-        self.quiet(seconds)
+        self.gap(seconds)
         self.step, self.has_stepped = self.step + 1, True
         self.sign("step")
 
     def pause(self, phase: str, seconds: float) -> None:
         """Save or evaluate: announced, or not."""
-        if self.habits.tells == "phases":
+        if self.habits.reports == "phases":
             self.sign(phase)
-        self.quiet(seconds)
-        if self.habits.tells != "steps":
+        self.gap(seconds)
+        if self.habits.reports != "steps":
             self.sign("step")
 
     def start(self) -> None:
@@ -207,7 +204,7 @@ class VirtualRun:
         per_step = habits.step_seconds / DAY
         limit = habits.progress_limit
         if chance.random() < habits.outages_a_day * per_step:
-            self.deaf[chance.choice(NODES)] = self.now + chance.uniform(10.0, 300.0)
+            self.unreachable_until[chance.choice(NODES)] = self.now + chance.uniform(10.0, 300.0)
         if chance.random() < habits.new_supervisors_a_day * per_step:
             self.replace_supervisor()
         if chance.random() < habits.compiles_a_day * per_step:

@@ -45,7 +45,7 @@ def test_every_fault_named_in_the_code_has_a_row() -> None:
 
 
 def test_one_page_answers_each_fault_that_opens_an_incident() -> None:
-    """Stoker's own failures are told to a person at once."""
+    """An operator is notified of Stoker's own failures at once."""
     answered = sorted(fault for book in load_runbooks().values() for fault in book.faults)
     expected = [name for name, kind in FAULTS.items() if kind.has_page and kind.judged_by != "self"]
     assert answered == sorted(expected)

@@ -39,7 +39,7 @@ def test_factors_multiply_and_a_peak_replaces_them() -> None:
 
 @pytest.mark.parametrize("kind", list(REMEDIES.values()))
 def test_no_remedy_takes_a_value_that_is_no_positive_number(kind: type[Remedy]) -> None:
-    """Whoever asks is told what to give."""
+    """The problem asks for a positive number."""
     for value in (0.0, -1.0, math.nan, math.inf):
         assert "give a positive number" in kind.problem(value)
     assert kind.problem(0.9) == ""

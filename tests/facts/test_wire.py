@@ -36,7 +36,7 @@ from runner.facts.messages.signals import Heartbeat, RankExited
 from runner.facts.wire import MutableValue, Value
 
 KINDS = dict(wire._CLASSES)
-JUNK: tuple[Any, ...] = (
+MALFORMED: tuple[Any, ...] = (
     None,
     True,
     0,
@@ -101,7 +101,7 @@ def one(target: Any, dice: random.Random, depth: int) -> Any:
 
 
 def spoiled(plain: Any, dice: random.Random) -> Any:
-    """Put junk somewhere into plain JSON, or leave something out."""
+    """Put a malformed value somewhere into plain JSON, or leave something out."""
     if isinstance(plain, dict) and plain and dice.random() < 0.9:
         key = dice.choice(list(plain))
         rest = {name: item for name, item in plain.items() if name != key}
@@ -112,11 +112,11 @@ def spoiled(plain: Any, dice: random.Random) -> Any:
     if isinstance(plain, list) and plain and dice.random() < 0.7:
         index = dice.randrange(len(plain))
         return [*plain[:index], spoiled(plain[index], dice), *plain[index + 1 :]]
-    return dice.choice(JUNK)
+    return dice.choice(MALFORMED)
 
 
 def fits(target: Any, value: Any) -> bool:
-    """Whether a value is what an annotation says, in all its parts."""
+    """Whether a value fits an annotation, in all its parts."""
     origin, choices = get_origin(target), get_args(target)
     if target is Any or target is object:
         return True
@@ -220,13 +220,13 @@ ATTEMPT = AttemptId(12, 45, 2)
     ],
 )
 def test_these_are_the_bytes(fact: object, data: bytes) -> None:
-    """The journal holds them for ever: version and kind first, fields in order, nothing that goes without saying."""
+    """The journal holds them for ever: version and kind first, fields in order, defaults left out."""
     assert wire.encode(fact) == data
     assert wire.decode(data) == fact or b"NaN" in data
 
 
 def test_defaults_that_are_not_empty_are_always_written_and_empty_floats_of_state_too() -> None:
-    """A later release may choose another default; a state's 0.0 is written whoever set it."""
+    """A later release may choose another default; a state's 0.0 is written whether set or not."""
 
     class Some(Value):
         tries: int = 1

@@ -32,13 +32,13 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def group(folder: Path, **files: object) -> None:
-    """Make a group with such files; "__" in a name stands for the dot."""
+    """Make a group with such files; "__" in a name is the dot."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name.replace("__", ".")).write_text(f"{content}\n")
 
 
-def test_without_a_limit_there_is_no_headroom_to_tell(mount: Path) -> None:
+def test_without_a_limit_headroom_is_unknown(mount: Path) -> None:
     """No controller, no limit, and each version's word for unlimited give None."""
     assert cgroups.headroom(cgroups.MEMORY) is None
     group(mount / "job/rank", memory__max="max", memory__current=5)

@@ -255,7 +255,7 @@ def test_clock_fails_on_each_fault(name: str, after: clock.Reading) -> None:
 
 
 def test_clock_does_not_know_what_was_read_too_slowly() -> None:
-    """Readings torn apart by a pause show neither steps nor slewing; nor does a raw clock that stands still."""
+    """Readings torn apart by a pause show neither steps nor slewing; nor does a raw clock that has stopped."""
     torn = judged(replace(LATER, spread=SECOND))
     assert torn.outcome is Outcome.UNKNOWN
     assert "read too slowly" in torn.reason

@@ -25,19 +25,19 @@ LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits
 GOOD = judge_of(LIMITS, {})("memory.wrong_bytes", 0)
 BAD = judge_of(LIMITS, {})("memory.wrong_bytes", 1)
 UNMEASURED = judge_of(LIMITS, {})("memory.wrong_bytes", None)
-NOTED = Evidence(name="memory.noted", value=1)
+INFORMATIVE = Evidence(name="memory.info", value=1)
 
 
 @pytest.mark.parametrize(
     ("evidence", "trouble", "outcome"),
     [
         ((GOOD,), "", Outcome.PASS),
-        ((GOOD, NOTED), "", Outcome.PASS),
+        ((GOOD, INFORMATIVE), "", Outcome.PASS),
         ((GOOD, BAD), "", Outcome.FAIL),
         ((BAD, UNMEASURED), "hung", Outcome.FAIL),
         ((GOOD, UNMEASURED), "", Outcome.UNKNOWN),
         ((GOOD,), "hung", Outcome.UNKNOWN),
-        ((NOTED,), "", Outcome.UNKNOWN),
+        ((INFORMATIVE,), "", Outcome.UNKNOWN),
         ((), "", Outcome.UNKNOWN),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_senseless_limit_is_refused(text: str, word: str) -> None:
 
 def test_a_verdict_survives_its_journey() -> None:
     """A verdict is the same after JSON, even one with NaN, which arrives as not measured."""
-    verdict = Verdict(check="memory", evidence=(GOOD, UNMEASURED, NOTED), trouble="odd")
+    verdict = Verdict(check="memory", evidence=(GOOD, UNMEASURED, INFORMATIVE), trouble="odd")
     assert from_plain(json.loads(json.dumps(to_plain(verdict))), check="memory") == verdict
     nan = Verdict(check="memory", evidence=(judge_of(LIMITS, {})("memory.wrong_bytes", math.nan),))
     there = from_plain(json.loads(json.dumps(to_plain(nan), allow_nan=False)), check="memory")

@@ -81,7 +81,7 @@ def test_a_child_that_ignores_signals_is_killed() -> None:
 def test_a_child_without_a_verdict_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str
 ) -> None:
-    """A crash, odd words, a verdict on something else, a flood and silence are all UNKNOWN, with the last words."""
+    """A crash, unknown words, a verdict on another check, a flood and silence are all UNKNOWN, with the last words."""
     interpreter = tmp_path / "python"
     interpreter.write_text(f"{shebang(tmp_path)}\n{script}\n")
     interpreter.chmod(0o755)

@@ -97,7 +97,7 @@ def test_there_is_a_sample_for_every_signature() -> None:
     ("name", "line"), [(name, line) for name, lines in SAMPLES.items() for line in lines]
 )
 def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
-    """Each line is put into its class; a fresh one fails the check, unless its class is only noted."""
+    """Each line is put into its class; a fresh one fails the check, unless its class is informational."""
     found = classify(line)
     assert found is not None
     assert found.name == name
@@ -121,8 +121,8 @@ def test_a_quiet_log_passes(tmp_path: Path) -> None:
     assert log(tmp_path, *map(stamped, HARMLESS)).outcome is Outcome.PASS
 
 
-def test_corrected_errors_are_counted_by_what_they_say(tmp_path: Path) -> None:
-    """A line that stands for 101 errors is beyond the limit of 100, two single ones are not."""
+def test_corrected_errors_are_counted_by_the_number_in_their_line(tmp_path: Path) -> None:
+    """A line for 101 errors is beyond the limit of 100, two single ones are not."""
     many, few = "EDAC MC1: 101 CE memory error", "EDAC MC1: 1 CE memory error"
     assert log(tmp_path, stamped(many)).outcome is Outcome.FAIL
     verdict = log(tmp_path, stamped(few), stamped(few))
@@ -162,7 +162,7 @@ def test_a_line_is_taken_apart(line: str, age_seconds: float | None) -> None:
     assert parsed.age_seconds == (None if age_seconds is None else pytest.approx(age_seconds))
 
 
-def test_a_log_that_says_nothing_is_unknown(tmp_path: Path) -> None:
+def test_a_missing_or_empty_log_is_unknown(tmp_path: Path) -> None:
     """A missing file, an empty one, a device that holds nothing and a pipe without a writer are unknown, and none hangs."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()

@@ -34,7 +34,7 @@ def stoker(*arguments: str) -> Result:
 
 
 def test_all_checks_pass_here(tmp_path: Path, quiet_log: Path) -> None:
-    """One line for each check in order, each with evidence, then PASS with the minimum it stands for; exit code 0."""
+    """One line for each check in order, each with evidence, then PASS with the required checks; exit code 0."""
     code, lines = program(f"--folder={tmp_path}", f"--kernel-log={quiet_log}", *LENIENT)
     *checks, total = lines
     assert [each["check"] for each in checks] == list(all_checks())

@@ -1,4 +1,4 @@
-"""What cluster.yaml says of its fleet: domains with their ranges, and checks."""
+"""The fleet in cluster.yaml: domains with their ranges, and checks."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_node_may_be_in_one_domain_of_each_kind(tmp_path: Path) -> None:
 
 
 def test_checks_may_be_one_name_a_list_or_none(tmp_path: Path) -> None:
-    """One name stands for a list of one; `[]` asks for no checks."""
+    """One name is read as a list of one; `[]` asks for no checks."""
     for text, wanted in (
         ("clock", ("clock",)),
         ("[clock, memory]", ("clock", "memory")),

@@ -1,4 +1,4 @@
-"""What run.yaml says of metrics: changes that are planned, and a pattern of one's own; what is refused, and how."""
+"""The metrics in run.yaml: planned changes and a pattern of one's own; what is refused, and how."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_planned_is_no_incident_of_a_curve(tmp_path: Path) -> None:
 
 
 def test_the_pattern_of_a_run_reads_its_logs(tmp_path: Path) -> None:
-    """`--run` makes the steps of a log known, so that what the run lived through is no incident."""
+    """`--run` makes the planned steps of a log known, so that they are no incident."""
     log = tmp_path / "rank0.log"
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     log.write_text("it=1 L=3.0\n" + error + "".join(f"it={n} L=2.{n}\n" for n in range(2, 60)))

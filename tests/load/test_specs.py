@@ -116,7 +116,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leading ~ stands for the home folder."""
+    """A leading ~ is the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     spec = load_run(write(tmp_path, "name: a\ncommand: x\ncheckpoints: ~/kept\n"))
     assert spec.checkpoints == str(tmp_path / "kept")
@@ -204,7 +204,7 @@ RUN = "name: a\ncommand: [x]\n"
         ),
         (RUN + "checkpoints: run.yaml\n", ["checkpoints: 'run.yaml'", "is not a folder"]),
         (RUN + "checkpoints: run.yaml/x\n", ["checkpoints: 'run.yaml/x'", "is not a folder"]),
-        (RUN + "checkpoints: ~nobody-of-that-name/x\n", ["checkpoints", "write the path out"]),
+        (RUN + "checkpoints: ~no-such-user/x\n", ["checkpoints", "write the path out"]),
         (RUN + "trainer: {recipe: a}\n", ["command", "together with trainer", "remove"]),
         ("name: a\n", ["run.yaml: neither command nor trainer"]),
         ("name: a\ncommand: []\n", ["run.yaml:2: command: [] is empty"]),
@@ -313,7 +313,7 @@ def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
     ],
 )
 def test_bytes_that_are_no_settings_are_refused(tmp_path: Path, data: bytes, part: str) -> None:
-    """Binary junk, huge files and bottomless nesting are refused like any other bad input."""
+    """Binary data, huge files and bottomless nesting are refused like any other bad input."""
     path = tmp_path / "run.yaml"
     path.write_bytes(data)
     with pytest.raises(SpecError, match=part):
@@ -396,7 +396,7 @@ def _only_refusals(load: Any, path: Path) -> None:
 )
 @given(plain=_SPECS)
 def test_any_structure_is_loaded_or_refused(tmp_path: Path, plain: dict[str, Any]) -> None:
-    """Whatever values stand in known fields, loading returns a spec that survives the wire or raises SpecError."""
+    """For any values of known fields, loading returns a spec that survives the wire or raises SpecError."""
     import yaml
 
     path = write(tmp_path, "")
@@ -508,7 +508,7 @@ def test_the_documented_fields_are_those_of_the_code(name: str) -> None:
 
 @pytest.mark.parametrize("cls", [RunSpec, ClusterSpec, LocalNodes])
 def test_every_field_is_documented(cls: type) -> None:
-    """Each field of a spec says what it means, and each number of seconds, bytes or nodes its unit and least value."""
+    """Each field of a spec is documented, and each number of seconds, bytes or nodes has its unit and least value."""
     for field in fields_of(cls):
         assert field.setting.meaning, field.name
         if field.type in (int, float):

@@ -37,7 +37,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Give one that speaks TLS only, asks for certificates, and has the users of deploy/users.acl."""
+    """Give a server that accepts TLS only, asks for certificates, and has the users of deploy/users.acl."""
     yield from started(tmp_path_factory.mktemp("redis-tls"), tls=True, acl=True)
 
 

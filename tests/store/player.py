@@ -2,7 +2,7 @@
 
 `<store>` is a folder for SQLite, or `redis://HOST:PORT/CLUSTER`.
 
-The safety poll is put out of reach, so that a reader who is not rung for waits for ever.
+The safety poll is put far off, so that a reader that gets no notification blocks for ever.
 """
 
 import os
@@ -43,7 +43,7 @@ def echo(where: str, num_rounds: str) -> None:
 
 
 def append(where: str, stream: str) -> None:
-    """Append 1, 2, 3, ... for ever, and say each number once it is acknowledged."""
+    """Append 1, 2, 3, ... for ever, and print each number once it is acknowledged."""
     store = opened(where)
     while True:
         number = store.append(stream, b"%d" % (store.last(stream) + 1))
@@ -51,7 +51,7 @@ def append(where: str, stream: str) -> None:
 
 
 def insist(where: str, stream: str) -> None:
-    """Append 1, 2, 3, ... for ever at their numbers, again until acknowledged, and say each number then."""
+    """Append 1, 2, 3, ... for ever at their numbers, again until acknowledged, and print each number then."""
     store = opened(where)
     number = 0
     while True:
@@ -66,7 +66,7 @@ def insist(where: str, stream: str) -> None:
 
 
 def follow(where: str, stream: str) -> None:
-    """Read a stream for ever, through outages, and say each number."""
+    """Read a stream for ever, through outages, and print each number."""
     store = opened(where)
     seen = 0
     while True:

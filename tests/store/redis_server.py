@@ -19,7 +19,7 @@ USER, PASSWORD = "stoker", "open-sesame-0123"
 ADMIN_PASSWORD = "look-after-0123"
 # a loaded machine takes its time
 START_SECONDS = 30.0
-# likewise; the deadline of handles in tests where nothing stands still
+# Likewise; the deadline of handles in tests where no server is stopped.
 CALL_SECONDS = 20.0
 
 
@@ -83,7 +83,7 @@ class RedisServer:
         return self._process.pid
 
     def spec(self, **other: object) -> StoreSpec:
-        """Return what cluster.yaml would say of it, `other` fields instead."""
+        """Return the store's section of cluster.yaml, with `other` fields instead."""
         fields: dict[str, object] = {"address": self.address}
         if self.acl:
             fields |= {"user": USER, "password_file": str(self.folder / "password")}
@@ -167,13 +167,13 @@ class RedisServer:
         self.kill()
         self.start()
 
-    def forget(self) -> None:
+    def drop_data(self) -> None:
         """Remove everything on its disk; only while it is not running."""
         assert self._process is None
         shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
 
     def has_ended(self) -> bool:
-        """Say whether it ended by itself."""
+        """Whether it ended by itself."""
         return self._process is None or self._process.poll() is not None
 
     def wait(self, timeout_seconds: float) -> int:
@@ -195,7 +195,7 @@ class RedisServer:
             process.wait()
 
     def _answers(self) -> bool:
-        """Whether it has opened its port and loaded its files: its log says so, without a password."""
+        """Whether it has opened its port and loaded its files, by its log, without a password."""
         return "Ready to accept connections" in self._log()
 
     def _log(self) -> str:

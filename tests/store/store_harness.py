@@ -1,4 +1,4 @@
-"""What the store's tests stand on: a clock that moves when told, and handles on one store of some kind."""
+"""The store's test harness: a clock that a test sets, and handles on one store of some kind."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from runner.store.protocol import Store
 
 @dataclass
 class SteppedClock:
-    """A clock that stands still until `seconds` is raised."""
+    """A clock that moves only when a test raises `seconds`."""
 
     seconds: float = 1000.0
 
@@ -35,7 +35,7 @@ def payloads(store: Store, stream: str, after: int = 0) -> list[bytes]:
 
 
 def start_player(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Start `player.py` as a process of its own, which says on stdout what it did."""
+    """Start `player.py` as a process of its own, which reports on stdout."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.store.player", *map(str, arguments)],
         stdin=subprocess.DEVNULL,

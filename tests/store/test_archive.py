@@ -1,4 +1,4 @@
-"""Old entries in files: written before they are forgotten, read as one with the store, and never a gap in silence."""
+"""Old entries in files: written before they are trimmed, read as one with the store, and never a gap in silence."""
 
 import gzip
 import shutil
@@ -32,7 +32,7 @@ def entry(sequence: int) -> JournalEntry:
 
 
 def state(sequence: int) -> ClusterStatus:
-    """Make a message that stands for the state after an entry."""
+    """Make a message for the state after an entry."""
     return ClusterStatus(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
 
 
@@ -58,7 +58,7 @@ def written(store: Store, folder: Path, total: int) -> Journal:
 
 
 def files(folder: Path) -> list[str]:
-    """Return the names of the files in a journal's folder but the one that says whose it is."""
+    """Return the names of the files in a journal's folder, without the owner file."""
     return sorted(path.name for path in folder.iterdir() if path.name != OWNER_FILE)
 
 
@@ -170,7 +170,7 @@ def spoilt(path: Path, how: str) -> None:
     ],
 )
 def test_a_spoilt_file_is_named(tmp_path: Path, how: str) -> None:
-    """Replay yields nothing of such a file, says which one it is, and never goes on behind it."""
+    """Replay yields nothing of such a file, names it, and never goes on behind it."""
     store = MemoryStore()
     journal = written(store, tmp_path, 32)
     name = files(tmp_path)[1]
@@ -183,7 +183,7 @@ def test_a_spoilt_file_is_named(tmp_path: Path, how: str) -> None:
 
 
 def test_where_the_folder_is_not_seen_only_the_past_is_missing(tmp_path: Path) -> None:
-    """On a host that does not see the folder, snapshots, tail and writing work; the journal says where it begins."""
+    """On a host that does not see the folder, snapshots, tail and writing work; the journal names its first entry."""
     store = MemoryStore()
     written(store, tmp_path / "past", 32)
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
@@ -326,7 +326,7 @@ def test_no_fault_of_the_store_loses_an_entry_on_its_way_to_a_file(tmp_path: Pat
         # as every supervisor does when it begins
         journal.archive()
         assert list(journal.replay()) == [entry(n) for n in range(1, total + 1)]
-        # 5, where a life ended before the snapshot of an entry that the next one did not write again.
+        # 5, where one instance ended before the snapshot of an entry that the next one did not write again.
         assert stored(store)[0] in (5, 7), faults.plan
 
 

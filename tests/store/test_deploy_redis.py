@@ -1,4 +1,4 @@
-"""deploy/redis.conf, users.acl and install-redis.sh: what is delivered is what was tested, and does what it says."""
+"""deploy/redis.conf, users.acl and install-redis.sh: the delivered files are the tested ones, and work as documented."""
 
 import os
 import re

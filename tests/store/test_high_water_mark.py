@@ -37,7 +37,7 @@ def beginning(store: Store, mark: Path) -> Journal:
 
 
 def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
-    """It has its full size from the start, says the same in the next life, and is no other file after a thousand entries."""
+    """It has its full size from the start, reads the same after a restart, and is the same file after a thousand entries."""
     path = tmp_path / "mark"
     mark = HighWaterFile(path)
     assert path.stat().st_size == 512
@@ -70,7 +70,7 @@ def test_a_journal_that_goes_on_is_believed(store: Store, tmp_path: Path) -> Non
 
 
 def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
-    """An empty store, or one with some entries less, is told by the numbers."""
+    """The numbers show an empty store, or one with some entries less."""
     written(MemoryStore(), tmp_path / "mark", 5)
     with pytest.raises(
         StoreRolledBack, match="ends at entry 0, but the store acknowledged entry 5"
@@ -115,7 +115,7 @@ def test_a_mark_whose_entry_is_in_a_file_is_compared_there(tmp_path: Path) -> No
 def test_a_mark_whose_entry_is_in_a_file_of_another_machine_does_not_keep_a_supervisor_from_leading(
     tmp_path: Path,
 ) -> None:
-    """Two machines with a folder each: what the other one moved out of the store is no sign of a store that forgot."""
+    """Two machines with a folder each: entries that the other one moved out of the store are no sign of a rollback."""
     store = MemoryStore()
     ours, theirs = Archive(tmp_path / "ours", "c"), Archive(tmp_path / "theirs", "c")
     written(store, tmp_path / "mark", 25)
@@ -142,7 +142,7 @@ def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
 
 
 def test_an_append_to_a_store_rolled_back_is_refused(tmp_path: Path) -> None:
-    """To the supervisor that still lives, a store that lost its tail has no place for the next entry."""
+    """For the running supervisor, a store that lost its tail has no place for the next entry."""
     store = MemoryStore()
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
     with pytest.raises(StoreRolledBack, match="items before this one are missing"):

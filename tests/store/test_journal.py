@@ -41,7 +41,7 @@ def entry(sequence: int) -> JournalEntry:
 
 
 def state(sequence: int) -> ClusterStatus:
-    """Make a message that stands for the state after an entry."""
+    """Make a message for the state after an entry."""
     return ClusterStatus(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
 
 
@@ -164,7 +164,7 @@ def test_an_entry_that_is_none_is_named(store: Store, payload: bytes, reason: st
 
 
 def test_a_beginning_that_was_trimmed_is_a_gap(store: Store) -> None:
-    """Replaying from an entry that is in no file and was trimmed says which one is missing."""
+    """Replaying from an entry that is in no file and was trimmed names the missing entry."""
     journal = leading(store)
     for sequence in range(1, 5):
         journal.append(entry(sequence))
@@ -195,7 +195,7 @@ def test_the_newest_snapshot_is_found(store: Store) -> None:
 
 
 def test_a_damaged_snapshot_gives_way_to_the_one_before(store: Store) -> None:
-    """One bit is enough; the reason is told, and the damaged one is the next to be written over."""
+    """One bit is enough; the reason is reported, and the damaged one is the next to be overwritten."""
     journal = leading(store)
     journal.write_snapshot(state(10), 10)
     journal.write_snapshot(state(20), 20)
@@ -213,7 +213,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(store: Store) -> None:
 
 
 def test_a_snapshot_of_another_shape_is_refused(store: Store) -> None:
-    """Whatever stands in a snapshot's register, it is a reason and not an error."""
+    """Any content of a snapshot's register gives a reason and not an error."""
     journal = leading(store)
     for payload in (b"", b"\n", b"nonsense", b"[1]\n{}", wire.encode(Settle()) + b"\n{}"):
         store.put(SNAPSHOTS[0], payload)

@@ -47,7 +47,7 @@ def test_a_wrong_password_is_refused_and_never_shown(
 
 
 def test_no_password_where_one_is_needed(secured_server: RedisServer) -> None:
-    """Without one, the error says where to name it."""
+    """Without one, the error names the setting."""
     assert "store.password_file" in refusal(secured_server.spec(password_file="", user=""))
 
 
@@ -64,7 +64,7 @@ def test_a_password_file_that_cannot_be_used_is_named(
 def test_a_password_may_change_while_everything_runs(
     own_server: RedisServer, tmp_path: Path
 ) -> None:
-    """In between, the store is unavailable and says why; with the new password in the file it goes on by itself."""
+    """In between, the store is unavailable and the error has the reason; with the new password in the file it goes on by itself."""
     write_secret(tmp_path / "password", PASSWORD)
     store = RedisStore(own_server.spec(password_file=str(tmp_path / "password")), "doors")
     store.append("inbox", b"a")
@@ -135,7 +135,7 @@ def test_a_right_taken_away_is_an_outage_until_it_is_back(own_server: RedisServe
 def test_only_the_server_that_our_authority_signed_is_believed(
     secured_server: RedisServer, tmp_path: Path
 ) -> None:
-    """Another authority, or the system's, says nothing of it."""
+    """Another authority, or the system's, does not vouch for it."""
     with RedisServer(tmp_path / "other", tls=True) as other:
         text = refusal(secured_server.spec(ca_file=str(other.folder / "ca.crt")))
         assert "store.ca_file" in text
@@ -151,7 +151,7 @@ def test_only_the_server_that_our_authority_signed_is_believed(
 
 
 def test_a_server_whose_certificate_expired_is_refused(tmp_path: Path) -> None:
-    """The message says that it expired, and of which server."""
+    """The message reports that it expired, and of which server."""
     with RedisServer(
         tmp_path / "redis",
         tls=True,
@@ -193,7 +193,7 @@ def test_a_certificate_for_another_address_is_refused(secured_server: RedisServe
 def test_tls_on_one_side_only_is_named(
     redis_server: RedisServer, secured_server: RedisServer
 ) -> None:
-    """Whichever side it is, the way out names TLS. A plain server only waits on, so that this looks like one that hangs."""
+    """On either side the error recommends TLS. A plain server only waits on, so that this looks like one that hangs."""
     store = RedisStore(redis_server.spec(tls=True), "doors")
     with pytest.raises(StoreUnavailable, match="is its port a TLS port"):
         store.last("inbox")
@@ -214,7 +214,7 @@ def test_what_is_no_redis_is_named(tmp_path: Path) -> None:
 
     class Web(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Web) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
@@ -224,7 +224,7 @@ def test_what_is_no_redis_is_named(tmp_path: Path) -> None:
 
 
 def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
-    """Its keys stand on many servers, and it fails over by itself."""
+    """Its keys lie on many servers, and it fails over by itself."""
     settings = {"cluster-enabled": "yes", "cluster-port": str(free_port("127.0.0.1"))}
     with RedisServer(tmp_path / "redis", settings=settings) as server:
         assert "runs as 'cluster'" in refusal(server.spec())
@@ -242,7 +242,7 @@ def test_a_store_never_started_is_not_made_by_looking(redis_server: RedisServer)
 
 
 def test_another_database_is_another_store(redis_server: RedisServer) -> None:
-    """`store.database` tells clusters of one name apart."""
+    """`store.database` separates clusters of one name."""
     first = RedisStore(redis_server.spec(), "doors-database")
     second = RedisStore(redis_server.spec(database=1), "doors-database")
     first.append("inbox", b"a")
@@ -252,7 +252,7 @@ def test_another_database_is_another_store(redis_server: RedisServer) -> None:
 
 
 def test_a_name_that_cannot_be_resolved_takes_no_longer_than_the_deadline() -> None:
-    """Opening goes through, calls say what is wrong; no call waits for a resolver."""
+    """Opening succeeds, calls raise the reason; no call waits for a resolver."""
     started = time.monotonic()
     store = RedisStore(StoreSpec(address="no-such-host.invalid:6379"), "doors")
     with pytest.raises(StoreUnavailable, match="no address is known for the name 'no-such-host"):
@@ -287,7 +287,7 @@ def test_a_handle_may_be_opened_before_its_server(tmp_path: Path) -> None:
         ("proto-max-bulk-len", "1048576", "proto-max-bulk-len: is 1048576"),
     ],
 )
-def test_a_server_that_would_forget_is_refused(
+def test_a_server_that_would_lose_data_is_refused(
     own_server: RedisServer, name: str, value: str, words: str
 ) -> None:
     """Setting, value and way out are named; as deployed, it passes."""

@@ -23,7 +23,7 @@ from tests.small_disk import small_disk
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.store_harness import payloads, start_player
 
-# no test waits that long
+# No test lasts that long.
 LONG_SECONDS = 60.0
 
 
@@ -99,7 +99,7 @@ def test_tokens_never_fall_while_processes_fight_for_a_lease(
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Ten kills at random moments: what a writer heard to be done is there once, in order, and a blocked reader missed nothing."""
+    """Ten kills at random moments: each acknowledged entry is there once, in order, and a blocked reader missed nothing."""
     dice = random.Random(11)
     with (
         start_player("insist", where(server), "journal") as writer,
@@ -157,7 +157,7 @@ def test_a_call_after_a_restart_is_not_lost(server: RedisServer, store: RedisSto
     assert store.append("inbox", b"b") == 2
 
 
-# ---- a server that stands still
+# ---- a server that is stopped
 
 
 def test_a_paused_server_blocks_no_caller(
@@ -201,7 +201,7 @@ def test_a_paused_server_blocks_no_caller(
 def test_a_read_that_is_paused_while_it_waits_ends(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that stops while a reader waits is found out when the slice is over; `wake` and `close` need no server at all."""
+    """A server that stops under a blocked reader is detected when the slice is over; `wake` and `close` need no server at all."""
     monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 2.0)
 
     def wait(handle: RedisStore, found: list[object]) -> None:
@@ -235,7 +235,7 @@ def test_a_read_that_is_paused_while_it_waits_ends(
         handle.close()
 
 
-# ---- a server that forgot
+# ---- a server that lost data
 
 
 @pytest.mark.parametrize("what", ["append", "read", "last", "put", "get", "renew"])
@@ -246,7 +246,7 @@ def test_a_server_that_comes_back_empty_is_not_believed(
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     store.append("journal", b"acknowledged", fence=lease)
     server.kill()
-    server.forget()
+    server.drop_data()
     server.start()
     uses: dict[str, Callable[[], object]] = {
         "append": lambda: store.append("journal", b"x", fence=lease),
@@ -268,7 +268,7 @@ def test_a_handle_accepts_a_rolled_back_store_on_request(
     """An agent, which other numbers protect, goes on with a server that came back empty."""
     store.append_many("inbox", [b"a", b"b"])
     server.kill()
-    server.forget()
+    server.drop_data()
     server.start()
     with pytest.raises(StoreRolledBack):
         store.append("inbox", b"c")
@@ -280,7 +280,7 @@ def test_a_handle_accepts_a_rolled_back_store_on_request(
 def test_an_emptied_server_is_noticed_by_connections_that_stay(
     server: RedisServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FLUSHALL under an open handle: the next write, the next look and a blocked read all say so."""
+    """After FLUSHALL under an open handle the next write, the next read and a blocked read all raise."""
     monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 0.5)
     store.append("journal", b"acknowledged")
     store.put("assignment", b"acknowledged")
@@ -303,7 +303,7 @@ def test_an_old_copy_put_in_place_is_noticed(server: RedisServer, store: RedisSt
     server.start()
     store.append("journal", b"b")
     server.kill()
-    server.forget()
+    server.drop_data()
     shutil.copytree(server.folder / "copy", server.folder / "appendonlydir")
     server.start()
     with pytest.raises(StoreRolledBack, match="came back with less"):
@@ -334,7 +334,7 @@ def test_missing_and_changed_entries_are_named(server: RedisServer, store: Redis
         store.append("other", b"x")
 
 
-# ---- strangers' words
+# ---- other programs' entries
 
 
 def test_foreign_entries_are_returned_and_push_nothing_aside(
@@ -361,7 +361,7 @@ def test_foreign_entries_are_returned_and_push_nothing_aside(
     assert b"noise a more b" in found
     numbers = [item.number for item in items]
     assert numbers == sorted(set(numbers))
-    # And again in pieces, as a reader that waits gets them.
+    # And again in pieces, as a blocked reader gets them.
     seen, again = 0, []
     while batch := store.read(
         streams={"signals": seen}, registers={}, timeout_seconds=0.05, limit=7
@@ -450,7 +450,7 @@ def test_volatile_writes_leave_no_trace_on_the_disk(server: RedisServer, store: 
 def test_what_is_volatile_restarts_with_the_server(
     server: RedisServer, store: RedisStore, rewritten: bool
 ) -> None:
-    """Old heartbeats and Views do not come back, not even by a rewritten file; who waits for new ones gets them all."""
+    """Old heartbeats and status do not come back, not even by a rewritten file; a reader blocked for new ones gets them all."""
     for number in range(5):
         store.append("heartbeats", b"old %d" % number)
         store.put("status", b"old")
@@ -644,7 +644,7 @@ def test_ended_threads_leave_no_connection(server: RedisServer, store: RedisStor
 def test_writers_killed_in_the_middle_leave_whole_entries(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """A writer is killed at 10 moments: what it had heard to be appended is there, whole and in order."""
+    """A writer is killed at 10 moments: each acknowledged entry is there, whole and in order."""
     acknowledged = 0
     for round_number in range(10):
         with start_player("append", where(server), "journal") as player:

@@ -45,7 +45,7 @@ def test_another_handle_sees_what_was_appended(harness: StoreHarness) -> None:
 
 
 def test_append_many_at_a_number_is_done_once_and_all_or_nothing(store: Store) -> None:
-    """Said again, nothing is added; where only some of it is there, or another, it is refused."""
+    """Appended again, nothing is added; where only part of it is there, or another, the append is refused."""
     assert store.append_many("inbox", [b"a", b"b"], at=1) == 2
     assert store.append_many("inbox", [b"a", b"b"], at=1) == 2
     assert store.append_many("inbox", [b"b"], at=2) == 2
@@ -127,7 +127,7 @@ def test_a_name_that_cannot_be_printed_is_refused(store: Store, name: str) -> No
 
 
 def test_trimming_drops_items_and_never_reuses_numbers(store: Store) -> None:
-    """After a trim the numbers go on, also when the stream was emptied or asked to forget more than it has."""
+    """After a trim the numbers go on, also when the stream was emptied or trimmed beyond its end."""
     store.append_many("inbox", [b"a", b"b", b"c"])
     store.trim("inbox", 2)
     batch = store.read(streams={"inbox": 0}, registers={}, timeout_seconds=0)
@@ -177,7 +177,7 @@ def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
 
 
 def test_a_cursor_past_the_end_means_lost_items(store: Store) -> None:
-    """What a reader says it has read must be there in a durable stream; a volatile one has restarted."""
+    """A reader's position must be in a durable stream; a volatile one has restarted."""
     store.append("inbox", b"x")
     store.append("heartbeats", b"x")
     with pytest.raises(StoreCorrupt, match="'inbox' ends at 1, but 2 was seen before"):
@@ -356,7 +356,7 @@ def test_renewing_holds_a_lease_for_its_full_time_again(harness: StoreHarness) -
 
 
 def test_the_same_holder_may_ask_again(store: Store) -> None:
-    """A holder that never heard the answer gets the lease under a new token."""
+    """A holder that never received the answer gets the lease under a new token."""
     first = take(store, "a")
     second = take(store, "a")
     assert second.token == first.token + 1
@@ -392,7 +392,7 @@ def test_breaking_a_lease_names_the_dead_holder(store: Store) -> None:
 
 
 def test_a_closed_handle_refuses_and_others_go_on(harness: StoreHarness) -> None:
-    """After close every call says so; other handles on the same store are not concerned."""
+    """After close every call raises; other handles on the same store are not concerned."""
     first, second = harness.open(), harness.open()
     first.append("inbox", b"a")
     first.close()

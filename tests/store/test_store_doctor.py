@@ -1,4 +1,4 @@
-"""`stoker store doctor`: what a fit store looks like, and which check says so when something is wrong with it."""
+"""`stoker store doctor`: the report on a fit store, and which check fails when something is wrong with it."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_a_server_as_deployed_passes_every_check(
 def test_a_setting_that_will_not_do_fails_its_check(
     server: RedisServer, store: RedisStore, check: str, setting: str, value: str, words: str
 ) -> None:
-    """The check says which, and what to set."""
+    """The check names the setting and its value."""
     server.client().config_set(setting, value)
     outcome, reason = found(store)[check]
     assert outcome == "FAIL"
@@ -80,7 +80,7 @@ def test_a_setting_that_will_not_do_fails_its_check(
 
 
 def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> None:
-    """By name, where the server tells; else the check does not know, and trying it fails."""
+    """By name, where the server reports it; else the check does not know, and the trial fails."""
     server.client().execute_command("ACL", "SETUSER", "stoker", "-xtrim")  # type: ignore[no-untyped-call]
     results = found(store)
     assert results["rights"] == (
@@ -97,7 +97,7 @@ def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> Non
 def test_full_connections_and_a_paused_server_are_seen(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """A look at a server that stands still ends, and says so once."""
+    """A check of a server that is stopped ends, and reports it once."""
     server.client().config_set("maxclients", 7)
     others = [RedisStore(server.spec(), "c") for _ in range(5)]
     assert "raise maxclients" in found(store)["clients"][1]
@@ -172,9 +172,9 @@ def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
     assert good.stdout.splitlines()[0].split() == ["CHECK", "OUTCOME", "WHY"]
     assert good.stdout.splitlines()[-1] == "PASS"
     server.client().config_set("appendfsync", "no")
-    told = doctor(tmp_path, "--json")
-    assert told.returncode == 1
-    assert json.loads(told.stdout)["overall"] == {
+    reported = doctor(tmp_path, "--json")
+    assert reported.returncode == 1
+    assert json.loads(reported.stdout)["overall"] == {
         "outcome": "FAIL",
         "failed": ["durable"],
         "unknown": [],
@@ -201,7 +201,7 @@ def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
     assert down.returncode == 1
     assert "reach" in down.stdout
     password = (server.folder / "password").read_text().strip()
-    for ended in (good, told, refused, down):
+    for ended in (good, reported, refused, down):
         assert password not in ended.stdout + ended.stderr
         assert "Traceback" not in ended.stderr
 

@@ -1,4 +1,4 @@
-"""The in-memory store fails exactly as its plan says, and counts what it was asked."""
+"""The in-memory store fails exactly by its plan, and counts the operations."""
 
 import threading
 
@@ -49,7 +49,7 @@ def test_operations_that_change_something_are_counted() -> None:
 def test_each_fault_does_what_it_promises(
     fault: StoreFault, error: type[BaseException], is_done: bool
 ) -> None:
-    """The second operation fails, done or not; the contents as another handle sees them tell."""
+    """The second operation fails, done or not; the contents as another handle sees them show which."""
     store = MemoryStore(faults=Faults(plan={2: fault}))
     store.append("inbox", b"a")
     with pytest.raises(error):

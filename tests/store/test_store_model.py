@@ -58,7 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.store
 
     def fence(self, data: st.DataObject) -> tuple[Lease | None, bool]:
-        """Choose a lease, current, stale or none, and say whether it holds."""
+        """Choose a lease, current, stale or none, and return it with whether it holds."""
         lease = data.draw(st.sampled_from([None, *self.leases]))
         holds = lease is None or (lease.holder, lease.token) == (self.holder, self.token)
         return lease, holds
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(stream=STREAMS, through=st.integers(0, 30))
     def trim(self, stream: str, through: int) -> None:
-        """Forget old items."""
+        """Trim old items."""
         self.swap().trim(stream, through)
         kept = [item for item in self.items.get(stream, []) if item.number > through]
         self.items[stream] = kept

@@ -37,7 +37,7 @@ def test_a_write_rings_a_reader_in_another_process(tmp_path: Path) -> None:
 
 
 def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
-    """A writer is killed at 15 moments: what it had heard to be appended is there, whole and in order."""
+    """A writer is killed at 15 moments: each acknowledged entry is there, whole and in order."""
     acknowledged = 0
     for round_number in range(15):
         with start_player("append", tmp_path, "journal") as player:
@@ -51,7 +51,7 @@ def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
         found = payloads(store, "journal")
         store.close()
         assert found == [b"%d" % number for number in range(1, len(found) + 1)]
-        # One more may be there, which was committed before its writer could say so.
+        # One more may be there, which was committed before its writer could print it.
         assert acknowledged <= len(found) <= acknowledged + 1
     assert acknowledged >= 15
 
@@ -77,14 +77,14 @@ def listeners(folder: Path) -> list[tuple[str, str]]:
 
 
 def cross_out(folder: Path) -> None:
-    """Strike all listeners off the list, as a writer does that cannot reach their bells."""
+    """Remove all listeners from the list, like a writer that cannot reach their addresses."""
     with closing(sqlite3.connect(next(folder.glob("volatile-*.db")))) as connection:
         connection.execute("DELETE FROM listeners")
         connection.commit()
 
 
 def test_a_killed_reader_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The next writer strikes a dead listener off the list; in the file system there never was anything of it."""
+    """The next writer removes a dead listener from the list; the file system never had anything of it."""
     with start_player("wait", tmp_path, "inbox") as player:
         assert player.stdout is not None
         assert player.stdout.readline() == "ready\n"
@@ -103,7 +103,7 @@ def test_a_killed_reader_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_lost_ring_is_made_good_by_the_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that was crossed out (a writer could not reach its bell) sees the news anyway, and asks for rings again."""
+    """A reader that was removed (a writer could not reach it) sees new entries anyway, and asks for notifications again."""
     monkeypatch.setattr(runner.store.sqlite.store, "POLL_SECONDS", 0.2)
     reader, writer = SqliteStore(tmp_path), SqliteStore(tmp_path)
     for number in range(3):

@@ -154,7 +154,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    """A store that a newer Stoker wrote is left alone, and the error says what would read it."""
+    """A store that a newer Stoker wrote is left alone, and the error names what would read it."""
     filled(tmp_path)
     with closing(sqlite3.connect(tmp_path / "store.db")) as other:
         other.execute("PRAGMA user_version = 99")
@@ -187,7 +187,7 @@ def test_a_damaged_file_never_raises_a_raw_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["append", "read", "last", "put", "get"])
 def test_an_old_copy_put_in_place_is_noticed(tmp_path: Path, what: str) -> None:
-    """A handle that saw more than the store now holds says so, instead of writing a second history."""
+    """A handle that saw more than the store now holds raises, instead of writing a second history."""
     filled(tmp_path / "store")
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     store = SqliteStore(tmp_path / "store")

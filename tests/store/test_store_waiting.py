@@ -1,4 +1,4 @@
-"""Blocking reads, on every kind of store: what wakes them, what does not, and how they are told to stop."""
+"""Blocking reads, on every kind of store: what wakes them, what does not, and how they are stopped."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ import runner.store.sqlite.store
 from runner.store.protocol import Batch, Store
 from tests.store.store_harness import StoreHarness
 
-# no test waits that long: a wake-up that is lost fails the test by its time-out
+# No test lasts that long: a wake-up that is lost fails the test by its time-out.
 LONG_SECONDS = 60.0
 
 
@@ -88,7 +88,7 @@ def test_one_write_wakes_all_who_wait_for_it(harness: StoreHarness) -> None:
 
 
 def test_wake_ends_the_blocked_reads_of_its_handle_only(harness: StoreHarness) -> None:
-    """`wake` is how a blocked thread is told to look around; it comes back with nothing."""
+    """`wake` makes a blocked thread look around; its read returns nothing."""
     first, second = harness.open(), harness.open()
     mine, my_thread = blocked(reading(first))
     other, other_thread = blocked(reading(second))
