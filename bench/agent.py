@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.report import Report, quantile
 from runner.facts.ids import AttemptId
-from tests.agent.node import SPEAKER, Node
+from tests.agent.node import REPORTER, Node
 
 NUM_ROUNDS = 15
 QUIET_SECONDS = 30.0
@@ -46,7 +46,7 @@ def one_round(node: Node, number: int) -> dict[str, float]:
         return message
 
     begun = time.monotonic()
-    node.assign(node.plan(SPEAKER, {"pause": 1.0}, attempt=attempt), number)
+    node.assign(node.plan(REPORTER, {"pause": 1.0}, attempt=attempt), number)
     pids = until("RanksStarted", begun).pids
     node.wait_for("RanksReady", lambda fact: fact.attempt == attempt)
     begun = time.monotonic()
@@ -71,7 +71,7 @@ def main() -> int:
         try:
             agent = node.start_agent().pid
             rounds = [one_round(node, number) for number in range(1, NUM_ROUNDS + 1)]
-            plan = node.plan(SPEAKER, {"pause": 1.0}, attempt=AttemptId(1, 2, 0))
+            plan = node.plan(REPORTER, {"pause": 1.0}, attempt=AttemptId(1, 2, 0))
             node.launch(plan, generation=NUM_ROUNDS + 1)
             keeper = node.keeper
             time.sleep(2.0)

@@ -55,7 +55,7 @@ def test_no_hang_is_found_where_there_is_none(habits: Habits, days: float, seed:
 @pytest.mark.parametrize("reports", ["phases", "steps", "lines"])
 def test_a_hang_is_found_within_its_limit(reports: str, seed: int) -> None:
     """After a day of all that a hang is found by what was learned, or by run.yaml at the latest, and not at once."""
-    # Of lines there is no limit where ten times their longest quiet is more than that of run.yaml.
+    # Of lines there is no limit where ten times their longest gap is more than that of run.yaml.
     habits = replace(QUICK, reports=reports, crash_seconds=1e9)
     if reports == "lines":
         habits = replace(habits, evaluation_seconds=20.0, compiles_a_day=0.0)
@@ -64,7 +64,7 @@ def test_a_hang_is_found_within_its_limit(reports: str, seed: int) -> None:
     assert run.findings == []
     began, step = run.now, run.step
     run.unreachable_until.clear()
-    run.quiet(2 * habits.progress_limit)
+    run.gap(2 * habits.progress_limit)
     (first, finding), *_ = run.findings
     assert finding.fault == "no_progress"
     assert run.step == step
@@ -91,7 +91,7 @@ def test_a_steady_run_has_its_hang_found_much_sooner() -> None:
     run = VirtualRun(habits, random.Random(7))
     run.play(0.2)
     began = run.now
-    run.quiet(habits.progress_limit)
+    run.gap(habits.progress_limit)
     (found_at, finding), *_ = run.findings
     after = found_at - began
     print(
@@ -107,7 +107,7 @@ def test_a_hang_that_begins_while_a_node_is_unreachable_waits_for_it() -> None:
     run = VirtualRun(habits, random.Random(8))
     run.play(0.5)
     run.unreachable_until = {"n2": run.now + 10 * habits.progress_limit}
-    run.quiet(2 * habits.progress_limit)
+    run.gap(2 * habits.progress_limit)
     ((_, finding),) = run.findings
     assert finding.silent_seconds == pytest.approx(habits.progress_limit, abs=HEARTBEAT_SECONDS)
     assert "set in run.yaml" in finding.evidence

@@ -24,7 +24,7 @@ DAY = 86_400.0
 NODES = ("n1", "n2")
 # of a cluster with few heartbeats: this test has fewer of them to play
 SILENCE_SECONDS = 60.0
-# between two heartbeats of a node, in a quiet; less than silence
+# between two heartbeats of a node, in a gap; less than the heartbeat timeout
 HEARTBEAT_SECONDS = 55.0
 
 

@@ -136,7 +136,7 @@ def test_what_is_planned_is_no_incident_of_a_curve(tmp_path: Path) -> None:
 
 
 def test_the_pattern_of_a_run_reads_its_logs(tmp_path: Path) -> None:
-    """`--run` makes the planned steps of a log known, so that they are no incident."""
+    """`--run` reads the steps of a log by the run's pattern, so that an error that the run survived is no incident."""
     log = tmp_path / "rank0.log"
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     log.write_text("it=1 L=3.0\n" + error + "".join(f"it={n} L=2.{n}\n" for n in range(2, 60)))
