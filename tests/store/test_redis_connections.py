@@ -14,7 +14,7 @@ from tests.store.redis_server import PASSWORD, RedisServer, free_port, write_sec
 from tests.store.store_harness import payloads
 
 
-def refusal(spec: StoreSpec, cluster: str = "doors") -> str:
+def refusal(spec: StoreSpec, cluster: str = "connections") -> str:
     """Return the message with which opening is refused."""
     with pytest.raises(UserError) as caught:
         RedisStore(spec, cluster)
@@ -40,7 +40,7 @@ def test_a_wrong_password_is_refused_and_never_shown(
     assert "store.password_file" in text
     assert "'stoker'" in text
     assert "guessed" not in text
-    store = RedisStore(secured_server.spec(), "doors")
+    store = RedisStore(secured_server.spec(), "connections")
     for shown in (repr(store), repr(vars(store)), repr(store.server), str(store.server)):
         assert PASSWORD not in shown
     store.close()
@@ -66,7 +66,7 @@ def test_a_password_may_change_while_everything_runs(
 ) -> None:
     """In between, the store is unavailable and the error has the reason; with the new password in the file it goes on by itself."""
     write_secret(tmp_path / "password", PASSWORD)
-    store = RedisStore(own_server.spec(password_file=str(tmp_path / "password")), "doors")
+    store = RedisStore(own_server.spec(password_file=str(tmp_path / "password")), "connections")
     store.append("inbox", b"a")
     admin = own_server.client()
     admin.execute_command(  # type: ignore[no-untyped-call]
@@ -93,7 +93,7 @@ def test_the_deployed_users_have_all_rights_that_are_needed_and_no_others(
     admin.execute_command(  # type: ignore[no-untyped-call]
         "ACL", "SETUSER", "stoker", "resetkeys", "~stoker:doors:*"
     )
-    store = RedisStore(own_server.spec(), "doors")
+    store = RedisStore(own_server.spec(), "connections")
     check_durable(store)
     for words in (
         ("FLUSHALL",),
@@ -115,7 +115,7 @@ def test_the_deployed_users_have_all_rights_that_are_needed_and_no_others(
 
 def test_a_right_taken_away_is_an_outage_until_it_is_back(own_server: RedisServer) -> None:
     """In the middle of a run it is for an operator to repair; no process ends for it."""
-    store = RedisStore(own_server.spec(), "doors")
+    store = RedisStore(own_server.spec(), "connections")
     admin = own_server.client()
     admin.execute_command(  # type: ignore[no-untyped-call]
         "ACL", "SETUSER", "stoker", "-xadd"
@@ -194,11 +194,11 @@ def test_tls_on_one_side_only_is_named(
     redis_server: RedisServer, secured_server: RedisServer
 ) -> None:
     """On either side the error recommends TLS. A plain server only waits on, so that this looks like one that hangs."""
-    store = RedisStore(redis_server.spec(tls=True), "doors")
+    store = RedisStore(redis_server.spec(tls=True), "connections")
     with pytest.raises(StoreUnavailable, match="is its port a TLS port"):
         store.last("inbox")
     store.close()
-    store = RedisStore(StoreSpec(address=secured_server.address), "doors")
+    store = RedisStore(StoreSpec(address=secured_server.address), "connections")
     with pytest.raises(StoreUnavailable, match="does it want `tls: true`"):
         store.last("inbox")
     store.close()
@@ -243,8 +243,8 @@ def test_a_store_never_started_is_not_made_by_looking(redis_server: RedisServer)
 
 def test_another_database_is_another_store(redis_server: RedisServer) -> None:
     """`store.database` separates clusters of one name."""
-    first = RedisStore(redis_server.spec(), "doors-database")
-    second = RedisStore(redis_server.spec(database=1), "doors-database")
+    first = RedisStore(redis_server.spec(), "connections-database")
+    second = RedisStore(redis_server.spec(database=1), "connections-database")
     first.append("inbox", b"a")
     assert second.last("inbox") == 0
     first.close()
@@ -254,7 +254,7 @@ def test_another_database_is_another_store(redis_server: RedisServer) -> None:
 def test_a_name_that_cannot_be_resolved_takes_no_longer_than_the_deadline() -> None:
     """Opening succeeds, calls raise the reason; no call waits for a resolver."""
     started = time.monotonic()
-    store = RedisStore(StoreSpec(address="no-such-host.invalid:6379"), "doors")
+    store = RedisStore(StoreSpec(address="no-such-host.invalid:6379"), "connections")
     with pytest.raises(StoreUnavailable, match="no address is known for the name 'no-such-host"):
         store.last("inbox")
     assert time.monotonic() - started < 20
@@ -265,7 +265,7 @@ def test_a_handle_may_be_opened_before_its_server(tmp_path: Path) -> None:
     """An agent that starts while the server is down goes on once it is there."""
     with RedisServer(tmp_path / "redis") as server:
         server.stop()
-        store = RedisStore(server.spec(), "doors")
+        store = RedisStore(server.spec(), "connections")
         with pytest.raises(StoreUnavailable, match="out of reach"):
             store.append("inbox", b"a")
         server.start()
@@ -291,7 +291,7 @@ def test_a_server_that_would_lose_data_is_refused(
     own_server: RedisServer, name: str, value: str, words: str
 ) -> None:
     """Setting, value and way out are named; as deployed, it passes."""
-    store = RedisStore(own_server.spec(), "doors")
+    store = RedisStore(own_server.spec(), "connections")
     check_durable(store)
     own_server.client().config_set(name, value)
     with pytest.raises(UserError, match=words) as caught:
@@ -305,7 +305,7 @@ def test_settings_that_cannot_be_read_are_not_trusted(own_server: RedisServer) -
     own_server.client().execute_command(  # type: ignore[no-untyped-call]
         "ACL", "SETUSER", "stoker", "-config|get"
     )
-    store = RedisStore(own_server.spec(), "doors")
+    store = RedisStore(own_server.spec(), "connections")
     with pytest.raises(UserError, match="appendfsync: the server does not say"):
         check_durable(store)
     store.close()
@@ -314,7 +314,7 @@ def test_settings_that_cannot_be_read_are_not_trusted(own_server: RedisServer) -
 def test_a_server_with_a_replica_is_refused(own_server: RedisServer, tmp_path: Path) -> None:
     """A replica could take over without what was acknowledged; and one is no store itself."""
     own_server.client().config_set("repl-diskless-sync-delay", 0)
-    store = RedisStore(own_server.spec(), "doors")
+    store = RedisStore(own_server.spec(), "connections")
     host, port = own_server.bind[0], own_server.port
     settings = {
         "replicaof": f"{host} {port}",
@@ -328,7 +328,7 @@ def test_a_server_with_a_replica_is_refused(own_server: RedisServer, tmp_path: P
             time.sleep(0.05)
         with pytest.raises(UserError, match="role: 1 replicas follow it"):
             check_durable(store)
-        copy = RedisStore(replica.spec(), "doors")
+        copy = RedisStore(replica.spec(), "connections")
         with pytest.raises(StoreUnavailable, match="it is a replica, which refuses writes"):
             check_durable(copy)
         copy.close()
