@@ -130,23 +130,23 @@ def speaker(pause_seconds: float) -> str:
     return f"{{python}} speaker.py {pause_seconds}"
 
 
-def ended(view: ClusterStatus) -> RunStatus | None:
+def ended(status: ClusterStatus) -> RunStatus | None:
     """Return the newest run once it is over."""
-    run = newest_run(view)
+    run = newest_run(status)
     return run if run is not None and run.state in ("finished", "stopped", "failed") else None
 
 
-def team_of(harness: ClusterHarness, view: ClusterStatus) -> Team:
+def team_of(harness: ClusterHarness, status: ClusterStatus) -> Team:
     """Find Stoker's own processes; nodes without a keeper, or a reader, have no rank yet."""
     keepers = {}
-    for node in view.nodes:
+    for node in status.nodes:
         note = harness.state / "nodes" / node.node / PID_FILE_NAME
         if note.exists():
             keepers[node.node] = int(json.loads(note.read_text())["pid"])
-    agents = {node.node: node.agent_pid for node in view.nodes}
+    agents = {node.node: node.agent_pid for node in status.nodes}
     found = {node: reader_of(pid) for node, pid in agents.items()}
     readers = {node: pid for node, pid in found.items() if pid is not None}
-    return Team(int(view.holder.split(":")[1]), agents, keepers, readers)
+    return Team(int(status.holder.split(":")[1]), agents, keepers, readers)
 
 
 def reader_of(agent: int) -> int | None:

@@ -49,10 +49,10 @@ while True:
 SILENT = "import time; time.sleep(100000)"
 
 
-def up(view: ClusterStatus) -> ClusterStatus | None:
+def up(status: ClusterStatus) -> ClusterStatus | None:
     """Return the View once the ranks are there."""
-    run = newest_run(view)
-    return view if run is not None and run.attempt_state == "running" else None
+    run = newest_run(status)
+    return status if run is not None and run.attempt_state == "running" else None
 
 
 def recorded_matches(
@@ -80,9 +80,9 @@ def measure_cost(report: Report, seconds: float) -> None:
         shape = Shape(nodes=1, spares=0)
         scripts = {"talker.py": TALKER, "talk.log": log.decode()}
         with running(shape, scripts=scripts, command=f"{{python}} talker.py {rate}") as harness:
-            view = harness.wait(up, "the ranks")
+            status = harness.wait(up, "the ranks")
             time.sleep(FOLLOW_SECONDS + 5.0)
-            team = team_of(harness, view)
+            team = team_of(harness, status)
             agent, reader = team.agents["n1"], team.readers["n1"]
             begun, before = time.monotonic(), (cpu_seconds(reader), cpu_seconds(agent))
             time.sleep(seconds)
@@ -101,8 +101,8 @@ def measure_delay(report: Report) -> None:
     """Write a line that each signature knows, one after the other, and see when the journal has it."""
     known = [one for one in SIGNATURES if one.weight == "primary" and one.fault]
     with running(Shape(nodes=1, spares=0), command=["{python}", "-c", SILENT]) as harness:
-        view = harness.wait(up, "the ranks")
-        run = newest_run(view)
+        status = harness.wait(up, "the ranks")
+        run = newest_run(status)
         assert run is not None
         time.sleep(FOLLOW_SECONDS + 2.0)
         errors = harness.state / "runs" / run.name / "attempts" / str(run.attempt) / "rank0.err"
@@ -138,7 +138,7 @@ def measure_flood(report: Report) -> None:
     command = f"{{python}} talker.py {FLOOD_BYTES} {FIRST_ERROR}"
     limit = 2**33
     with running(shape, scripts=scripts, command=command, output_limit_bytes=limit) as harness:
-        view = harness.wait(up, "the ranks")
+        status = harness.wait(up, "the ranks")
         cursor, begun = 0, time.monotonic()
         ranks: dict[int | None, float] = {}
         for _, seen, match in recorded_matches(harness, cursor, FLOOD_WAIT_SECONDS):
@@ -149,7 +149,7 @@ def measure_flood(report: Report) -> None:
         time.sleep(FLOOD_SECONDS)
         written = sum(path.stat().st_size for path in harness.state.rglob("rank*.out"))
         wall_seconds = time.monotonic() - begun
-        memory = memory_mb(team_of(harness, view).readers["n1"])[0]
+        memory = memory_mb(team_of(harness, status).readers["n1"])[0]
         heartbeats = harness.store.read(
             streams={"heartbeats": max(0, harness.store.last("heartbeats") - 1)},
             registers={},

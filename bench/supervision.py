@@ -38,10 +38,10 @@ IN_RANK_LIMIT_US = 200.0
 COST_LINE = re.compile(r"supervision took (\d+) us of CPU a step")
 
 
-def past_step(view: ClusterStatus, step: int) -> ClusterStatus | None:
+def past_step(status: ClusterStatus, step: int) -> ClusterStatus | None:
     """Return the View once its run has done that many steps."""
-    run = newest_run(view)
-    return view if run is not None and run.step >= step else None
+    run = newest_run(status)
+    return status if run is not None and run.step >= step else None
 
 
 def cpu_by_kind(team: Team) -> dict[str, float]:
@@ -57,8 +57,8 @@ def cpu_by_kind(team: Team) -> dict[str, float]:
 def measure_processes(report: Report, seconds: float) -> None:
     """Watch a cluster whose ranks make a step a second and need no processor themselves."""
     with running(command=speaker(1.0)) as harness:
-        view = harness.wait(lambda view: past_step(view, SETTLE_STEPS), "the first steps")
-        team = team_of(harness, view)
+        status = harness.wait(lambda status: past_step(status, SETTLE_STEPS), "the first steps")
+        team = team_of(harness, status)
         started, before = time.monotonic(), cpu_by_kind(team)
         time.sleep(seconds)
         after, wall_seconds = cpu_by_kind(team), time.monotonic() - started

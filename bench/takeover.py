@@ -88,8 +88,8 @@ class Cluster:
         """Return when this process had published a View: all assignments were written before."""
         until = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < until:
-            view = read_status(self.store)
-            if view is not None and f":{pid}:" in view.holder:
+            status = read_status(self.store)
+            if status is not None and f":{pid}:" in status.holder:
                 return time.monotonic()
             time.sleep(0.01)
         raise RuntimeError(f"no View within {WAIT_SECONDS:g} s")

@@ -3,11 +3,11 @@
     StokerError
     ├── UserError            bad input from a person: printed as one message, exit code 2
     │   └── SpecError        a file or setting that does not describe something we can run
-    ├── TemporaryError       the world said "not now": try again after `delay_seconds`
+    ├── TemporaryError       it may pass: try again after `delay_seconds`
     │   └── StoreUnavailable the store did not answer in time
     ├── IllegalMove          a decision moves something in a way that its life cycle lacks
     ├── PermanentError       trying again cannot help
-    │   ├── Fenced           somebody with a newer token or generation has taken over
+    │   ├── Fenced           a process with a newer token or generation has taken over
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
     │   │   └── StoreRolledBack  it came back with less: everything stops until a person decides
     │   └── CheckpointRefused a checkpoint folder that does not verify
@@ -35,7 +35,7 @@ class IllegalMove(StokerError):
 
 
 class TemporaryError(StokerError):
-    """The world said "not now"."""
+    """It may pass: try again after `delay_seconds`."""
 
     def __init__(self, message: str, *, delay_seconds: float = 1.0) -> None:
         super().__init__(message)

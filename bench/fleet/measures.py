@@ -94,16 +94,16 @@ def start_runs(stage: Stage, *, nodes_per_run: int = NODES_PER_RUN) -> float:
             max_attempts_without_progress=1000,
         )
         stage.ask(StartRun(id=f"q{number}", by="bench", spec=spec))
-    stage.wait_for(lambda view: _are_up(view, num), f"{num} gangs up")
+    stage.wait_for(lambda status: _are_up(status, num), f"{num} gangs up")
     return time.monotonic() - begun
 
 
 def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
     """Kill a rank of some gang repeatedly; measure when its nodes get idle assignments, and when the next launch."""
     dice, found = random.Random(seed), Decisions()
-    view = stage.view()
-    assert view is not None
-    runs = list(view.runs)
+    status = stage.view()
+    assert status is not None
+    runs = list(status.runs)
     dice.shuffle(runs)
     # Run -> its furthest step at its last crash.
     reached: dict[int, int] = {}
@@ -140,21 +140,24 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
 def _advanced(stage: Stage, number: int, *, beyond: int) -> RunStatus:
     """Wait until a run has gone further than that; return it."""
 
-    def run_in(view: ClusterStatus) -> RunStatus:
-        return next(run for run in view.runs if run.run == number)
+    def run_in(status: ClusterStatus) -> RunStatus:
+        return next(run for run in status.runs if run.run == number)
 
     return run_in(
-        stage.wait_for(lambda view: run_in(view).best_step > beyond, f"run {number} past {beyond}")
+        stage.wait_for(
+            lambda status: run_in(status).best_step > beyond, f"run {number} past {beyond}"
+        )
     )
 
 
 def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
     """Silence spares, one by one; return the seconds from the last heartbeat of each to its incident."""
-    view = stage.wait_for(
-        lambda view: all(run.attempt_state == "running" for run in view.runs), "all gangs up again"
+    status = stage.wait_for(
+        lambda status: all(run.attempt_state == "running" for run in status.runs),
+        "all gangs up again",
     )
-    at_work = {name for run in view.runs for name in run.nodes}
-    names = [node.node for node in view.nodes if node.node not in at_work][:count]
+    at_work = {name for run in status.runs for name in run.nodes}
+    names = [node.node for node in status.nodes if node.node not in at_work][:count]
     found = []
     for name in names:
         cursor = stage.store.last(JOURNAL)
@@ -165,8 +168,8 @@ def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
     return found
 
 
-def _are_up(view: ClusterStatus, num: int) -> bool:
-    up = sum(run.attempt_state == "running" and run.step > 0 for run in view.runs)
+def _are_up(status: ClusterStatus, num: int) -> bool:
+    up = sum(run.attempt_state == "running" and run.step > 0 for run in status.runs)
     return up == num
 
 

@@ -82,7 +82,7 @@ class Stage:
             self.agents.append(process)
             threading.Thread(target=self._collect_events, args=(process,), daemon=True).start()
         self.wait_for(
-            lambda view: sum(node.state == "spare" for node in view.nodes) == self.count,
+            lambda status: sum(node.state == "spare" for node in status.nodes) == self.count,
             f"{self.count} spares",
         )
         return time.monotonic() - begun
@@ -121,13 +121,13 @@ class Stage:
     def wait_for(self, holds: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
         """Wait until the View shows something; raise RuntimeError with what there is when it does not."""
         until = time.monotonic() + WAIT_SECONDS
-        view = self.view()
-        while view is None or not holds(view):
+        status = self.view()
+        while status is None or not holds(status):
             if time.monotonic() > until or self.supervisor.poll() is not None:
                 raise RuntimeError(f"{what}: not within {WAIT_SECONDS:g} s\n{self.report()}")
             time.sleep(0.2)
-            view = self.view()
-        return view
+            status = self.view()
+        return status
 
     def report(self) -> str:
         """Return the supervisor's output."""

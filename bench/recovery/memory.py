@@ -13,9 +13,9 @@ AGENT_LIMIT_MB = 80.0
 
 def report_memory(report: Report, name: str, ours: Ours) -> None:
     """Print resident memory of each agent, and of each warm process the share that is its own as well."""
-    view = ours.harness.view()
-    assert view is not None
-    team = team_of(ours.harness, view)
+    status = ours.harness.view()
+    assert status is not None
+    team = team_of(ours.harness, status)
     for node, pid in sorted(team.agents.items()):
         resident, _ = memory_mb(pid)
         report.figure(f"{name}: resident, agent of {node}", resident, "MB", at_most=AGENT_LIMIT_MB)

@@ -94,9 +94,9 @@ class Ours:
 
     def kill_node(self, node: str, seen: Watermarks) -> None:
         """SIGKILL everything that a node consists of: agent, keeper, warm process, ranks and whatever they started."""
-        view = self.harness.view()
-        assert view is not None
-        team = team_of(self.harness, view)
+        status = self.harness.view()
+        assert status is not None
+        team = team_of(self.harness, status)
         heads = [team.agents[node], team.keepers[node]]
         pids = dict.fromkeys(heads)
         for head in heads:
@@ -114,8 +114,8 @@ class Ours:
         self.observer.warm[node] = ""
         self._agents[node] = self.harness.start(*command)
 
-        def is_spare(view: ClusterStatus) -> bool:
-            return any(n.node == node and n.state == "spare" for n in view.nodes)
+        def is_spare(status: ClusterStatus) -> bool:
+            return any(n.node == node and n.state == "spare" for n in status.nodes)
 
         self.harness.wait(is_spare, f"{node} as a spare")
 
@@ -124,15 +124,15 @@ class Ours:
         states = (self.observer.warm.get(node, "") for node in self.shape.names)
         return not self.wants_warm or all(s not in WARM_STATES_TO_WAIT_FOR for s in states)
 
-    def _healthy_run(self, view: ClusterStatus) -> RunStatus | None:
+    def _healthy_run(self, status: ClusterStatus) -> RunStatus | None:
         """Return the run once its newest attempt runs and all incidents are resolved; the status may lag behind both."""
-        run = newest_run(view)
+        run = newest_run(status)
         newest = max(self.observer.pids, default=None)
         if run is None or run.attempt_state != "running" or run.attempt is None:
             return None
         has_stepped = self.is_script or (run.step and run.checkpoint_step is not None)
         is_known = newest is None or run.attempt == newest
-        is_quiet = all(incident.state == "resolved" for incident in view.incidents)
+        is_quiet = all(incident.state == "resolved" for incident in status.incidents)
         return run if has_stepped and is_known and is_quiet else None
 
 

@@ -148,13 +148,13 @@ def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
 
 def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
     """Return the published status; raise UserError if there is none."""
-    view = read_status(store)
-    if view is None:
+    status = read_status(store)
+    if status is None:
         raise UserError(
             f"cluster {cluster.name!r} has no status yet: no supervisor has published one in {cluster.state}; "
             "start one with `stoker supervise`, or wait a second if one is starting"
         )
-    return view
+    return status
 
 
 def leader_of(store: Store) -> Leader:
@@ -180,30 +180,30 @@ def require_leader(store: Store, cluster: ClusterSpec) -> Leader:
     )
 
 
-def status_age_seconds(view: ClusterStatus) -> float:
+def status_age_seconds(status: ClusterStatus) -> float:
     """Return the age of a status, by this machine's wall clock."""
-    return max(0.0, time.time() - view.wall)
+    return max(0.0, time.time() - status.wall)
 
 
-def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
+def pick_run(status: ClusterStatus, name: str | None) -> RunStatus:
     """Return the newest run of that name, or with that number; without a name the only live run, or the only run."""
     if name is not None:
-        for run in reversed(view.runs):
+        for run in reversed(status.runs):
             if name in (run.name, str(run.run)):
                 return run
         raise UserError(
-            f"no run {name!r} in cluster {view.cluster!r}; {known_words(name, [r.name for r in view.runs])}"
+            f"no run {name!r} in cluster {status.cluster!r}; {known_words(name, [r.name for r in status.runs])}"
         )
-    candidates = [run for run in view.runs if run.state in LIVE_STATES] or list(view.runs)
+    candidates = [run for run in status.runs if run.state in LIVE_STATES] or list(status.runs)
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
         raise UserError(
-            f"cluster {view.cluster!r} has no run yet; start one with `stoker run RUN.yaml`"
+            f"cluster {status.cluster!r} has no run yet; start one with `stoker run RUN.yaml`"
         )
     names = ", ".join(f"{run.name} ({run.run})" for run in candidates)
     raise UserError(
-        f"which run? cluster {view.cluster!r} has {names}; name one, or give its number"
+        f"which run? cluster {status.cluster!r} has {names}; name one, or give its number"
     )
 
 

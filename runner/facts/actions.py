@@ -1,7 +1,7 @@
-"""Actions: what Stoker does to the world, with a life of their own.
+"""Actions: effects outside the supervisor, each with a life cycle.
 
-An action is written down before it is performed; after a crash those without an outcome are performed again, so every kind
-must bear being done twice. `unknown` is neither success nor failure: nobody saw the end.
+An action is recorded before it is performed. After a crash those without an outcome are performed again, so every kind
+must be idempotent. `unknown` is neither success nor failure: the end was not observed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PruneCheckpoints(ActionArgs):
 
 
 class PageOperator(ActionArgs):
-    """Tell a person."""
+    """Page an operator."""
 
     kind = "page"
     message: str

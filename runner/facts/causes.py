@@ -12,14 +12,14 @@ CulpritKind = Literal["rank", "gpu", "node"]
 
 
 class Culprit(Value):
-    """Whose fault it is. `id`: a rank's number, a GPU's PCI address or index, a node's name or address."""
+    """What failed. `id`: a rank's number, a GPU's PCI address or index, a node's name or address."""
 
     kind: CulpritKind
     id: str
 
 
 class Cause(Value):
-    """What an incident turned out to be, as it is kept and shown. `node`: where its first line stands."""
+    """The cause of an incident, as it is stored and shown. `node`: where its first line was logged."""
 
     fault: str
     scope: Scope
@@ -27,7 +27,7 @@ class Cause(Value):
     node: str
     confidence: float
     action_class: ActionClass
-    # "n2 rank3.err:120: ...": what decided it first
+    # "n2 rank3.err:120: ...": the deciding one first.
     lines: tuple[str, ...] = ()
     # Of an unknown fault: by it the same one is recognised the next time.
     template: str = ""
@@ -44,5 +44,5 @@ class Verdict(Value):
     confidence: float
     evidence: tuple[Match, ...]
     action_class: ActionClass
-    # Of an unknown fault: its first line, what differs between two lives of it masked.
+    # Of an unknown fault: its first line, with what differs between two occurrences masked.
     template: str = ""

@@ -79,7 +79,7 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     # No heartbeat from a node.
     "node_silent": FaultKind(scope="node", judged_by="probe", action="swap", outcome="lost"),
-    # All nodes of a rack, a switch or a power supply fell silent together.
+    # All nodes of a rack, a switch or a power supply are silent at the same time.
     "domain_silent": FaultKind(scope="fabric", judged_by="domain", action="page"),
     # A node failed its checks, or is a lemon.
     "node_unfit": FaultKind(scope="node", judged_by="checks", action="swap"),
@@ -171,38 +171,38 @@ class Finding(Value, kind="finding"):
     rank: int | None = None
     # How long the silence had lasted, where silence is what was found.
     silent_seconds: float | None = None
-    # the first that was not as it should be
+    # The first bad one.
     step: int | None = None
-    # what was found before, of this fault and attempt, has passed by itself
+    # The earlier finding of this fault and attempt is over.
     recovered: bool = False
 
 
 class HeartbeatResumed(Value, kind="heartbeat_resumed"):
-    """A node that was found silent speaks again."""
+    """A silent node sends heartbeats again."""
 
     node: str
     incarnation: int
 
 
 class CorrelatedSilence(Value, kind="correlated_silence"):
-    """Many nodes fell silent at once: attributed to store or fabric, not to the nodes; over when `nodes` is empty."""
+    """Many nodes are silent at the same time: attributed to store or fabric, not to the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
 
 
 class DomainSilence(Value, kind="domain_silence"):
-    """The nodes of one failure domain fell silent together: attributed to the domain, to none of its nodes."""
+    """The nodes of one failure domain are silent at the same time: attributed to the domain, to none of its nodes."""
 
-    # its kind: switch, rack, power
+    # Its kind: switch, rack, power.
     domain: str
     name: str
     nodes: tuple[str, ...]
-    # the longest of them
+    # Of the node that was silent longest.
     silent_seconds: float = 0.0
 
 
 class GangStillStepping(Value, kind="gang_still_stepping"):
-    """A gang makes steps while these nodes of it are silent: it steps together, so their ranks live."""
+    """A gang makes steps while these nodes of it are silent: it steps together, so their ranks are alive."""
 
     attempt: AttemptId
     nodes: tuple[str, ...]
@@ -212,7 +212,7 @@ class GangStillStepping(Value, kind="gang_still_stepping"):
 
 
 class GangStartTimed(Value, kind="gang_start_timed"):
-    """A gang is up: the slowest rank of all in each phase of its start. Said once per launch, however many nodes it has."""
+    """A gang is up: the slowest rank of all in each phase of its start. Emitted once per launch, whatever the number of nodes."""
 
     attempt: AttemptId
     slowest: Mapping[str, StartPhase] = field(default_factory=dict)

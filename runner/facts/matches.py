@@ -21,13 +21,13 @@ Layer = Literal[
     "program",
     # Loss, gradients, loss scale, speed: findings of detectors about the steps in a log.
     "metrics",
-    # What a driver adds once a program has failed, or before anybody knows why.
+    # What a driver logs after a program has failed, or before the cause is known.
     "consequence",
     # A connection that could not be made, or was lost.
     "network",
     # Ranks that waited for others until a timeout.
     "collective",
-    # Somebody ended the job on purpose.
+    # An operator or a scheduler ended the job on purpose.
     "scheduler",
     # The program that started the ranks reports how they ended.
     "launcher",
@@ -96,7 +96,7 @@ class Match(Value):
     role: Role = ""
     # It will be the same again on this hardware, or with these settings.
     is_lasting: bool = False
-    # It stands in the kernel's own log.
+    # It is from the kernel's own log.
     of_kernel: bool = False
     file: str = ""
     line: int = 0
@@ -109,13 +109,13 @@ class Match(Value):
 
     @property
     def warrants_incident(self) -> bool:
-        """Whether it is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
+        """Whether it opens an incident while the ranks are alive: a lasting hardware fault, or one in the kernel's own log."""
         names_hardware = self.weight == "primary" and self.layer in DEEP and bool(self.fault)
         return names_hardware and (self.is_lasting or self.of_kernel)
 
 
 class LoggedStep(Value):
-    """A step in a log: what stands before it in the same file did not end the run."""
+    """A step in a log: no line before it in the same file ended the run."""
 
     file: str
     line: int

@@ -39,7 +39,7 @@ class Remedy(ABC):
     @classmethod
     @abstractmethod
     def problem(cls, value: float) -> str:
-        """Say why nobody can want this value; "" when it is within bounds."""
+        """Return why this value is refused; "" when it is within bounds."""
 
 
 class LearningRate(Remedy):

@@ -4,7 +4,7 @@
 
 *contributing steps*: steps that are part of the run's state. A new attempt that resumes from step r of an earlier one
 overwrites whatever came after r; the chain from the newest attempt back through the checkpoints it descends from says which
-steps are left. A script that keeps checkpoints of its own tells by its first step where it took up.
+steps are left. The first step of a script that keeps checkpoints of its own shows where it resumed.
 
 *productive* seconds: the time those steps took, reckoned from the journal's marks (see `marks`), checkpoints and evaluations
 between steps included. The step in progress counts as productive until it turns out not to have been.
@@ -17,23 +17,23 @@ between steps included. The step in progress counts as productive until it turns
 |---|---|---|
 | `initial_start` | the run is admitted | its first step is done, or its first attempt breaks |
 | `waiting` | too few nodes | an attempt can be planned |
-| `detect` | the fault, as far as its last good sign tells | the incident is opened |
+| `detect` | the fault, or rather the last good sign before it | the incident is opened |
 | `stop` | the incident is opened | the gang is gone |
-| `prepare` | the gang is gone | the new one is told to start: checkpoint verified, rendezvous chosen |
-| `start` | the gang is told to start | its first step is done |
+| `prepare` | the gang is gone | the new one is assigned: checkpoint verified, rendezvous chosen |
+| `start` | the gang is assigned | its first step is done |
 | `rework` | | time on steps that were overwritten, or never finished |
-| `requested` | a wish ends the attempt (stop, learning rate, swap, drain) | the next first step, or the end of the run |
+| `requested` | a request ends the attempt (stop, learning rate, swap, drain) | the next first step, or the end of the run |
 | `finish` | the last step | the run is finished: last checkpoint, exit of the ranks |
-| `unreported` | ranks run | in a run that tells of no step: nothing can be said about this time |
+| `unreported` | ranks run | in a run that reports no step: this time cannot be classified |
 
-Seconds to detect are those the incident itself names: from the last good sign to its opening. A death that somebody saw has
+Seconds to detect are those the incident itself names: from the last good sign to its opening. A death that was observed has
 none; if it was a drill, the seconds since the drill was ordered stand in, which is an upper bound.
 
 An incident that does not end its attempt (an agent is replaced, the ranks go on) loses nothing here.
 
-*recovered* means: the first step of the attempt that followed (of the last one, when the incident struck again), in seconds
+*recovered* means: the first step of the attempt that followed (of the last one, when the incident recurred), in seconds
 after the incident was opened; where no attempt had to end, the incident's resolution. *steps lost* are those between the
-furthest step reached and the one resumed from, summed over the times the incident struck.
+furthest step reached and the one resumed from, summed over the times the incident occurred.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable, printable_words, setting
 
+# Of a request or an acceptance that names no one.
+UNKNOWN_USER = "an unknown user"
+
 
 def exit_in_words(exit_code: int | None) -> str:
     """Say how a process ended; codes are those of subprocess; None: its end was not observed."""
@@ -106,7 +109,7 @@ def _lines_matched(fact: s.LinesMatched) -> str:
         if fact.matches
         else ""
     )
-    return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} known for something{first}"
+    return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} match signatures{first}"
 
 
 def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
@@ -164,12 +167,12 @@ def _swap(fact: q.SwapNode) -> str:
 
 def _mass_silence(fact: CorrelatedSilence) -> str:
     if not fact.nodes:
-        return "the nodes that fell silent together speak again"
-    return f"{len(fact.nodes)} nodes fell silent together"
+        return "the nodes that were silent at the same time send heartbeats again"
+    return f"{len(fact.nodes)} nodes are silent at the same time"
 
 
 def _who(fact: q.Request) -> str:
-    return printable(fact.by, 60) or "somebody"
+    return printable(fact.by, 60) or UNKNOWN_USER
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
@@ -182,12 +185,10 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     r.SupervisorStarted: _supervisor_started,
     r.SupervisorPaused: _paused,
     StoreAccepted: lambda f: (
-        f"{printable(f.by) or 'somebody'} took the store as it is for the truth, {f.lost} entries are known to be lost"
+        f"{printable(f.by) or UNKNOWN_USER} accepted the store as it is, {f.lost} entries are known to be lost"
         f"{_because(f.reason)}"
     ),
-    r.MessageUnreadable: lambda f: (
-        f"stream {f.stream}: a message that is none: {printable(f.reason)}"
-    ),
+    r.MessageUnreadable: lambda f: f"stream {f.stream}: a malformed message: {printable(f.reason)}",
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
@@ -199,24 +200,22 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.LinesMatched: _lines_matched,
     s.ReplicasDisagree: _replicas_disagree,
     s.RanksTerminated: _ranks_gone,
-    s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",
+    s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} report what requests they support",
     s.Progress: _progress,
     s.CheckpointSealed: lambda f: f"{f.node}: the checkpoint of step {f.step} is sealed",
     s.SettingsInEffect: lambda f: f"{f.node}: the trainer of {f.attempt} read its settings back",
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
     s.Notice: _notice,
-    s.MalformedMessage: lambda f: (
-        f"{f.node}: {f.count} messages that were none: {printable(f.reason)}"
-    ),
+    s.MalformedMessage: lambda f: f"{f.node}: {f.count} malformed messages: {printable(f.reason)}",
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
     GangStillStepping: lambda f: (
-        f"{f.attempt} has made step {f.step} though {printable_words(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
+        f"{f.attempt} has made step {f.step} without heartbeats from {printable_words(f.nodes)}"
     ),
-    GangStartTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
+    GangStartTimed: lambda f: f"all ranks of {f.attempt} have reported how long their start took",
     HeartbeatResumed: lambda f: f"{f.node}: heartbeats resumed",
     CorrelatedSilence: _mass_silence,
     DomainSilence: lambda f: (
-        f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
+        f"{len(f.nodes)} nodes are silent at the same time, all those of {f.domain} {printable(f.name, 60)}"
     ),
     ActionResult: _action_result,
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
@@ -334,7 +333,7 @@ def _rung_taken(record: r.RungTaken) -> str:
 def _action_issued(record: r.ActionIssued) -> str:
     action = record.action
     if action.action == "page":
-        return f"a person is told{_because(action.reason)}"
+        return f"an operator is paged{_because(action.reason)}"
     on = f" on {action.args['node']}" if "node" in action.args else ""
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
@@ -397,7 +396,7 @@ def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
         return f"{domain} is no longer down"
-    return f"{domain} is down and blamed; none of its nodes is: {printable_words(record.nodes)}"
+    return f"{domain} is down, its nodes are not suspected: {printable_words(record.nodes)}"
 
 
 def _node_launched(record: r.NodeLaunched) -> str:
@@ -447,6 +446,6 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     CountersRaised: lambda d: (
         f"generations go on at {d.next_generation}, runs at {d.next_run}; runs that go on get new attempts"
     ),
-    r.ClusterClosing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
+    r.ClusterClosing: lambda d: f"the cluster shuts down, for {printable(d.by) or UNKNOWN_USER}",
     r.ClusterReopened: lambda d: "the cluster is open again",
 }

@@ -30,9 +30,9 @@ _OUT = ("suspect", "lost", "quarantined", "maintenance", "left", "retired")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineLine:
     """One input and all that followed from it at once. `now` is the controller's clock (seconds since the epoch),
-    `offset_seconds` counts from the first line told, `sequence` is the journal entry of the input.
+    `offset_seconds` counts from the first line shown, `sequence` is the journal entry of the input.
 
-    `heard` is "" for what followed from the state alone. `incidents` are those that the decisions belong to.
+    `input_text` is "" for what followed from the state alone. `incidents` are those that the decisions belong to.
     """
 
     sequence: int
@@ -55,7 +55,7 @@ def story(
     incident: str | None = None,
     since: float | None = None,
 ) -> list[TimelineLine]:
-    """Tell what happened: all of it, or what concerns one run or one incident, from `since` (controller's clock) on."""
+    """Return the lines of all entries, or of one run or one incident, from `since` (controller's clock) on."""
     threads, lines = _Threads(), list[TimelineLine]()
     for entry in entries:
         texts = [

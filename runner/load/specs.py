@@ -109,7 +109,7 @@ def _check_times(plain: dict[str, Any], problems: Problems) -> None:
             ("heartbeat_timeout_seconds",)
             if "heartbeat_timeout_seconds" in plain
             else ("heartbeat_seconds",),
-            f"silence after {silence} s with a heartbeat every {heartbeat} s would blame a node for one lost "
+            f"silence after {silence} s with a heartbeat every {heartbeat} s would make a node silent after one lost "
             f"heartbeat; give heartbeat_timeout_seconds more than {2 * heartbeat}, or heartbeat_seconds less than {silence / 2}",
         )
     fence, cap = times["fence_seconds"], times["hard_cap_seconds"]

@@ -120,41 +120,41 @@ def store(status: StoreStatus) -> Iterator[Metric]:
     yield gauge("stoker_journal_stored_entries", text, ("where",), entries)
 
 
-def cluster(view: ClusterStatus) -> Iterator[Metric]:
+def cluster(status: ClusterStatus) -> Iterator[Metric]:
     """Yield the lease holder, the age of the status, and what the supervisor costs."""
     info = ("cluster", "holder")
     yield gauge(
         "stoker_cluster_info",
         "The cluster and its supervisor.",
         info,
-        [((view.cluster, view.holder), 1)],
+        [((status.cluster, status.holder), 1)],
     )
-    age = max(0.0, time.time() - view.wall)
+    age = max(0.0, time.time() - status.wall)
     yield gauge(
         "stoker_status_age_seconds", "Age of the status behind these metrics.", (), [((), age)]
     )
     yield counter(
-        "stoker_journal_entries", "Entries in the journal.", (), [((), view.journal_sequence)]
+        "stoker_journal_entries", "Entries in the journal.", (), [((), status.journal_sequence)]
     )
-    failures = view.decision_failures
+    failures = status.decision_failures
     yield counter("stoker_decision_failures", "Decisions that raised.", (), [((), failures)])
     yield gauge(
-        "stoker_open_actions", "Actions without an outcome.", (), [((), len(view.open_actions))]
+        "stoker_open_actions", "Actions without an outcome.", (), [((), len(status.open_actions))]
     )
-    resident = view.supervisor_resident_bytes or None
+    resident = status.supervisor_resident_bytes or None
     yield gauge(
         "stoker_supervisor_resident_bytes", "Memory of the supervisor.", (), [((), resident)]
     )
-    cpu = view.supervisor_cpu_seconds
+    cpu = status.supervisor_cpu_seconds
     yield counter("stoker_supervisor_cpu_seconds", "CPU time of the supervisor.", (), [((), cpu)])
     text = "1: the cluster shuts down, or has shut down in order."
-    yield gauge("stoker_cluster_closing", text, (), [((), float(view.closing))])
-    unsigned = float(view.unsigned)
+    yield gauge("stoker_cluster_closing", text, (), [((), float(status.closing))])
+    unsigned = float(status.unsigned)
     yield gauge("stoker_messages_unsigned", "1: messages are not signed.", (), [((), unsigned)])
-    refused = [((why,), float(count)) for why, count in view.refused_messages.items()]
+    refused = [((why,), float(count)) for why, count in status.refused_messages.items()]
     text = "Refused messages, by reason."
     yield counter("stoker_messages_refused", text, ("reason",), refused)
-    events = [((name,), float(count)) for name, count in view.counters.items()]
+    events = [((name,), float(count)) for name, count in status.counters.items()]
     yield counter(
         "stoker_events", "Events that the controller counted, by name.", ("event",), events
     )
@@ -191,21 +191,21 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     yield gauge("stoker_warm_nodes", text, (), [((), ready)])
 
 
-def hardware(view: ClusterStatus) -> Iterator[Metric]:
+def hardware(status: ClusterStatus) -> Iterator[Metric]:
     """Yield the spares, refused hardware, and failure domains that are down."""
-    spares = sum(node.state == "spare" for node in view.nodes)
+    spares = sum(node.state == "spare" for node in status.nodes)
     yield gauge("stoker_spare_nodes", "Spare nodes.", (), [((), spares)])
-    if view.pool is not None:
+    if status.pool is not None:
         text = "Spares that are enough in 99 % of all cases."
-        yield gauge("stoker_recommended_spares", text, (), [((), view.pool.recommended)])
-        low = float(view.pool.low)
+        yield gauge("stoker_recommended_spares", text, (), [((), status.pool.recommended)])
+        low = float(status.pool.low)
         yield gauge("stoker_spares_low", "Whether there are too few spares.", (), [((), low)])
-    text = "Offences of hardware that still count."
-    yield gauge("stoker_hardware_faults", text, (), [((), view.hardware_faults)])
-    refused = [((verdict,), float(view.hardware_refused.get(verdict, 0))) for verdict in VERDICTS]
+    text = "Hardware faults that still count."
+    yield gauge("stoker_hardware_faults", text, (), [((), status.hardware_faults)])
+    refused = [((verdict,), float(status.hardware_refused.get(verdict, 0))) for verdict in VERDICTS]
     text = "Pieces of hardware that may not serve."
     yield gauge("stoker_hardware_refused", text, ("verdict",), refused)
-    down = [((name,), float(len(fallen))) for name, fallen in view.domains_down.items()]
+    down = [((name,), float(len(fallen))) for name, fallen in status.domains_down.items()]
     text = "Nodes of a failure domain that is down."
     yield gauge("stoker_domain_down_nodes", text, ("domain",), down)
     yield gauge("stoker_domains_down", "Failure domains that are down.", (), [((), len(down))])
@@ -227,20 +227,23 @@ def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
     yield gauge("stoker_run_lost_seconds", text, (*labels, "cause"), lost)
 
 
-def incidents(view: ClusterStatus) -> Iterator[Metric]:
+def incidents(status: ClusterStatus) -> Iterator[Metric]:
     """Yield counts of incidents, and the states of the newest."""
     prefix = "incidents_"
     opened = [
         ((name.removeprefix(prefix),), float(count))
-        for name, count in view.counters.items()
+        for name, count in status.counters.items()
         if name.startswith(prefix)
     ]
     yield counter(
         "stoker_incidents", "Incidents opened, by the fault that opened them.", ("fault",), opened
     )
-    faults = dict.fromkeys(incident.fault for incident in view.incidents)
+    faults = dict.fromkeys(incident.fault for incident in status.incidents)
     shown = [
-        ((fault, state), float(sum(i.fault == fault and i.state == state for i in view.incidents)))
+        (
+            (fault, state),
+            float(sum(i.fault == fault and i.state == state for i in status.incidents)),
+        )
         for fault in faults
         for state in INCIDENT_STATES
     ]

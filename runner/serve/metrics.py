@@ -36,26 +36,28 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families; without store or status, only that they are missing."""
-        view, beside, reached = None, None, 1.0
+        status, store_status, reached = None, None, 1.0
         try:
-            view, beside = self._read()
+            status, store_status = self._read()
         except StoreUnavailable:
             reached = 0.0
         yield gauge("stoker_store_up", "Whether the store answers.", (), [((), reached)])
-        yield gauge("stoker_up", "Whether a status was found.", (), [((), float(view is not None))])
-        if beside is not None:
-            yield from metric_families.store(beside)
-        if view is not None:
-            yield from metric_families.cluster(view)
-            yield from metric_families.nodes(view.nodes)
-            yield from metric_families.hardware(view)
-            yield from metric_families.runs(view.runs)
-            yield from metric_families.incidents(view)
+        yield gauge(
+            "stoker_up", "Whether a status was found.", (), [((), float(status is not None))]
+        )
+        if store_status is not None:
+            yield from metric_families.store(store_status)
+        if status is not None:
+            yield from metric_families.cluster(status)
+            yield from metric_families.nodes(status.nodes)
+            yield from metric_families.hardware(status)
+            yield from metric_families.runs(status.runs)
+            yield from metric_families.incidents(status)
 
 
-def metrics_text(view: ClusterStatus | None, beside: StoreStatus | None = None) -> bytes:
+def metrics_text(status: ClusterStatus | None, store_status: StoreStatus | None = None) -> bytes:
     """Render a status, and that of its store, in Prometheus' text format."""
-    return _rendered(lambda: (view, beside))
+    return _rendered(lambda: (status, store_status))
 
 
 def metrics_of(store: Store) -> bytes:

@@ -25,12 +25,14 @@ def read_status(store: Store) -> ClusterStatus | None:
 def decode_status(payload: bytes) -> ClusterStatus:
     """Decode the register; raise PermanentError when it holds something else."""
     try:
-        view = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
+        status = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
         raise PermanentError(f"the register {STATUS!r} cannot be read: {error}") from error
-    if not isinstance(view, ClusterStatus):
-        raise PermanentError(f"the register {STATUS!r} holds a {type(view).__name__}, not a status")
-    return view
+    if not isinstance(status, ClusterStatus):
+        raise PermanentError(
+            f"the register {STATUS!r} holds a {type(status).__name__}, not a status"
+        )
+    return status
 
 
 def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:

@@ -49,7 +49,7 @@ class MessageValidator:
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        # node -> life, incarnation, sequence
+        # node -> instance id, incarnation, sequence
         self._heartbeats: dict[str, tuple[str, int, int]] = {}
         self.refused: Counter[str] = Counter()
 

@@ -168,7 +168,7 @@ def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cl
         standby = StandbyStatus(holder=holder, wall=time.time() - age, followed_through=41)
         cluster.store.put(f"status.standby.{holder}", wire.encode(standby))
     told = stoker("status").stdout
-    assert "rack r2 IS DOWN, its nodes are not blamed: n2, n3" in told
+    assert "rack r2 IS DOWN, its nodes are not suspected: n2, n3" in told
     assert "SPARES ARE LOW" in told
     assert "messages are not signed" in told
     assert "b:2:1 takes over; it has applied entry 41" in told

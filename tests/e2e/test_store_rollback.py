@@ -116,7 +116,7 @@ def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(harness: Cluste
     assert harness.observer.gang() == before.pids
     close(harness)
     assert harness.observer.starts() == {"1.1.0": 1}
-    assert "took the store as it is for the truth" in harness.stoker("story").stdout
+    assert "accepted the store as it is" in harness.stoker("story").stdout
 
 
 def test_ranks_of_a_run_that_was_forgotten_are_ended_once_the_store_is_accepted(

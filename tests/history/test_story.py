@@ -363,8 +363,8 @@ def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
         "an agent on board:B may not join as n1: n1 is heard",
         "spares are low: 0 left, 1 wanted",
         "there are spares enough again: 2",
-        f"rack r2 is down and blamed; none of its nodes is: {', '.join(nodes[:16])} and 4 more",
+        f"rack r2 is down, its nodes are not suspected: {', '.join(nodes[:16])} and 4 more",
         "rack r2 is no longer down",
     ]
     assert lines[0].input_text == "n1: maintenance is announced, 600 s left: fans"
-    assert lines[5].input_text == "20 nodes fell silent together, all those of rack r2"
+    assert lines[5].input_text == "20 nodes are silent at the same time, all those of rack r2"

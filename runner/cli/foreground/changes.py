@@ -54,9 +54,9 @@ def progress(run: RunStatus) -> str:
     return f"{run.name} {run.attempt or ''}: {', '.join(parts)}"
 
 
-def find_run(view: ClusterStatus, run: int) -> RunStatus | None:
+def find_run(status: ClusterStatus, run: int) -> RunStatus | None:
     """Return a run by its number."""
-    return next((known for known in view.runs if known.run == run), None)
+    return next((known for known in status.runs if known.run == run), None)
 
 
 def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Iterator[str]:

@@ -89,7 +89,7 @@ class Foreground:
     screen: Screen
     interrupts: Interrupts
     run: int
-    on_status: Callable[[ClusterStatus], None] = lambda view: None
+    on_status: Callable[[ClusterStatus], None] = lambda status: None
     _stop_asked_at: float = field(default=0.0, init=False)
 
     def follow(self) -> ClusterStatus:
@@ -102,16 +102,16 @@ class Foreground:
                 self.child.redirect_log(output.print_note)
 
     def _follow(self) -> ClusterStatus:
-        version, view = 0, None
-        while view is None or not _is_over(find_run(view, self.run)):
+        version, status = 0, None
+        while status is None or not _is_over(find_run(status, self.run)):
             fresh = self._read(version)
             if fresh is not None:
-                version, view = fresh
-                self.screen.update(view)
-                self.on_status(view)
+                version, status = fresh
+                self.screen.update(status)
+                self.on_status(status)
             self.child.restart_if_needed()
             self._handle_interrupts()
-        return view
+        return status
 
     def _read(self, version: int) -> tuple[int, ClusterStatus] | None:
         try:
@@ -183,9 +183,9 @@ def kill_cluster(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Leftover
     return tuple(kill_all(cluster))
 
 
-def other_live_runs(view: ClusterStatus, run: int) -> list[str]:
+def other_live_runs(status: ClusterStatus, run: int) -> list[str]:
     """Return the names of the cluster's other runs that have not ended."""
-    return [known.name for known in view.runs if known.run != run and known.state in LIVE_STATES]
+    return [known.name for known in status.runs if known.run != run and known.state in LIVE_STATES]
 
 
 def _is_over(run: RunStatus | None) -> bool:

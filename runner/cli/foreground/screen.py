@@ -51,7 +51,7 @@ class Screen(Protocol):
     ) -> None:
         """Leave the terminal as it was."""
 
-    def update(self, view: ClusterStatus) -> None:
+    def update(self, status: ClusterStatus) -> None:
         """Show a newer status."""
 
     def log(self, text: str) -> None:
@@ -81,13 +81,13 @@ class PlainScreen:
     def __exit__(self, *_: object) -> None:
         """Nothing to undo."""
 
-    def update(self, view: ClusterStatus) -> None:
+    def update(self, status: ClusterStatus) -> None:
         """Print what is new."""
-        lines = changes(self._before, view, run=self._run)
-        self._before = view
+        lines = changes(self._before, status, run=self._run)
+        self._before = status
         for line in lines:
             self.log(line)
-        run, now = find_run(view, self._run), time.monotonic()
+        run, now = find_run(status, self._run), time.monotonic()
         if run is not None and run.last is not None and now >= self._due:
             self.log(progress(run))
             self._due = now + PLAIN_SECONDS
@@ -124,11 +124,11 @@ class LiveScreen:
         for event in self._events:
             output.print_text(event)
 
-    def update(self, view: ClusterStatus) -> None:
+    def update(self, status: ClusterStatus) -> None:
         """Draw this status from now on."""
-        for line in changes(self._view, view, run=self._run):
+        for line in changes(self._view, status, run=self._run):
             self.log(line)
-        self._view = view
+        self._view = status
 
     def log(self, text: str) -> None:
         """Add a line to the events."""
@@ -166,14 +166,14 @@ class LiveScreen:
             )
         return list(lines)
 
-    def _node_line(self, view: ClusterStatus) -> RenderableType:
+    def _node_line(self, status: ClusterStatus) -> RenderableType:
         from rich.text import Text
 
         line = Text("nodes ", no_wrap=True)
-        if len(view.nodes) > MANY_NODES:
-            line.append(fleet_summary(view).partition("\n")[0])
+        if len(status.nodes) > MANY_NODES:
+            line.append(fleet_summary(status).partition("\n")[0])
             return line
-        for node in view.nodes:
+        for node in status.nodes:
             ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
             line.append(
                 f" {node.node} {node.state}{ranks} ", style=STATE_STYLES.get(node.state, "")

@@ -37,9 +37,9 @@ class Summary:
     ettr_ratio: float | None
 
 
-def summarize(view: ClusterStatus, run: RunStatus) -> Summary:
+def summarize(status: ClusterStatus, run: RunStatus) -> Summary:
     """Build the summary of a run from the cluster's status."""
-    incidents = tuple(i for i in reversed(view.incidents) if i.run == run.run)
+    incidents = tuple(i for i in reversed(status.incidents) if i.run == run.run)
     losses = run.recent_losses
     last = run.last.loss if run.last is not None else None
     return Summary(

@@ -60,21 +60,21 @@ def nodes(
         raise UserError(f"nodes: --state and --all do not go with a node ({node!r}); omit them")
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = require_status(store, cluster)
+        status = require_status(store, cluster)
         if node is not None:
-            _one_node(store, cluster, view, node, as_json=as_json)
+            _one_node(store, cluster, status, node, as_json=as_json)
             return
     if as_json:
-        output.print_json([n for n in view.nodes if not states or n.state in states])
+        output.print_json([n for n in status.nodes if not states or n.state in states])
         return
-    shown = shown_nodes(view, states=states, everything=everything)
-    output.print_text(fleet_summary(view))
-    rest = omitted_note(view, shown, states=states)
+    shown = shown_nodes(status, states=states, everything=everything)
+    output.print_text(fleet_summary(status))
+    rest = omitted_note(status, shown, states=states)
     if rest:
         output.print_text(rest)
     if shown or not rest:
         output.print_text()
-        output.print_text(nodes_table(shown, view.now))
+        output.print_text(nodes_table(shown, status.now))
 
 
 @click.command(
@@ -97,8 +97,8 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     """
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view, state = read_status(store), state_in(store)
-    now = state.now if view is None else max(state.now, view.now)
+        status, state = read_status(store), state_in(store)
+    now = state.now if status is None else max(state.now, status.now)
     every = list(state.hardware.values())
     if name is not None:
         every = [_known_hardware(every, name)]
@@ -112,12 +112,14 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
         _list_hardware(every, cluster=cluster, now=now, everything=everything)
 
 
-def known_node(view: ClusterStatus, name: str) -> NodeStatus:
+def known_node(status: ClusterStatus, name: str) -> NodeStatus:
     """Return the node of that name; raise UserError with the known ones."""
-    found = next((node for node in view.nodes if node.node == name), None)
+    found = next((node for node in status.nodes if node.node == name), None)
     if found is None:
-        names = [node.node for node in view.nodes]
-        raise UserError(f"no node {name!r} in cluster {view.cluster!r}; {known_words(name, names)}")
+        names = [node.node for node in status.nodes]
+        raise UserError(
+            f"no node {name!r} in cluster {status.cluster!r}; {known_words(name, names)}"
+        )
     return found
 
 
@@ -141,13 +143,13 @@ def state_in(store: Store) -> State:
 
 
 def _one_node(
-    store: Store, cluster: ClusterSpec, view: ClusterStatus, name: str, *, as_json: bool
+    store: Store, cluster: ClusterSpec, status: ClusterStatus, name: str, *, as_json: bool
 ) -> None:
-    found, state = known_node(view, name), state_in(store)
+    found, state = known_node(status, name), state_in(store)
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)
     if not as_json:
-        output.print_text(node_details(found, durable, what, cluster=cluster, now=view.now))
+        output.print_text(node_details(found, durable, what, cluster=cluster, now=status.now))
         return
     plain = output.plain(found)
     plain["domains"] = domains_of(cluster, name)

@@ -167,8 +167,8 @@ def _ask(
     """Check the nodes that a request names and that a supervisor will read it; send it, wait and report."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = require_status(store, cluster)
-        known_nodes = [known_node(view, name).node for name in nodes if name is not None]
+        status = require_status(store, cluster)
+        known_nodes = [known_node(status, name).node for name in nodes if name is not None]
         require_leader(store, cluster)
         if confirm is not None:
             confirm(store, cluster, known_nodes[0])

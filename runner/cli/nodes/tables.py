@@ -47,15 +47,15 @@ def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
     return output.table([name for name, _ in kept], list(rows))
 
 
-def fleet_summary(view: ClusterStatus) -> str:
+def fleet_summary(status: ClusterStatus) -> str:
     """Count the nodes by state, and describe the spares."""
-    counts = Counter(node.state for node in view.nodes)
+    counts = Counter(node.state for node in status.nodes)
     text = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
-    leaving = sum(node.pending_drain is not None for node in view.nodes)
+    leaving = sum(node.pending_drain is not None for node in status.nodes)
     text += f"; {leaving} draining" if leaving else ""
-    lines = [f"{len(view.nodes)} nodes: {text}"] if view.nodes else []
-    if view.pool is not None:
-        lines.append(spares_text(view.pool))
+    lines = [f"{len(status.nodes)} nodes: {text}"] if status.nodes else []
+    if status.pool is not None:
+        lines.append(spares_text(status.pool))
     return "\n".join(lines)
 
 
@@ -71,10 +71,10 @@ def spares_text(pool: SparesStatus) -> str:
 
 
 def shown_nodes(
-    view: ClusterStatus, *, states: Sequence[str], everything: bool
+    status: ClusterStatus, *, states: Sequence[str], everything: bool
 ) -> Sequence[NodeStatus]:
     """Choose the nodes of a table: all of a small fleet; of a large one those that need attention."""
-    some = [node for node in view.nodes if not states or node.state in states]
+    some = [node for node in status.nodes if not states or node.state in states]
     if everything or len(some) <= FEW:
         return some
     return some if states else [node for node in some if not is_plain(node)]
@@ -85,9 +85,11 @@ def is_plain(node: NodeStatus) -> bool:
     return node.state in PLAIN_STATES and node.pending_drain is None and not node.hardware_faults
 
 
-def omitted_note(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
+def omitted_note(
+    status: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]
+) -> str:
     """Say which nodes a table omits and how to list them; "" when it shows all that match."""
-    matching = sum(not states or node.state in states for node in view.nodes)
+    matching = sum(not states or node.state in states for node in status.nodes)
     if matching == len(shown):
         return ""
     return f"{matching - len(shown)} active and spare nodes are not shown: `--all` lists them, `--state spare` the spares"

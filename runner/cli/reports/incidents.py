@@ -19,10 +19,10 @@ from runner.facts.wording import known_words
 @json_option
 def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
     """List incidents, newest first: fault, place, seconds to detect and to recover, steps lost."""
-    view = read_cluster_status(where)
-    found = view.incidents
+    status = read_cluster_status(where)
+    found = status.incidents
     if run is not None:
-        wanted = pick_run(view, run).run
+        wanted = pick_run(status, run).run
         found = tuple(incident for incident in found if incident.run == wanted)
     if as_json:
         output.print_json(found)
@@ -36,12 +36,12 @@ def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
 @json_option
 def explain(incident: str, where: str | None, *, as_json: bool) -> None:
     """Explain an incident: its cause, the culprit, the confidence, and the log lines behind it."""
-    view = read_cluster_status(where)
-    found = next((one for one in view.incidents if one.incident == incident), None)
+    status = read_cluster_status(where)
+    found = next((one for one in status.incidents if one.incident == incident), None)
     if found is None:
-        names = [one.incident for one in view.incidents]
+        names = [one.incident for one in status.incidents]
         raise UserError(
-            f"no incident {incident!r} in cluster {view.cluster!r}; {known_words(incident, names)}"
+            f"no incident {incident!r} in cluster {status.cluster!r}; {known_words(incident, names)}"
         )
     if as_json:
         output.print_json(found)

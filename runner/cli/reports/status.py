@@ -38,7 +38,7 @@ def status(where: str | None, *, as_json: bool) -> None:
     """Show the cluster on one screen: its supervisor, runs, nodes and open incidents."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        leader, view = leader_of(store), read_status(store)
+        leader, status = leader_of(store), read_status(store)
         standbys = read_standbys(store, wall=time.time())
     if as_json:
         output.print_json(
@@ -46,31 +46,31 @@ def status(where: str | None, *, as_json: bool) -> None:
                 "cluster": cluster.name,
                 "leader": leader,
                 "standbys": standbys,
-                "status_age_seconds": None if view is None else status_age_seconds(view),
-                "status": view,
+                "status_age_seconds": None if status is None else status_age_seconds(status),
+                "status": status,
             }
         )
         return
-    output.print_text(_head(cluster, leader, view))
+    output.print_text(_head(cluster, leader, status))
     for standby in standbys:
         output.print_text(_standby(standby))
-    if view is None:
+    if status is None:
         return
     output.print_text()
-    output.print_text(runs_table(view))
-    started = rank_start_notes(view)
+    output.print_text(runs_table(status))
+    started = rank_start_notes(status)
     if started:
         output.print_text(started)
     output.print_text()
-    output.print_text(fleet_summary(view))
-    shown = shown_nodes(view, states=(), everything=False)
+    output.print_text(fleet_summary(status))
+    shown = shown_nodes(status, states=(), everything=False)
     if shown:
-        output.print_text(nodes_table(shown[:FEW], view.now))
+        output.print_text(nodes_table(shown[:FEW], status.now))
     if len(shown) > FEW:
         output.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
-    open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]
+    open_ones = [i for i in status.incidents if i.state not in ("resolved", "gave_up")]
     output.print_text()
-    output.print_text(incidents_table(open_ones) if open_ones else _closed_summary(view))
+    output.print_text(incidents_table(open_ones) if open_ones else _closed_summary(status))
 
 
 @click.command(
@@ -80,48 +80,50 @@ def status(where: str | None, *, as_json: bool) -> None:
 @json_option
 def runs(where: str | None, *, as_json: bool) -> None:
     """List the runs of the cluster, oldest first."""
-    view = read_cluster_status(where)
+    status = read_cluster_status(where)
     if as_json:
-        output.print_json(view.runs)
+        output.print_json(status.runs)
     else:
-        output.print_text(runs_table(view))
+        output.print_text(runs_table(status))
 
 
-def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> str:
+def _head(cluster: ClusterSpec, leader: Leader, status: ClusterStatus | None) -> str:
     if leader.alive:
         lines = [f"cluster {cluster.name}: supervisor {leader.holder}; state in {cluster.state}"]
-    elif view is not None and view.closing and all(node.state == "left" for node in view.nodes):
+    elif (
+        status is not None and status.closing and all(node.state == "left" for node in status.nodes)
+    ):
         lines = [f"cluster {cluster.name}: shut down in order; state in {cluster.state}"]
     else:
-        holder = leader.holder or (view.holder if view is not None else "")
+        holder = leader.holder or (status.holder if status is not None else "")
         last = f" (the last supervisor was {holder})" if holder else ""
         lines = [
             f"cluster {cluster.name}: NO SUPERVISOR holds the lease; state in {cluster.state}",
             f"ranks train on, nothing is repaired{last}; run `stoker supervise`",
         ]
-    if view is None:
+    if status is None:
         lines.append("no status was published yet")
         return "\n".join(lines)
-    age = status_age_seconds(view)
+    age = status_age_seconds(status)
     if age > STALE_SECONDS or not leader.alive:
         lines.append(
-            f"this status is {output.seconds(age)} old (published {output.moment(view.wall)})"
+            f"this status is {output.seconds(age)} old (published {output.moment(status.wall)})"
         )
-    if view.store_note:
-        lines.append(f"store: {printable(view.store_note)}")
-    for domain, fallen in view.domains_down.items():
+    if status.store_note:
+        lines.append(f"store: {printable(status.store_note)}")
+    for domain, fallen in status.domains_down.items():
         lines.append(
-            f"{printable(domain, 80)} IS DOWN, its nodes are not blamed: {printable_words(fallen)}"
+            f"{printable(domain, 80)} IS DOWN, its nodes are not suspected: {printable_words(fallen)}"
         )
-    if view.unsigned:
+    if status.unsigned:
         lines.append(
             "messages are not signed: any process that reaches the store is obeyed; see `stoker token`"
         )
-    if view.decision_failures:
+    if status.decision_failures:
         lines.append(
-            f"{view.decision_failures} of Stoker's own decisions failed; see `stoker story`"
+            f"{status.decision_failures} of Stoker's own decisions failed; see `stoker story`"
         )
-    if view.closing and leader.alive:
+    if status.closing and leader.alive:
         lines.append("the cluster is shutting down")
     return "\n".join(lines)
 
@@ -134,10 +136,10 @@ def _standby(standby: StandbyStatus) -> str:
     )
 
 
-def _closed_summary(view: ClusterStatus) -> str:
-    if not view.incidents:
+def _closed_summary(status: ClusterStatus) -> str:
+    if not status.incidents:
         return "no incident"
-    return f"no open incident; {len(view.incidents)} closed, see `stoker incidents`"
+    return f"no open incident; {len(status.incidents)} closed, see `stoker incidents`"
 
 
 def read_cluster_status(where: str | None) -> ClusterStatus:

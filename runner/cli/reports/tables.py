@@ -7,7 +7,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, 
 from runner.facts.wording import printable
 
 
-def runs_table(view: ClusterStatus) -> str:
+def runs_table(status: ClusterStatus) -> str:
     """Lay out the runs of a cluster."""
     columns = (
         "run",
@@ -22,14 +22,16 @@ def runs_table(view: ClusterStatus) -> str:
         "why",
     )
     return (
-        output.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
+        output.table(columns, [_run_row(run) for run in status.runs])
+        if status.runs
+        else "no run yet"
     )
 
 
-def rank_start_notes(view: ClusterStatus) -> str:
+def rank_start_notes(status: ClusterStatus) -> str:
     """Say for each live attempt with a preload whether its ranks were forked, and which nodes have other versions; "" for none."""
     lines = []
-    for run in view.runs:
+    for run in status.runs:
         if run.preload and run.attempt_state in ("running", "stop_requested"):
             not_forked_reason = f"fresh processes: {printable(run.not_forked_reason)}"
             lines.append(

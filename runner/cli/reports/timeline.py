@@ -44,16 +44,16 @@ def story(
 
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = read_status(store)
+        status = read_status(store)
         run = (
             pick_run(require_status(store, cluster), run_name).run if run_name is not None else None
         )
-        begin = None if since is None else _last_now(view) - age_seconds(since)
+        begin = None if since is None else _last_now(status) - age_seconds(since)
         lines = timeline(
             _entries(store, cluster, since=begin), run=run, incident=incident, since=begin
         )
     if incident is not None and not lines:
-        names = [i.incident for i in view.incidents] if view is not None else []
+        names = [i.incident for i in status.incidents] if status is not None else []
         raise UserError(
             f"no incident {incident!r} in cluster {cluster.name!r}; {known_words(incident, names)}"
         )
@@ -149,9 +149,9 @@ def _entries(
     yield from journal.replay(begin)
 
 
-def _last_now(view: ClusterStatus | None) -> float:
+def _last_now(status: ClusterStatus | None) -> float:
     """Return the controller's clock now: its time in the status, plus the status's age."""
-    return time.time() if view is None else view.now + status_age_seconds(view)
+    return time.time() if status is None else status.now + status_age_seconds(status)
 
 
 def age_seconds(text: str) -> float:

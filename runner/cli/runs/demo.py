@@ -80,31 +80,31 @@ class DrillDirector:
     run: int
     faults: list[PlannedDrill]
 
-    def on_status(self, view: ClusterStatus) -> None:
+    def on_status(self, status: ClusterStatus) -> None:
         """Inject the next fault if it is time, or check whether the run recovered from the last one."""
-        fault = next((f for f in self.faults if not _is_healed(f, view)), None)
-        run = find_run(view, self.run)
+        fault = next((f for f in self.faults if not _is_healed(f, status)), None)
+        run = find_run(status, self.run)
         if fault is None or run is None:
             return
         if fault.request:
-            self._watch(fault, view)
-        elif self._is_time(run, view):
-            self._inject(fault, run, view)
+            self._watch(fault, status)
+        elif self._is_time(run, status):
+            self._inject(fault, run, status)
 
-    def _is_time(self, run: RunStatus, view: ClusterStatus) -> bool:
+    def _is_time(self, run: RunStatus, status: ClusterStatus) -> bool:
         """Whether the run is some steps past a trusted checkpoint that is newer than the last fault."""
         if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
             return False
-        reached = max((i.step or 0 for i in view.incidents if i.run == self.run), default=0)
+        reached = max((i.step or 0 for i in status.incidents if i.run == self.run), default=0)
         past = run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
         return past and run.checkpoint_step > reached
 
-    def _inject(self, fault: PlannedDrill, run: RunStatus, view: ClusterStatus) -> None:
+    def _inject(self, fault: PlannedDrill, run: RunStatus, status: ClusterStatus) -> None:
         if time.monotonic() - fault.stop_requested_at < AGAIN_SECONDS:
             return
         fault.stop_requested_at = time.monotonic()
         request = make_drill(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
-        fault.seen = {incident.incident for incident in view.incidents}
+        fault.seen = {incident.incident for incident in status.incidents}
         try:
             send(self.store, self.cluster, request)
         except TemporaryError as error:
@@ -113,7 +113,7 @@ class DrillDirector:
         fault.request = request.id
         self.screen.log(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
 
-    def _watch(self, fault: PlannedDrill, view: ClusterStatus) -> None:
+    def _watch(self, fault: PlannedDrill, status: ClusterStatus) -> None:
         register = self.store.get(answer_register(fault.request))
         answer = wire.decode(register.payload) if register is not None else None
         if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
@@ -122,7 +122,7 @@ class DrillDirector:
             return
         new = [
             i
-            for i in reversed(view.incidents)
+            for i in reversed(status.incidents)
             if i.run == self.run and i.incident not in fault.seen
         ]
         if new and not fault.incident:
@@ -196,7 +196,7 @@ def _perform(
         director = DrillDirector(
             store=store, cluster=cluster, screen=screen, run=number, faults=faults
         )
-        view = Foreground(
+        status = Foreground(
             store=store,
             cluster=cluster,
             child=child,
@@ -212,15 +212,15 @@ def _perform(
         kill_cluster(cluster, child)
         raise
     end_cluster(store, cluster, child, interrupts=interrupts)
-    ended = find_run(view, number)
+    ended = find_run(status, number)
     # following it ended because it was there
     assert ended is not None
     code = exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
-    return code, summarize(view, ended), faults
+    return code, summarize(status, ended), faults
 
 
-def _is_healed(fault: PlannedDrill, view: ClusterStatus) -> bool:
-    incident = _incident(fault, view.incidents)
+def _is_healed(fault: PlannedDrill, status: ClusterStatus) -> bool:
+    incident = _incident(fault, status.incidents)
     return incident is not None and incident.recovered_after_seconds is not None
 
 

@@ -133,7 +133,7 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
         try:
             child.start()
             number = start_run(store, cluster, spec)
-            view = Foreground(
+            status = Foreground(
                 store=store,
                 cluster=cluster,
                 child=child,
@@ -153,16 +153,16 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
         except SupervisorLost:
             output.print_note("still running: " + (", ".join(_names(cluster)) or "nothing"))
             raise
-        others = other_live_runs(view, number)
+        others = other_live_runs(status, number)
         if child.is_ours and not others:
             _ended(store, cluster, child, interrupts=interrupts)
         elif child.is_ours:
             output.print_note(
                 f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
             )
-    ended = find_run(view, number)
+    ended = find_run(status, number)
     assert ended is not None
-    report(summarize(view, ended), as_json=as_json)
+    report(summarize(status, ended), as_json=as_json)
     return exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
 
 

@@ -1,4 +1,4 @@
-"""Failure domains: if the nodes of a rack, switch or power supply fell silent together, the domain is the suspect, not a node.
+"""Failure domains: if the nodes of a rack, switch or power supply are silent at the same time, the domain is suspected, not a node.
 
 Its nodes are probed like any silent node. A dead one is `lost` with its domain: no hardware fault, no quarantine. When heard
 again, they come back like other lost nodes; one that stays silent long after the first is suspected as usual.

@@ -13,7 +13,7 @@ LIVE = ("preparing", "prepared", "launching", "running", "stop_requested", "stop
 
 
 def is_current_agent(node: Node | None, signal: Signal) -> bool:
-    """Whether a signal is of the node's registered agent, as far as is known. Any agent may speak for an unknown node."""
+    """Whether a signal is of the node's registered agent, as far as is known. Any agent may join as an unknown node."""
     return node is None or is_same_agent(node.instance_id, signal.instance_id)
 
 

@@ -58,7 +58,7 @@ def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
 
 
 def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
-    """A node could not start its ranks; one whose devices are held takes none until they are released."""
+    """A node could not start its ranks; one whose devices are busy takes none until they are released."""
     attempt = _current(decision, failed.attempt, failed.generation)
     node = decision.state.nodes.get(failed.node)
     if failed.devices_busy and attempt is not None and node is not None and node.state == "active":
@@ -81,7 +81,8 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
 def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
     """Return when the run's launch is overdue, in seconds on the controller's clock; infinity: never, or nothing is launched.
 
-    A node may wait for its devices, and for imports, which are part of a start. While nobody listened no node could say so.
+    A node may wait for its devices, and for imports, which are part of a start.
+    No node could report that while no supervisor received signals.
     """
     attempt, start_seconds = run.attempt, run.spec.start_seconds
     if attempt is None or attempt.state != "launching" or not start_seconds:
@@ -329,7 +330,7 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
 
 
 def _current(decision: Decision, attempt_id: AttemptId, generation: int) -> Attempt | None:
-    """Return the attempt a signal speaks of if it is the run's newest and of this generation: others are history."""
+    """Return the attempt of a signal if it is the run's newest and of this generation: others are history."""
     attempt = decision.state.attempt_of(attempt_id)
     return (
         attempt

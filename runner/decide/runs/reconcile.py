@@ -1,4 +1,4 @@
-"""Runs: what is to be done next about each, as it stands.
+"""Runs: what is to be done next about each.
 
 `settle` is level-triggered: it looks at a run and says the next thing to do, so that a crash between any two records is made
 good by asking again. What nodes say of an attempt is in `attempts`.
@@ -75,7 +75,7 @@ def settle(decision: Decision, run: Run) -> None:
 
 
 def _settle_between(decision: Decision, run: Run) -> None:
-    """No attempt lives: end the run as asked, or plan the next attempt."""
+    """No attempt is under way: end the run as requested, or plan the next attempt."""
     if run.stop_requests or decision.state.closing:
         step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
         message = f"the run was stopped after step {step}"

@@ -1,4 +1,4 @@
-"""Apply, the part about incidents: their life, their causes, and the lines that are kept for those to come."""
+"""Apply, the part about incidents: their life cycle, their causes, and pending evidence."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _node_draining(state: State, record: r.NodeDraining) -> None:
 
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    # It stands there no more.
+    # The node no longer has it.
     for name in known.node_names:
         before = state.nodes.get(name)
         if name != record.node and before is not None and before.hardware == record.hardware:

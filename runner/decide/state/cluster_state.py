@@ -43,7 +43,7 @@ LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "stop_requeste
 MAX_CHECK_MESSAGE = 300
 # Agents refused under names that are no nodes; chosen, not measured.
 MAX_REFUSED_AGENTS_KEPT = 100
-# Past lives of a node's agents, so that old joins are no news; chosen, not measured.
+# Past instances of a node's agent, so that old joins are recognised; chosen, not measured.
 MAX_INSTANCE_IDS_KEPT = 64
 # Lines of logs of one incident, while it is live; chosen, not measured.
 MAX_MATCHES_KEPT = 100
@@ -73,7 +73,7 @@ class HardwareFault(Value):
 
 
 class Hardware(MutableValue):
-    """What stands, or stood, under a node's name. It keeps its history whatever it is called."""
+    """A machine, by its parts. Its history stays with it under any node name."""
 
     hardware: str
     parts: list[str] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Source(MutableValue):
 
 
 class CheckOutcome(Value):
-    """How a node's last check ended, `said` in words; what was measured stays in the journal."""
+    """How a node's last check ended, `message` for people; what was measured stays in the journal."""
 
     at: float
     # PASS, FAIL, UNKNOWN; "": the agent did not answer
@@ -151,7 +151,7 @@ class Node(MutableValue):
     probed_at: float = 0.0
     # Probes in a row that found the agent alive though it does not answer.
     probes: int = 0
-    # Suspect for its devices alone: its agent lives, and it takes no ranks until they are free.
+    # Suspect for its devices alone: its agent is alive, and it takes no ranks until they are free.
     devices_busy: bool = False
     # Probes in a row that could not reach the node.
     unreachable: int = 0
@@ -164,7 +164,7 @@ class Node(MutableValue):
 
 
 class PendingEvidence(Value):
-    """A line of a gang that lives. `step`: what a rank of its node had done by then."""
+    """A line of a running gang. `step`: what a rank of its node had done by then."""
 
     match: Match
     step: int | None = None
@@ -250,7 +250,7 @@ class Run(MutableValue):
     remedies: dict[str, float] = field(default_factory=dict)
     # Remedies changed since the last attempt was planned.
     reconfigured: bool = False
-    # Attempts with the next names may have been, before the store forgot them.
+    # Attempts with the next names may have been before the store was rolled back.
     skips_attempt_ids: bool = False
     # By step, refused ones too.
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -373,7 +373,7 @@ def _sorted_under(action: Action) -> list[tuple[str, object]]:
 
 
 class RequestStatus(MutableValue):
-    """Where a person's request stands."""
+    """The progress of an operator's request."""
 
     id: str
     request: str

@@ -64,7 +64,7 @@ class DerivedState:
     def watch(self) -> WatchList:
         """Return what the detectors are to watch now: the same object for as long as the state is the same.
 
-        Where only runs have changed, its nodes and their lives are the same objects as before.
+        Where only runs have changed, its nodes and their instance ids are the same objects as before.
         """
         if self._watch is None:
             watch, before = self._compute_watch(), self._watched_before
@@ -167,7 +167,7 @@ class DerivedState:
         return watched
 
     def _leads_to_nothing(self, entry: r.JournalEntry) -> bool:
-        """Whether an entry says, before anything falls due, no more than that gangs go on: nobody waits for that.
+        """Whether an entry shows, before anything falls due, only that gangs go on: no process waits for that.
 
         Gangs that step have made more steps; a gang that ends has one node less to wait for, and others still.
         """
@@ -184,7 +184,7 @@ class DerivedState:
         return wake_at is None or entry.now < wake_at
 
     def _are_others_pending(self, cleared: r.NodeCleared) -> bool:
-        """Whether nodes are left that an attempt which ends has to wait for, and nobody wants this one."""
+        """Whether an ending attempt has to wait for other nodes, and no run wants this one."""
         attempt, nodes = self._state.attempt_of(cleared.attempt), self._state.nodes
         node = nodes[cleared.node]
         if (

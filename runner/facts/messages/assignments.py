@@ -81,7 +81,7 @@ class Assignment(Value, kind="assignment"):
 
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
     the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of
-    the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or stands by,
+    the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or is a spare,
     and may change within a generation. `instance_id` names the agent that is to obey: another one starts nothing.
     """
 
@@ -108,10 +108,10 @@ class Task(Value, kind="task"):
 
     `ask_ranks`: args = fields of a request of the contract (request, checkpoint, fault, rank, point), sent to every rank here.
     `drill`: args {"fault": "kill-rank"|"stop-rank", "rank": int}, {"fault": "kill-node"} or {"fault": "kill-agent"}: real faults.
-    A drill that ends the agent is answered before it strikes.
+    A drill that ends the agent is answered before it is executed.
     `check`: args {"checks": names of health checks}; answered with detail {"outcome": "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts}.
-    `leave`: args {"instance_id": the agent's}; end ranks, keeper and agent in order, as SIGTERM
-    would; NodeLeft is the answer. It tells agents that no provider can reach that the cluster shuts down.
+    `leave`: args {"instance_id": the agent's}; end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It
+    shuts down agents that no node provider can reach.
     """
 
     id: str

@@ -1,6 +1,6 @@
 """The cluster's status, as the supervisor publishes it for readers. Readable when the supervisor is dead.
 
-The register `view`, written at most twice a second. Times are the controller's clock (seconds since the epoch, never runs back).
+The register `status`, written at most twice a second. Times are the controller's clock (seconds since the epoch, never runs back).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ClusterStatus(Value, kind="status"):
     incidents: tuple[IncidentStatus, ...] = ()
     open_actions: tuple[str, ...] = ()
     pool: SparesStatus | None = None
-    # "rack r2" -> its nodes, which fell silent together.
+    # "rack r2" -> its silent nodes.
     domains_down: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # "quarantined", "retired" -> pieces of hardware.
     hardware_refused: Mapping[str, int] = field(default_factory=dict)
@@ -177,12 +177,12 @@ class ClusterStatus(Value, kind="status"):
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
     supervisor_cpu_seconds: float = 0.0
-    # Restarts, swaps, journal appends, junk, ...
+    # Restarts, swaps, journal appends, malformed messages, ...
     counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class StandbyStatus(Value, kind="standby_status"):
-    """A supervisor that stands by: the register `status.standby.<holder>`, written about once a second."""
+    """A standby supervisor: the register `status.standby.<holder>`, written about once a second."""
 
     # host:pid:start.
     holder: str

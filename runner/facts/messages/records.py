@@ -147,7 +147,7 @@ class NodeDraining(Value, kind="node_draining"):
 
 
 class HardwareSeen(Value, kind="hardware_seen"):
-    """Hardware stands under a node's name: new hardware, known one under another name, or one with other parts."""
+    """A node has this hardware: new hardware, known hardware under another name, or with other parts."""
 
     hardware: str
     node: str
@@ -430,7 +430,7 @@ class IncidentAmended(Value, kind="incident_amended"):
 
 
 class IncidentDiagnosed(Value, kind="incident_diagnosed"):
-    """The cause, from lines of the ranks that died. It explains; the answer to the first death stands."""
+    """The cause, from lines of the ranks that died. It explains; the response to the first death is not changed."""
 
     incident: str
     cause: Cause
@@ -439,13 +439,13 @@ class IncidentDiagnosed(Value, kind="incident_diagnosed"):
 
 
 class EvidenceRecorded(Value, kind="evidence_recorded"):
-    """Lines of a gang that lives: if the gang fails, they are judged with the lines found then."""
+    """Lines of a running gang: if it fails, they are judged with the lines found then."""
 
     attempt: AttemptId
     matches: tuple[Match, ...]
     # The last step of their node's ranks by then.
     step: int | None = None
-    # Some name hardware: they are judged then if the gang still lives.
+    # Some name hardware: they are judged then if the gang still runs.
     judge_at: float | None = None
 
 
@@ -521,6 +521,6 @@ class ClusterReopened(Value, kind="cluster_reopened"):
 
 
 class CorrelatedSilenceRecorded(Value, kind="correlated_silence_recorded"):
-    """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
+    """Nodes that are silent at the same time: the store or the fabric is suspected; empty when it is over."""
 
     nodes: tuple[str, ...] = ()

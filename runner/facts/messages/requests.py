@@ -55,7 +55,7 @@ class ShutDown(Request, kind="shut_down"):
 
 
 class SwapNode(Request, kind="swap_node"):
-    """Put a spare in a node's place at the next checkpoint; the node goes to `repair`. `spare` None: the nearest that fits."""
+    """Put a spare in a node's place at the next checkpoint; the node goes to `maintenance`. `spare` None: the nearest that fits."""
 
     node: str
     spare: str | None = None
@@ -63,7 +63,7 @@ class SwapNode(Request, kind="swap_node"):
 
 
 class DrainNode(Request, kind="drain_node"):
-    """Take a node out of service at the next checkpoint, spare or not; it goes to `repair` until it is readmitted."""
+    """Take a node out of service at the next checkpoint, spare or not; it goes to `maintenance` until it is readmitted."""
 
     node: str
     reason: str = ""

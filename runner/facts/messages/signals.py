@@ -1,6 +1,6 @@
 """Signals: messages of agents. Volatile ones feed the detectors and may be lost; durable ones reach the controller.
 
-Every signal names its source (`node`) and that source's `incarnation` (one life of its agent) and `sequence` (order per source;
+Every signal names its source (`node`) and that source's `incarnation` (one start of its agent) and `sequence` (order per source;
 the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, steps are training steps.
 """
 

@@ -41,7 +41,7 @@ class StoreAccepted(Value, kind="store_accepted"):
 class CountersRaised(Value, kind="counters_raised"):
     """A record: numbers that may have been used before the rollback are not used again.
 
-    Runs that go on are launched under a new configuration, so that no attempt has the name of a forgotten one. `cursors`: how far
+    Runs that go on are launched under a new configuration, so that no attempt has the name of a lost one. `cursors`: how far
     the streams reach now, for those that were read further.
     """
 
