@@ -130,7 +130,7 @@ def test_step_time_runs_both_sides(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.trainer
 @pytest.mark.slow
-# it trains for a while; a loaded machine takes its time
+# It trains for some time; a loaded machine is slow.
 @pytest.mark.timeout(300)
 def test_supervision_weighs_every_process() -> None:
     """Supervisor, agents, keepers and readers are measured, together and each, and a rank of the trainer reports its own cost."""

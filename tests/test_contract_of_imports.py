@@ -120,7 +120,7 @@ def ordered_uses(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def test_there_is_a_core_to_look_at() -> None:
+def test_the_core_is_found() -> None:
     """The folders of the core exist, so that the checks below check something."""
     assert len(core_files()) > 10
     for folder in CORE:
@@ -128,7 +128,7 @@ def test_there_is_a_core_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("path", core_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_core_looks_at_no_world(path: Path) -> None:
+def test_the_core_does_not_touch_the_outside_world(path: Path) -> None:
     """No module of the core imports a clock, files, processes, randomness or torch, anywhere in it."""
     assert list(forbidden_imports(ast.parse(path.read_text(encoding="utf-8")))) == []
 
@@ -177,6 +177,6 @@ def test_harmless_uses_of_a_set_pass(code: str) -> None:
 @pytest.mark.parametrize(
     "code", ["import time", "import os.path", "from datetime import datetime", "open('x')"]
 )
-def test_a_look_at_the_world_is_found(code: str) -> None:
+def test_an_access_to_the_outside_world_is_found(code: str) -> None:
     """Imports in any form, and opening a file, are recognised."""
     assert list(forbidden_imports(ast.parse(code)))

@@ -43,7 +43,7 @@ def test_a_name_is_split_at_its_joints(name: str, words: list[str]) -> None:
     assert measures.joints(name) == words
 
 
-def test_every_kind_of_name_is_looked_at() -> None:
+def test_every_kind_of_name_is_checked() -> None:
     """Functions, parameters, variables, attributes, aliases, classes; names that are only used are not."""
     code = (
         "import os as a\nclass B:\n  c: int\n  def d(self, e, *f, **g): self.h = used.i\n"

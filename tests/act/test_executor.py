@@ -1,4 +1,4 @@
-"""Actions are performed at once, whatever hangs, by threads that are used again."""
+"""The executor starts actions at once, even when others hang, on threads that it reuses."""
 
 from __future__ import annotations
 

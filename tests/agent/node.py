@@ -1,4 +1,4 @@
-"""One node for a test: a real agent process, its keeper and ranks, a SQLite store, and eyes of its own on /proc."""
+"""One node for a test: a real agent process, its keeper and ranks, a SQLite store, and its own view of /proc."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Node:
     def start_agent(
         self, *, wait: bool = True, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start an agent, as a place would; `environment` goes over ours."""
+        """Start an agent, as a provider would; `environment` overrides ours."""
         spec_path = self.state / "cluster.json"
         spec_path.write_bytes(encode(self.cluster))
         command = [sys.executable, "-P", "-m", "runner.agent"]

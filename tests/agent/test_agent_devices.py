@@ -83,7 +83,7 @@ class Machine:
 
     @property
     def asked(self) -> list[str]:
-        """What nvidia-smi was asked so far."""
+        """The queries that nvidia-smi received so far."""
         path = self.folder / "asked"
         return path.read_text().splitlines() if path.exists() else []
 
@@ -111,7 +111,7 @@ def devices(machine: Machine, loop: EventLoop) -> Devices:
 
 
 def test_without_gpus_nothing_is_started(machine: Machine, loop: EventLoop) -> None:
-    """No device file, or a limit of 0: nvidia-smi is never run, whatever is on the PATH."""
+    """Without a device file, or with a limit of 0, the agent never runs nvidia-smi."""
     for name in ("nvidia0", "nvidia1"):
         (machine.folder / "dev" / name).unlink()
     machine.uses(70000, 70000)
@@ -122,7 +122,7 @@ def test_without_gpus_nothing_is_started(machine: Machine, loop: EventLoop) -> N
 
 
 def test_free_devices_cost_one_question(machine: Machine, loop: EventLoop) -> None:
-    """What an idle driver keeps for itself is no use, up to the limit; nothing else is asked."""
+    """Memory that an idle driver keeps is no use, up to the limit; the agent makes no other query."""
     machine.uses(FREE_MIB, 4)
     devices(machine, loop).wait({}, 60.0, lambda: True)
     assert machine.asked == ["--query-gpu=index,uuid,memory.used"]
@@ -214,7 +214,7 @@ def test_a_driver_that_hangs_is_given_up(
 
 
 def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: EventLoop) -> None:
-    """Where nodes share a machine, what ranks of another node hold is not held against this one; its own ranks' is."""
+    """Where nodes share a machine, a launch ignores memory held by another node's ranks, and counts that of its own ranks."""
 
     def rank_of(node: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -347,7 +347,7 @@ def test_the_supervisor_can_cancel_a_launch_that_waits_for_devices(
     node.assign(None, 2)
     assert node.wait_for("RanksTerminated").generation == 1
     num_asked = len(machine.asked)
-    # longer than a pause between two looks
+    # longer than a pause between two polls
     time.sleep(1.2)
     assert len(machine.asked) <= num_asked + 3
     assert node.signals("LaunchFailed") == []

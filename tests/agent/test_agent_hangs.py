@@ -92,7 +92,7 @@ def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> N
 
 
 def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -> None:
-    """Once a step was reported, files are not looked at any more."""
+    """Once a rank has reported a step, the agent no longer checks its files."""
     script = REPORTER.replace('emit(kind="step"', 'print(step, flush=True); emit(kind="step"')
     node.start_agent()
     node.launch(node.plan(script, {}), generation=1)

@@ -94,7 +94,7 @@ def test_what_firmware_leaves_there_names_no_board(machine: Machine, malformed: 
 
 
 def test_only_cards_made_of_metal_count(machine: Machine) -> None:
-    """Bridges, containers' interfaces and made-up addresses are passed over; a card in a bond counts with its own."""
+    """Bridges, containers' interfaces and made-up addresses are skipped; a card in a bond counts with its own."""
     machine.card("br0", "08:c0:eb:00:00:01", is_physical=False)
     machine.card("veth1", "08:c0:eb:00:00:02", is_physical=False)
     machine.card("docker0", "02:42:ac:11:00:02", is_physical=False)

@@ -1,4 +1,4 @@
-"""What an agent measures of living ranks: who is in state D, what they hold, what a step costs each of them alone."""
+"""What an agent measures of running ranks: which are in state D, what they hold, what a step costs each of them alone."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_the_agent_reports_the_cost_of_steps_as_a_median_now_and_then() -> None:
 
 
 def test_the_largest_heartbeat_fits_one_message() -> None:
-    """As many steps, ranks and words of them as one may hold: it is read as it was written."""
+    """With as many steps and ranks as one may hold, it is read as it was written."""
     ranks = range(100_000, 100_000 + rank_resources.MAX_RANKS)
     numbers = [each.name for each in fields(StepRecord) if "float" in str(each.type)]
     record = StepRecord(

@@ -95,7 +95,7 @@ def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
 
 
 def judged(gone: s.RanksTerminated) -> ControllerHarness:
-    """Give a node's own word to a controller whose run of one node makes no step."""
+    """Give a node's own report to a controller whose run of one node makes no step."""
     harness = training_harness(nodes=1, ranks_per_node=RANKS)
     generation = hang(harness)
     harness.take(
@@ -115,7 +115,7 @@ def judged(gone: s.RanksTerminated) -> ControllerHarness:
 def test_the_rank_that_is_missing_from_a_collective_is_named(
     make_node: Callable[..., Node],
 ) -> None:
-    """Asleep where it reads data, or waiting in the next collective because it skipped one: rank 2 is the culprit."""
+    """Asleep where it reads data, or waiting in the next collective because it skipped one: rank 2 is missing."""
     node = make_node(heartbeat_seconds=1.0)
     node.start_agent()
     reads = rank_stacks_of(node, 1)
@@ -143,7 +143,7 @@ def test_the_rank_that_is_missing_from_a_collective_is_named(
 def test_collective_records_of_ranks_are_reported_and_name_the_lagging_rank(
     make_node: Callable[..., Node],
 ) -> None:
-    """The real recorder of torch, asked through the pipe that the launch has named: as NCCL's own thread answers, so does ours."""
+    """The real recorder of torch, requested through the launch's pipe; our thread answers as NCCL's own does."""
     node = make_node(heartbeat_seconds=1.0)
     node.start_agent()
     reads = rank_stacks_of(node, 5)

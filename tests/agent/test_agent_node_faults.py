@@ -119,7 +119,7 @@ def test_a_full_disk_ends_no_rank(cramped: Node) -> None:
 
 
 def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
-    """What waited in memory, since neither store nor disk took it, is in the spool once there is room, and outlives the agent."""
+    """Signals that neither store nor disk accepted are in the spool once there is room, and outlive the agent."""
     node = cramped
     node.start_agent()
     pids = node.launch(node.plan(REPORTER, {"pause": 0.02}), generation=1)

@@ -1,4 +1,4 @@
-"""Notices of maintenance and preemption, by file and by signal; and health checks asked for by a task."""
+"""Notices of maintenance and preemption, by file and by signal; and health checks requested by a task."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Board:
         )
 
     def put(self, text: str) -> None:
-        """Rename a new content into place, and look twice."""
+        """Rename a new content into place, and poll twice."""
         scratch = self.path.with_name("part")
         scratch.write_text(text)
         scratch.rename(self.path)
@@ -118,7 +118,7 @@ def test_an_agent_reports_notices(make_node: Callable[..., Node], tmp_path: Path
 
 @pytest.mark.e2e
 def test_checks_are_run_and_answered(node: Node) -> None:
-    """The checks asked for are answered with their verdicts, each with its name; the outcome follows from them."""
+    """The agent answers a request for checks with their verdicts, each with its name; the outcome follows from them."""
     node.start_agent()
     answer = node.answer(node.check("disk_space", "processes"))
     assert answer.outcome == "done"

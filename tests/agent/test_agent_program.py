@@ -59,7 +59,7 @@ def test_the_first_line_of_a_script_is_read_as_the_kernel_reads_it(
     ],
 )
 def test_a_script_of_another_program_names_that_program(tmp_path: Path, line: str) -> None:
-    """Whatever the first line holds, an unpaired quote too, the answer is that this is no Python script."""
+    """For any first line, an unpaired quote too, the error is that this is no Python script."""
     write(tmp_path, "train-it", line)
     with pytest.raises(NotForkableCommand, match=r"/train-it' is no Python script"):
         read(tmp_path, "train-it")
@@ -73,6 +73,6 @@ def test_a_script_that_may_not_be_executed_is_no_program(tmp_path: Path) -> None
 
 
 def test_source_and_modules_are_programs(tmp_path: Path) -> None:
-    """Neither is looked at here: a script may come after its ranks are planned, a module is looked for when it is run."""
+    """Neither is checked here: a script may appear after its ranks are planned, a module is found when it is run."""
     assert read(tmp_path, "python3", "train.py", "x").arguments == ("train.py", "x")
     assert read(tmp_path, "python3", "-u", "-m", "package", "x").form == "module"

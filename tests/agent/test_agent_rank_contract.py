@@ -88,7 +88,7 @@ def test_a_rank_has_four_descriptors(node: Node) -> None:
     pids = node.launch(node.plan(SILENT), generation=1)
     for rank, pid in pids.items():
         wait_until(lambda p=pid: b"-S" in Path(f"/proc/{p}/cmdline").read_bytes(), "exec")  # type: ignore[misc]
-        # An interpreter that is starting looks through the folder of its library.
+        # An interpreter that is starting reads the folder of its library.
         wait_until(lambda p=pid: os.path.dirname(os.__file__) not in links_of(p).values(), "start")  # type: ignore[misc]
         links = links_of(pid)
         channel = node_environment(pid)["STOKER_CHANNEL"]

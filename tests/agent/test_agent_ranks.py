@@ -37,7 +37,7 @@ def test_a_killed_rank_is_reported_at_once(
     assert latency_seconds < 2.0
 
 
-def test_exit_codes_and_last_words(node: Node) -> None:
+def test_the_agent_reports_exit_codes_and_the_end_of_stderr(node: Node) -> None:
     """The agent reports an exit with its code, its last step and the end of its stderr, with any bytes in it."""
     node.start_agent()
     do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": "a\nb \\ud800 last\n"}

@@ -36,7 +36,7 @@ def test_the_agent_reports_known_lines_of_a_dead_rank_after_its_death(node: Node
 def test_the_agent_reports_no_lines_of_ranks_that_ended_well_or_wrote_nothing_known(
     node: Node, do: dict[str, Any]
 ) -> None:
-    """No search for a finished gang; and of words that mean nothing there is no word."""
+    """A finished gang is not searched; lines that mean nothing are not reported."""
     node.start_agent()
     node.launch(node.plan(REPORTER, do, ranks_per_node=1), generation=1)
     node.wait_for("RankExited")

@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
     assert session.flush(10.0)
 
 
-def test_words_are_signed_for_their_stream(talk: Talk) -> None:
+def test_messages_are_signed_for_their_stream(talk: Talk) -> None:
     """Signals and heartbeats verify only for the stream they are in, and name the agent instance that sent them."""
     session = talk.session(RecordingListener(), signer=SIGNER)
     session.join(joined(session), time.monotonic())

@@ -1,4 +1,4 @@
-"""Whatever way ranks end, nothing that they had in shared memory stays there."""
+"""However ranks end, nothing that they had in shared memory remains."""
 
 import os
 import re
@@ -159,7 +159,7 @@ def test_a_rank_that_is_killed_takes_along_what_it_shared(node: Node) -> None:
         must_be_clean(node, shared, generation=generation)
 
 
-def test_a_stopped_cleaner_is_let_go_on(node: Node) -> None:
+def test_a_stopped_cleaner_is_resumed(node: Node) -> None:
     """A stop of the whole process group stops its cleaner too: the agent cleans up all the same."""
     node.start_agent()
     shared = share(node)

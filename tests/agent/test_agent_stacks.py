@@ -222,7 +222,7 @@ def test_a_folder_that_answers_too_late_stops_no_process(
 def test_the_dump_spares_another_process_with_the_pid_of_a_rank(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """The folder answers in time, but a rank has ended and its pid is another's: who is neither stopped nor read."""
+    """A rank has ended and another process has its pid: the dump neither stops nor reads that process."""
     ended = subprocess.Popen(["sleep", "1000"])
     stays = start(SLEEPING)
     hanging = Hanging(tmp_path, [ended.pid, stays], BUDGET_SECONDS)

@@ -13,7 +13,7 @@ from tests.agent.node import REPORTER, Node
 
 
 def test_the_slowest_rank_of_each_phase_is_reported_once_all_step() -> None:
-    """Nothing before the last rank's first step; then each phase with its slowest rank, the first word among them."""
+    """Nothing before the last rank's first step; then each phase with its slowest rank, the start up to the first packet too."""
     phases = StartPhases(ranks=2, spawned_at=100.0)
     phases.on_packet(4, 100.5)
     phases.add(4, "load", 3.0)

@@ -95,7 +95,7 @@ def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node])
     assert not node.signals("ActionResult")
     node.assign(node.plan(SILENT), generation=1, instance_id=instance_id)
     assert node.wait_for("RanksStarted").instance_id == instance_id
-    # asked before there were ranks
+    # requested before there were ranks
     assert node.wait_for("ActionResult").outcome == "failed"
 
 

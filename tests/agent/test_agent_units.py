@@ -52,7 +52,7 @@ def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_reports_or_malformed(packet: bytes) -> None:
-    """Whatever a rank sends, reading it ends in reports and reasons, never in an error."""
+    """For any bytes of a rank, reading ends in reports and reasons, never in an error."""
     reports, malformed = read_packet(packet)
     lines = [line for line in packet.split(b"\n") if line.strip()]
     assert len(reports) + len(malformed) == len(lines)

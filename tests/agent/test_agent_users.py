@@ -66,7 +66,7 @@ def seen_by(node: Node, rank: int) -> dict[str, object]:
 
 @as_root
 @pytest.mark.e2e
-def test_ranks_run_as_who_submitted(open_node: Node) -> None:
+def test_ranks_run_as_the_submitter(open_node: Node) -> None:
     """Uids, gids, groups, HOME, USER and LOGNAME are the submitting user's; the keeper's death still ends the ranks."""
     node = open_node
     node.start_agent()
@@ -90,7 +90,7 @@ def test_ranks_run_as_who_submitted(open_node: Node) -> None:
 
 @as_root
 @pytest.mark.e2e
-def test_forked_ranks_run_as_who_submitted(open_node: Node) -> None:
+def test_forked_ranks_run_as_the_submitter(open_node: Node) -> None:
     """A warm process is the submitting user's from its first line, and so are the ranks it forks."""
     node = open_node
     script = node.state / "look.py"
@@ -127,7 +127,7 @@ def test_a_folder_that_only_others_may_enter_is_named(open_node: Node) -> None:
 
 @as_root
 @pytest.mark.e2e
-def test_checkpoints_belong_to_who_writes_them(open_node: Node) -> None:
+def test_checkpoints_belong_to_the_writing_user(open_node: Node) -> None:
     """The checkpoint folder in the cluster's state is handed over; one elsewhere stays whose it is."""
     node = open_node
     ours, elsewhere = node.state / "checkpoints" / "story", node.state.parent / "elsewhere"
@@ -202,7 +202,7 @@ def test_an_agent_that_is_not_root_reports_so() -> None:
     assert "run the agent as root, or as 'daemon'" in ended.stdout
 
 
-def test_a_keeper_of_an_older_release_is_not_asked() -> None:
+def test_a_keeper_of_an_older_release_gets_no_request_for_a_user() -> None:
     """A keeper that would start ranks as itself is not trusted with another user's."""
     user = users.RankUser(name="operator", uid=1, gid=1, home="/")
     users.require_ability(None, ())

@@ -305,7 +305,7 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
 
 
 def test_a_slow_import_does_not_block_the_keeper(node: Node) -> None:
-    """While a second warm process takes its time, a rank's death is reported at once."""
+    """While a second warm process still imports, a rank's death is reported at once."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     folder = Path(plan.working_directory)

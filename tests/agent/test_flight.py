@@ -1,4 +1,4 @@
-"""Records of torch's flight recorder: asked for through a pipe, read by a child that trusts nothing in them."""
+"""Records of torch's flight recorder: requested through a pipe, read by a child that trusts nothing in them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Recorders:
         self._pipes: list[int] = []
 
     def add(self, rank: int, answer: Answer | None) -> None:
-        """Have a rank listen; `answer` is called with the path of its record once it is asked."""
+        """Have a rank listen; `answer` is called with the path of its record on a request."""
         pipe = flight_recorder.pipe_path(self.folder / FLIGHT, rank)
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDWR)
@@ -274,8 +274,8 @@ def test_groups_of_one_name_and_other_ranks_are_distinguished() -> None:
     assert one["group"] != other["group"]
 
 
-def test_the_child_and_we_mean_the_same() -> None:
-    """It imports nothing of ours."""
+def test_the_child_has_the_same_constants() -> None:
+    """The child imports no module of Stoker, so its constants are copies."""
     assert (flight_records.PEERS, flight_records.MAX_GROUPS) == (PEERS, MAX_COLLECTIVES)
 
 
@@ -331,7 +331,9 @@ def test_ranks_that_may_make_no_pipe_there_get_no_pipe_path(tmp_path: Path) -> N
         assert bool(flight_recorder.recorder_folder(str(tmp_path), alice)) is not bool(closed)
 
 
-def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Path) -> None:
+def test_another_process_with_a_ranks_number_gets_no_request(
+    recorders: Recorders, tmp_path: Path
+) -> None:
     """A process of another world that a rank has started, and that knows itself by the same number."""
     recorders.add(0, lambda path: path.write_bytes(record(WAITING)))
     other = subprocess.Popen(["sleep", "60"])

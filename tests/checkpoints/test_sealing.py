@@ -177,7 +177,7 @@ def test_manifests_of_another_form(
     "content", [b"", b"null", b"[]", b"{}", b"\xff", b"[" * 10**5, b"9" * 5000]
 )
 def test_manifests_that_are_none(tmp_path: Path, content: bytes) -> None:
-    """Whatever lies where the manifest should, the answer is a refusal."""
+    """Any other object in the manifest's place is refused."""
     folder = sealed(tmp_path, 5)
     (folder / "manifest.json").write_bytes(content)
     with pytest.raises(CheckpointRefused, match=r"manifest\.json is damaged"):
@@ -352,7 +352,7 @@ def test_generations_only_rise(tmp_path: Path) -> None:
 
 
 def test_old_generation_is_fenced(tmp_path: Path) -> None:
-    """Who writes in an older generation than the folder's cannot seal; the same or a newer one can."""
+    """A writer of an older generation than the folder's cannot seal; one of the same or a newer generation can."""
     folder, manifest = write(tmp_path, 5, generation=3)
     checkpoints.raise_generation(tmp_path, 4)
     with pytest.raises(Fenced, match="generation 3, but generation 4 has begun"):
@@ -395,7 +395,7 @@ for step in range(first, first + 1000):
 
 
 def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
-    """Once a new generation was raised, no process of the old one seals any more, whatever it was in the middle of."""
+    """Once a new generation is raised, no process of the old one seals any more, at any point of its work."""
     program = SEALERS.format(tests=str(Path(__file__).parent))
     for attempt in range(5):
         root = tmp_path / str(attempt)
@@ -548,7 +548,7 @@ def test_standard_library_alone() -> None:
 
 
 def test_an_generation_in_force_is_not_locked_again(tmp_path: Path) -> None:
-    """Nodes of a gang that all raise the same generation only look at it, even while a sealing holds the lock."""
+    """Nodes of a gang that all raise the same generation only read it, even while a sealing holds the lock."""
     checkpoints.raise_generation(tmp_path, 5)
     with (tmp_path / checkpoints.GENERATION).open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

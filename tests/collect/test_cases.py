@@ -58,7 +58,7 @@ def verdicts(
 def test_nearly_all_faults_are_right(
     judged: list[tuple[dict[str, Any], list[Verdict]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At least 95 of 100 sick logs get the fault that those who were there gave them."""
+    """At least 95 of 100 sick logs get the fault that their operators named."""
     confusions = Counter(
         (case["label"], found[0].fault if found else "healthy") for case, found in judged
     )
@@ -133,7 +133,7 @@ def test_no_hardware_and_no_storage_is_called_the_users_mistake(
 def test_no_wrong_node_or_gpu_is_named(
     judged: list[tuple[dict[str, Any], list[Verdict]]],
 ) -> None:
-    """Where those who were there named one, it is theirs or none."""
+    """Where the operators named one, the verdict names it or none."""
     for case, found in judged:
         culprit = found[0].culprit if found else None
         if case["culprit"] is not None and culprit is not None and culprit.kind != "rank":

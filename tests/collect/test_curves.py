@@ -247,6 +247,6 @@ def test_checksums_are_those_of_the_standard() -> None:
     name=st.sampled_from(["run.csv", "run.jsonl", "events.out.tfevents.1"]),
 )
 def test_no_bytes_break_the_reader(tmp_path: Path, content: bytes, name: str) -> None:
-    """Whatever a file holds, reading it ends, without an exception, with samples or a warning."""
+    """For any content of a file, reading ends, without an exception, with samples or a warning."""
     samples, warnings = read(tmp_path / name, content)
     assert samples or warnings

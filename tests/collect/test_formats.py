@@ -92,7 +92,7 @@ def test_what_precedes_a_line_changes_nothing(known: Format, prefix: str) -> Non
 
 
 def test_real_lines_give_the_values_that_people_read_in_them() -> None:
-    """Every number that was written down for real lines of other people's logs is read from them."""
+    """Every number that was written down for real lines of public logs is read from them."""
     path = REAL / "formats.jsonl"
     if not path.exists():
         pytest.skip(f"{path} is not there: it belongs to the reviewers, not to the project")
@@ -338,7 +338,7 @@ def test_blocks_have_their_step_on_the_first_line() -> None:
 
 
 def test_a_pattern_of_ones_own() -> None:
-    """Named groups are read by their names; then no other format is looked for."""
+    """Named groups are read by their names; then no other format is tried."""
     metrics = MetricLines(r"it (?P<step>\d+) ce (?P<loss>\S+) t (?P<step_seconds>\S+)")
     record = metrics.read("node3 it 40 ce 2.5 t 250ms")
     assert record == StepRecord(step=40, loss=2.5, step_seconds_max=0.25)

@@ -90,7 +90,7 @@ def test_a_wall_clock_time_is_kept_as_such() -> None:
 
 
 def test_a_file_is_followed(tmp_path: Path) -> None:
-    """New lines come at the next look, once, and a new reader goes on where the old one stopped."""
+    """New lines come at the next poll, once, and a new reader goes on where the old one stopped."""
     path = tmp_path / "kern.log"
     path.write_text("[    1.000000] a\n[    2.000000] b\n")
     log = KernelLog(path, BOOT)
@@ -133,7 +133,7 @@ def test_only_this_boot(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_same_word_again_is_folded(tmp_path: Path) -> None:
+def test_a_repeated_line_is_folded(tmp_path: Path) -> None:
     """Times in a text make no difference, anything else does; the first and the last time are kept."""
     path = tmp_path / "kern.log"
     path.write_text(
@@ -180,7 +180,7 @@ def test_a_log_that_is_not_there_is_trouble(tmp_path: Path) -> None:
 
 
 def test_the_device_of_this_machine() -> None:
-    """/dev/kmsg is read to its end without waiting, record by record; a second look goes on from there."""
+    """/dev/kmsg is read to its end without waiting, record by record; a second poll goes on from there."""
     if not os.access(DEVICE, os.R_OK):
         pytest.skip(f"{DEVICE} may not be read here")
     log = KernelLog(DEVICE, this_boot())

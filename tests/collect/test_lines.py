@@ -93,7 +93,7 @@ def test_a_time_that_is_none_gives_no_moment() -> None:
 
 
 def test_bare_numbers_are_ranks_when_nearly_all_lines_have_one() -> None:
-    """Interleaved tasks of srun are seen as such, Slurm's own words among them; the number is then the rank."""
+    """Interleaved tasks of srun are recognised, Slurm's own lines among them; the number is then the rank."""
     lines = ["0: up", " 1: up", "0: loss 1.5", " 1: loss 1.5", "srun: Job step aborted", ""]
     assert bare_prefix(lines) == "rank"
     assert unwrapped(" 1: 12: up", "rank") == Line(text="12: up", rank=1)

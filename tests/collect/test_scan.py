@@ -1,4 +1,4 @@
-"""A scan finds the same lines whatever blocks a log comes in, and costs no memory for what it does not know."""
+"""A scan finds the same lines in any division of a log into blocks, and costs no memory for unknown lines."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_shape_reads_what_the_format_reads(template: str, lines: list[tuple[st
 
 
 def test_samples_of_all_formats_are_read_the_same_again_and_again() -> None:
-    """Whatever their fields and units are."""
+    """For any fields and units."""
     for known in FORMATS:
         shapes, plain = Shapes(MetricLines().read), MetricLines()
         for _ in range(AGREED + 3):

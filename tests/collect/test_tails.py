@@ -32,7 +32,7 @@ def joined(blocks: list[Block]) -> bytes:
 
 
 def look_until_quiet(tail: Tail, now: float) -> list[Block]:
-    """Look, a minute apart, until two looks in a row bring nothing."""
+    """Poll, a minute apart, until two polls in a row bring nothing."""
     blocks: list[Block] = []
     quiet = 0
     for turn in range(200):
@@ -65,7 +65,7 @@ def rename_on(path: Path) -> None:
 
 
 def test_what_is_new_is_delivered_once(log: Path) -> None:
-    """Whole lines come at the next look, with offset and line number; nothing comes twice; a log may come into being later."""
+    """Whole lines come at the next poll, with offset and line number; nothing comes twice; a log may appear later."""
     tail = Tail(log)
     assert tail.poll(0.0) == []
     add(log, b"one\ntwo\n")
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_text_come_as_they_are(log: Path) -> None:
     tail.close()
 
 
-def test_several_rotations_between_two_looks(log: Path) -> None:
+def test_several_rotations_between_two_polls(log: Path) -> None:
     """The file that was read is finished first, then those that came and went, then the new one."""
     tail = Tail(log)
     add(log, b"a1\n")
@@ -223,7 +223,7 @@ def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) 
 def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
     """A run that starts again truncates its log; an earlier run's log with the same first lines is not read in its place."""
     add(log.with_name("train.log.1"), b"header\nan old error\n")
-    # file systems note times in steps of some milliseconds
+    # File systems record times in steps of some milliseconds.
     time.sleep(0.02)
     add(log, b"header\n")
     for restarts in (False, True):
@@ -269,7 +269,7 @@ def test_a_writer_that_goes_on_at_its_old_offset_leaves_a_hole(log: Path) -> Non
 
 
 def test_a_new_reader_goes_on_where_the_old_one_stopped(log: Path) -> None:
-    """From its position, under whatever name the file has now, and through what was rotated since."""
+    """From its position, under any name that the file has now, and through what was rotated since."""
     tail = Tail(log)
     add(log, b"a\n")
     tail.poll(0.0)
@@ -325,7 +325,7 @@ def test_under_a_flood_the_middle_is_skipped_and_counted(log: Path) -> None:
 
 
 def test_the_first_error_of_a_flood_is_never_skipped(log: Path) -> None:
-    """Ranks that were quiet and then all print at once: what was printed first is always among what is read."""
+    """Ranks that were silent and then all print at once: the first lines are always among those read."""
     limits = ReadLimits(poll_bytes=20_000, behind_bytes=40_000, block_bytes=2000)
     tail = Tail(log, limits=limits)
     error = b"RuntimeError: the cause\n"
@@ -366,7 +366,7 @@ def test_trouble_with_a_log_is_reported_and_survived(log: Path) -> None:
     tail.close()
 
 
-def test_a_look_takes_and_keeps_little_memory_and_time(log: Path) -> None:
+def test_a_poll_takes_and_keeps_little_memory_and_time(log: Path) -> None:
     """A writer of 50 MB/s takes a small part of a core: reading 128 MB costs far less than the seconds they take to write."""
     chunk = b"2025-01-02 03:04:05 INFO step: 100 loss: 1.5\n" * 23_000
     with log.open("wb") as file:
@@ -390,7 +390,7 @@ EXAMPLES = int(os.environ.get("STOKER_EXAMPLES", "60"))
 
 
 class World:
-    """A log with its writer, who keeps in mind all that was written; and its reader."""
+    """A log with its writer, which remembers all that was written; and its reader."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "train.log"
@@ -420,7 +420,7 @@ class World:
         self.owed = b""
 
     def look(self, seconds: float) -> None:
-        """Let time pass and look."""
+        """Let time pass and poll."""
         self.now += seconds
         found = self.tail.poll(self.now)
         self.blocks += found
@@ -498,7 +498,7 @@ def play(world: World, steps: list[tuple[str, float, int]]) -> None:
 def test_nothing_is_lost_or_read_twice_through_renames(
     steps: list[tuple[str, float, int]],
 ) -> None:
-    """Whatever order of writes, looks, renames and restarts: what was read is what was written."""
+    """In any order of writes, polls, renames and restarts, the tail reads what was written."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         world.look(0.0)
@@ -519,7 +519,7 @@ def test_nothing_is_lost_or_read_twice_through_renames(
 def test_nothing_is_lost_or_read_twice_through_copies(
     steps: list[tuple[str, float, int]],
 ) -> None:
-    """Whatever order of writes, looks, copytruncates and restarts, as long as the copies are kept."""
+    """In any order of writes, polls, copytruncates and restarts, as long as the copies are kept."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         world.look(0.0)

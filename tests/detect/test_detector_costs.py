@@ -79,7 +79,7 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
 
 
 def fresh(watch: WatchList) -> WatchList:
-    """Return one that is equal, and looks as if it were another."""
+    """Return an equal watch list that is another object."""
     return replace(
         watch, nodes=(*watch.nodes[:1], *watch.nodes[1:]), instance_ids=dict(watch.instance_ids)
     )

@@ -107,7 +107,7 @@ def test_a_node_whose_peer_sends_heartbeats_is_found_at_the_limit() -> None:
 
 
 def test_a_late_heartbeat_of_a_peer_ends_the_wait_at_once() -> None:
-    """The finding about the node comes with the peer's word, not at the end of the wait."""
+    """The finding about the node comes with the peer's heartbeat, not at the end of the wait."""
     silence, watch = fleet(6, rack=RACKS)
     for second in (1.0, 2.0, 3.0, 4.0):
         send_heartbeats(silence, watch, names(3, 4, 5, 6), second)
@@ -141,7 +141,7 @@ def test_a_domain_of_one_node_is_a_node() -> None:
 
 @pytest.mark.parametrize("kinds", [("switch", "rack"), ("rack", "switch")])
 def test_the_widest_domain_that_explains_it_wins(kinds: tuple[str, str]) -> None:
-    """A rack of two silent switches is one rack, in whatever order the kinds are given, and however they fall silent."""
+    """A rack of two silent switches is one rack, in any order of the kinds and of the silences."""
     switches = {"s1": names(1, 2), "s2": names(3, 4), "s3": names(5, 6), "s4": names(7, 8)}
     racks = {"r1": names(1, 2, 3, 4), "r2": names(5, 6, 7, 8)}
     given = {"switch": switches, "rack": racks}

@@ -51,7 +51,7 @@ def test_a_gang_that_steps_without_a_node_is_reported_once_per_limit() -> None:
 
 
 def test_steps_made_before_a_node_can_have_died_prove_nothing() -> None:
-    """Hundreds of steps until a heartbeat after its last word, and one that was under way, are no sign of its ranks."""
+    """Hundreds of steps up to its last heartbeat, and one that was under way, are no sign of its ranks."""
     steps = [0, 300, 300, 300, 301, *[301] * 10]
     assert without_n2(watching("n1", "n2", "n3", "n4"), steps=steps) == []
 

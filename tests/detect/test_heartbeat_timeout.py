@@ -91,7 +91,7 @@ def test_silence_of_all_nodes_is_correlated() -> None:
 
 
 def test_a_pause_of_the_supervisor_makes_no_node_silent() -> None:
-    """After a pause of ours each node gets the whole limit again."""
+    """After a pause of the supervisor each node gets the whole limit again."""
     silence, watch = listening("n1", "n2")
     silence.shift(0.0)
     assert silence.tick(watch, 100.0) == []

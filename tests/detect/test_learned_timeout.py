@@ -180,7 +180,7 @@ def test_a_phase_never_seen_has_the_fixed_limit() -> None:
     assert "limit 600 s, set in run.yaml" in track.found[0].evidence
 
 
-def test_what_an_earlier_attempt_took_is_known_in_the_next() -> None:
+def test_durations_of_an_earlier_attempt_are_known_in_the_next() -> None:
     """Evaluations of 80 s, seen before a restart, let one of 300 s pass after it; steps keep their own limit."""
     track = announcing()
     for _ in range(3):
@@ -258,7 +258,7 @@ def test_what_an_attempt_prints_before_it_loads_is_no_pace() -> None:
 
 @pytest.mark.parametrize("script", [False, True])
 def test_zero_switches_every_limit_off(script: bool) -> None:
-    """`progress_seconds: 0` means never, whatever was learned."""
+    """`progress_seconds: 0` means never, for any learned limit."""
     track = Track(script=script, cap_seconds=0.0)
     track.work(800)
     track.wait(3)
@@ -274,7 +274,7 @@ def test_the_fixed_limit_is_the_highest() -> None:
     assert track.until_found() == 15
 
 
-def test_a_pause_of_ours_neither_teaches_nor_counts() -> None:
+def test_a_pause_of_the_supervisor_neither_teaches_nor_counts() -> None:
     """A pause of 200 s of the supervisor makes no finding, and no longer limit."""
     track = announcing()
     track.wait(2)

@@ -81,8 +81,8 @@ CURVES = labelled_curves()
 
 @needs_curves
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: str(curve.name))
-def test_real_curves_are_judged_as_people_did(curve: Labelled) -> None:
-    """Events that people saw are found within three samples, clean curves are silent, a restart is its jump and nothing else."""
+def test_real_curves_get_the_labels_of_their_reviewers(curve: Labelled) -> None:
+    """Labelled events are found within three samples, clean curves give no finding, a restart is its jump and nothing else."""
     onsets = [one.onset_step for one in incidents(curve.records)]
     reach = 3 * curve.steps_per_sample
     for event in curve.onsets:
@@ -255,7 +255,7 @@ RECORDS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(records=st.lists(RECORDS, max_size=120), head=st.integers(0, 150))
 def test_no_record_breaks_the_detectors(records: list[StepRecord], head: int) -> None:
-    """Whatever metrics hold, in whatever order steps come, nothing raises, and findings name steps that were seen."""
+    """For any metrics, in any order of steps, nothing raises, and findings name steps that were seen."""
     numerics = Numerics()
     seen = []
     for record in [*quiet_run(150)[:head], *records]:

@@ -103,7 +103,7 @@ def test_a_stopped_rank_is_found_once() -> None:
 
 
 def test_a_pause_of_the_supervisor_does_not_count() -> None:
-    """A pause of ours moves the limit."""
+    """A pause of the supervisor moves the limit."""
     progress = gang()
     progress.on_heartbeat(heartbeat(1), watch(), 10.0)
     progress.shift(100.0)

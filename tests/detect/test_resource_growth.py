@@ -219,7 +219,7 @@ def test_what_was_as_high_before_has_only_come_back() -> None:
 
 
 def test_a_series_is_bounded_and_takes_anything() -> None:
-    """Two days of half hours are kept, numbers no machine can hold are cut, and hours without a word are no change."""
+    """Two days of half hours are kept, numbers no machine can hold are cut, and hours without a report are no change."""
     series = Series(0.0)
     for number in range(5000):
         series.add(10**400 if number % 7 == 0 else -5, number * 600.0)

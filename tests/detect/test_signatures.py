@@ -1,4 +1,4 @@
-"""Every signature can fire, on its own sample and on others like it, and stays silent on what only looks like it."""
+"""Every signature can fire, on its own sample and on others like it, and stays silent on lines that only resemble it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from runner.facts.messages.signals import Heartbeat, RankCompute
 from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
-# seconds between two words of a node
+# seconds between two reports of a node
 REPORT_SECONDS = 10.0
 RANKS_PER_NODE = 8
 
@@ -213,7 +213,7 @@ def test_steps_longer_than_a_window() -> None:
     print(f"steps of 95 s, 30 % slower: found after {95 * number / 60:.0f} min")
 
 
-def test_a_pause_of_ours_is_no_window() -> None:
+def test_a_pause_of_the_supervisor_is_no_window() -> None:
     """Reports from before a pause are not compared with those after it; the pause itself finds nothing."""
     gang = Gang(16, 1, slow=lambda rank, now: 1.5 if rank == 1 else 1.0)
     gang.go_on(0.1)

@@ -49,7 +49,7 @@ def test_every_kind_has_a_handler_and_a_simulated_outcome() -> None:
 
 @pytest.mark.parametrize("args", SAMPLES, ids=lambda args: str(args.kind))
 def test_arguments_are_read_as_they_were_decided(args: ActionArgs) -> None:
-    """Whatever travelled between."""
+    """Arguments of any kind come out of a decoded record unchanged."""
     action = Action(id="a1", action=args.kind, reason="", args=args.plain())
     record = wire.decode(wire.encode(ActionIssued(action=action)))
     assert isinstance(record, ActionIssued)

@@ -138,7 +138,7 @@ def fits(target: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_comes_back_as_it_was(kind: str) -> None:
-    """Whatever its fields hold, a message survives the wire, and is written the same way again."""
+    """With any fields, a message survives the wire, and is written the same way again."""
     dice = random.Random(kind)
     for _ in range(30):
         fact = one(KINDS[kind], dice, 0)

@@ -171,7 +171,7 @@ def test_memory_passes_on_sound_memory() -> None:
 
 
 def test_memory_fails_when_little_is_left() -> None:
-    """Less than the limit is a failure, whatever the pattern test finds."""
+    """Less than the limit is a failure, for any result of the pattern test."""
     assert verdict_of("memory", {"memory.available_bytes": 1e15}).outcome is Outcome.FAIL
 
 

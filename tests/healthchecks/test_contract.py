@@ -105,8 +105,8 @@ def test_a_verdict_survives_its_journey() -> None:
     assert there.outcome is Outcome.UNKNOWN
 
 
-def test_a_verdict_is_reckoned_by_who_reads_it() -> None:
-    """A PASS that its own evidence does not bear out is not believed."""
+def test_a_verdict_is_recomputed_by_its_reader() -> None:
+    """A PASS that its own evidence does not bear out is rejected."""
     plain = to_plain(Verdict(check="memory", evidence=(BAD,)))
     plain["outcome"] = plain["evidence"][0]["outcome"] = "PASS"
     assert from_plain(plain, check="memory").outcome is Outcome.FAIL
@@ -114,7 +114,7 @@ def test_a_verdict_is_reckoned_by_who_reads_it() -> None:
 
 @pytest.mark.parametrize("plain", [None, [], {}, {"check": "memory"}, {"check": "clock"}, "PASS"])
 def test_what_is_no_verdict_is_refused(plain: object) -> None:
-    """Anything but a verdict on the check asked for raises ValueError."""
+    """Anything but a verdict on the requested check raises ValueError."""
     with pytest.raises(ValueError, match="verdict"):
         from_plain(plain, check="memory")
 

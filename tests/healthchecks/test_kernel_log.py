@@ -1,4 +1,4 @@
-"""The kernel log: every signature fires on the kernel's words and on nothing that merely looks like them."""
+"""The kernel log: every signature fires on the kernel's lines and on nothing that merely resembles them."""
 
 from __future__ import annotations
 

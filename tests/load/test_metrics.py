@@ -112,7 +112,7 @@ def test_what_will_not_do_is_refused_in_one_message(
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_a_pattern_is_refused_in_the_same_words_wherever_it_is_given() -> None:
+def test_a_refused_pattern_has_the_same_error_in_each_place() -> None:
     """`--pattern` and run.yaml judge alike; a backslash that is meant as one is no back-reference; groups are fields."""
     with pytest.raises(UserError, match=r"metric pattern 'x' has no group 'step'; write"):
         own_format("x")

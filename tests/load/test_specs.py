@@ -1,4 +1,4 @@
-"""run.yaml, cluster.yaml and runbooks: what is accepted, what is refused, and in which words."""
+"""run.yaml, cluster.yaml and runbooks: what is accepted, what is refused, and with which errors."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
-    """A file with thousands of problems still gives a message that a person can read."""
+    """A file with thousands of problems still gives a short message."""
     message = run_problem(tmp_path, RUN + "".join(f"x{i}: 1\n" for i in range(5000)))
     assert "4970 more" in message
     assert len(message) < 20_000

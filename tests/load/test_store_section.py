@@ -1,4 +1,4 @@
-"""The `store` section of cluster.yaml: what is accepted, what is refused, and in which words."""
+"""The `store` section of cluster.yaml: what is accepted, what is refused, and with which errors."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("{address: 'a:1', pasword_file: secret}", "unknown field 'pasword_file'.*password_file"),
     ],
 )  # fmt: skip
-def test_what_will_not_do_is_named(tmp_path: Path, section: str, words: str) -> None:
+def test_an_invalid_section_is_named(tmp_path: Path, section: str, words: str) -> None:
     """The field, its value and the way out."""
     with pytest.raises(SpecError, match=words):
         loaded(tmp_path, section)

@@ -58,7 +58,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHar
 
 
 def maker(request: pytest.FixtureRequest, folder: Path, clock: SteppedClock) -> Callable[[], Store]:
-    """Return what opens handles on one fresh store of the kind asked for."""
+    """Return the opener of handles on one fresh store of the requested kind."""
     if request.param == "memory":
         return MemoryStore(clock=clock).another
     if request.param == "sqlite":

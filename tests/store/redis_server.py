@@ -17,7 +17,7 @@ from runner.facts.specs.cluster import StoreSpec
 DEPLOYED = Path(__file__).parents[2] / "deploy"
 USER, PASSWORD = "stoker", "open-sesame-0123"
 ADMIN_PASSWORD = "look-after-0123"
-# a loaded machine takes its time
+# A loaded machine takes its time.
 START_SECONDS = 30.0
 # Likewise; the deadline of handles in tests where no server is stopped.
 CALL_SECONDS = 20.0
@@ -151,7 +151,7 @@ class RedisServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it by SIGKILL, in the middle of whatever it does."""
+        """End it by SIGKILL, in the middle of its work."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:

@@ -99,7 +99,7 @@ def test_files_and_store_read_as_one(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_tail_is_read_without_the_files_before_it(store: Store, tmp_path: Path) -> None:
-    """Where only the last while is asked for, older files are not opened: they may even be gone."""
+    """Where only recent entries are requested, older files are not opened: they may even be gone."""
     journal = written(store, tmp_path / "past", 32)
     begin = journal.since(1.75)
     assert begin == 11
@@ -135,7 +135,7 @@ def test_a_move_waits_for_two_good_snapshots(store: Store, tmp_path: Path) -> No
 
 
 def spoilt(path: Path, how: str) -> None:
-    """Do to a file what disks and people do."""
+    """Damage a file as disks and operators do."""
     data = path.read_bytes()
     plain = gzip.decompress(data)
     if how == "missing":
@@ -332,7 +332,7 @@ def test_no_fault_of_the_store_loses_an_entry_on_its_way_to_a_file(tmp_path: Pat
 
 @pytest.mark.parametrize("left", ["nothing", "half a file beside its place", "the whole file"])
 def test_dying_while_a_file_is_written_leaves_nothing_to_repair(tmp_path: Path, left: str) -> None:
-    """Whatever of a file is there, it does not count before the register names it, and is made again."""
+    """A partly written file does not count before the register names it, and is made again."""
     store = MemoryStore(faults=Faults())
     journal = leading(store, tmp_path)
     for sequence in range(1, 13):

@@ -30,7 +30,7 @@ def written(store: Store, mark: Path, total: int, *, now: float = 0.0) -> Journa
 
 
 def beginning(store: Store, mark: Path) -> Journal:
-    """Open a journal as the next supervisor of this machine does, and look whether the store remembers."""
+    """Open a journal as the next supervisor of this machine does, and check whether the store lost entries."""
     journal = Journal(store, mark=HighWaterFile(mark))
     journal.check_high_water()
     return journal
@@ -150,7 +150,7 @@ def test_an_append_to_a_store_rolled_back_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lease_whose_token_fell_means_a_rollback(tmp_path: Path) -> None:
-    """A token never falls: one that is lower than ours belongs to a store that was not there when we got it."""
+    """A token never falls: one that is lower than ours belongs to a store that did not exist when we got ours."""
     store, older = MemoryStore(), MemoryStore()
     for _ in range(3):
         lease = store.acquire_lease("lead", "a", ttl_seconds=5)

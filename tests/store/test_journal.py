@@ -93,7 +93,7 @@ def test_replay_crosses_the_limit_of_one_read(store: Store) -> None:
 
 
 class _WrittenBetween(MemoryStore):
-    """A store on which another program appends entry 3 in the instant after each look that found nothing."""
+    """A store on which another program appends entry 3 in the instant after each read that found nothing."""
 
     def read(self, **what: Any) -> Batch:
         batch = super().read(**what)
@@ -102,8 +102,8 @@ class _WrittenBetween(MemoryStore):
         return batch
 
 
-def test_a_reader_who_came_to_the_end_misses_nothing_that_is_written_just_then() -> None:
-    """What is appended between two of a reader's looks is no entry that was lost: it comes with the next replay."""
+def test_a_reader_at_the_end_misses_nothing_that_is_written_just_then() -> None:
+    """An entry appended between two of a reader's reads is not lost: it comes with the next replay."""
     store = _WrittenBetween()
     for sequence in (1, 2):
         store.append(JOURNAL, wire.encode(entry(sequence)))

@@ -1,4 +1,4 @@
-"""Who is let in to a Redis store, and in which words others are refused: passwords, certificates, rights, wrong servers."""
+"""Access to a Redis store, and the errors of refusals: passwords, certificates, rights, wrong servers."""
 
 import time
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def test_a_password_may_change_while_everything_runs(
 def test_the_deployed_users_have_all_rights_that_are_needed_and_no_others(
     own_server: RedisServer,
 ) -> None:
-    """A store's user can neither empty the server, nor configure it, nor look into another cluster."""
+    """A store's user can neither empty the server, nor configure it, nor read another cluster."""
     admin = own_server.client()
     admin.execute_command(  # type: ignore[no-untyped-call]
         "ACL", "SETUSER", "stoker", "resetkeys", "~stoker:doors:*"
@@ -165,7 +165,7 @@ def test_a_server_whose_certificate_expired_is_refused(tmp_path: Path) -> None:
     assert server.address in text
 
 
-def test_a_certificate_of_ours_that_will_not_do_is_refused(secured_server: RedisServer) -> None:
+def test_an_invalid_client_certificate_is_refused(secured_server: RedisServer) -> None:
     """None given, an expired one, or one with another's key."""
     folder = secured_server.folder
     none = refusal(secured_server.spec(certificate_file="", key_file=""))
@@ -230,7 +230,7 @@ def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
         assert "runs as 'cluster'" in refusal(server.spec())
 
 
-def test_a_store_never_started_is_not_made_by_looking(redis_server: RedisServer) -> None:
+def test_reading_does_not_create_a_store_that_was_never_started(redis_server: RedisServer) -> None:
     """Opened without `create`, the server is left as it is."""
     with pytest.raises(UserError, match="cluster 'unheard-of' was never started"):
         RedisStore(redis_server.spec(), "unheard-of", create=False)

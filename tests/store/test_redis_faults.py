@@ -242,7 +242,7 @@ def test_a_read_that_is_paused_while_it_waits_ends(
 def test_a_server_that_comes_back_empty_is_not_believed(
     server: RedisServer, store: RedisStore, what: str
 ) -> None:
-    """Whatever the handle is asked for first: no second history is begun."""
+    """For any first operation of the handle: no second history is begun."""
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     store.append("journal", b"acknowledged", fence=lease)
     server.kill()
@@ -374,7 +374,7 @@ def test_foreign_entries_are_returned_and_push_nothing_aside(
 def test_a_foreign_value_in_a_register_does_not_keep_it_from_being_put(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Whatever a client left there, the next put replaces it, and readers see it."""
+    """Any value that a client left there is replaced by the next put, and readers see it."""
     version = store.put("assignment/n1", b"a")
     admin = server.client()
     for shape in ("stream", "text"):
@@ -400,7 +400,7 @@ def test_a_stream_filled_to_the_last_number_is_named(
 
 
 def test_a_large_payload_is_refused_by_the_server_itself(server: RedisServer) -> None:
-    """100 MB never get in, and 65 KB are refused by the script where a client does not look."""
+    """100 MB never get in, and 65 KB are refused by the script where a client does not check."""
     keys = keys_of("fire")
     head = ("signals", 0, 0, 65536, "", "", "", 1, 1, 1, "crc:00000000")
     address = ("127.0.0.1", server.port)
@@ -505,7 +505,7 @@ def test_a_clock_put_back_does_not_hold_a_lease_for_ever(
 def test_a_clock_put_forward_costs_a_lease_and_nothing_else(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """The holder may renew in spite of it; who was quicker fences it."""
+    """The holder may renew in spite of it; a quicker holder fences it."""
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     set_expiry(server, -3600)
     store.renew(lease)
@@ -532,7 +532,7 @@ def test_a_restarted_server_gives_the_holder_time_to_come_back(
     assert store.acquire_lease("lead", "b", ttl_seconds=5).token == 2
 
 
-def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_restart(
+def test_a_mere_reader_of_a_lease_sees_it_run_out_after_a_restart(
     server: RedisServer, store: RedisStore
 ) -> None:
     """A standby takes the lease when it sees that it has run out: a holder that died with the server gets one time to live."""
@@ -544,17 +544,17 @@ def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_restart(
     assert store.acquire_lease("lead", "b", ttl_seconds=5).token == 2
 
 
-def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_clock_was_put_back(
+def test_a_mere_reader_of_a_lease_sees_it_run_out_after_a_clock_was_put_back(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Looking again and again does not restart the time to live."""
+    """Reading again and again does not restart the time to live."""
     store.acquire_lease("lead", "a", ttl_seconds=0.3)
     set_expiry(server, 3600)
     assert await_end(store, "lead").holder == "a"
 
 
 def await_end(store: RedisStore, name: str) -> LeaseHolder:
-    """Look at a lease, and nothing else, until it has run out."""
+    """Read a lease, and nothing else, until it has run out."""
     until = time.monotonic() + LONG_SECONDS
     while time.monotonic() < until:
         found = store.lease_holder(name)

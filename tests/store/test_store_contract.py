@@ -115,7 +115,7 @@ def test_a_payload_over_the_limit_is_refused(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "a\nb", "a\0b"])
 def test_a_name_that_cannot_be_printed_is_refused(store: Store, name: str) -> None:
-    """HostResolver are short and printable, whatever they name."""
+    """Names of streams and registers are short and printable."""
     for attempt in (
         lambda: store.append(name, b""),
         lambda: store.put(name, b""),
@@ -277,7 +277,7 @@ def test_a_read_returns_only_newer_registers(store: Store) -> None:
 
 
 def test_a_lease_has_one_holder_at_a_time(harness: StoreHarness) -> None:
-    """The second caller learns who holds it and for how long."""
+    """The second caller learns the holder and the time left."""
     first, second = harness.open(), harness.open()
     lease = take(first, "a", ttl_seconds=5.0)
     harness.clock.seconds += 2.0

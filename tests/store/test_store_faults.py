@@ -11,7 +11,7 @@ from tests.store.store_harness import payloads
 
 
 def test_operations_that_change_something_are_counted() -> None:
-    """Every injection point has a number, a method and a name; looking has none."""
+    """Every injection point has a number, a method and a name; reads have none."""
     store = MemoryStore()
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
     store.append("inbox", b"x", fence=lease)
@@ -57,7 +57,7 @@ def test_each_fault_does_what_it_promises(
     assert payloads(store.another(), "inbox") == [b"a", b"b"][: 1 + is_done]
 
 
-def test_a_crashed_handle_stays_dead() -> None:
+def test_a_crashed_handle_stays_unusable() -> None:
     """What the process would still do, in its handlers and in its threads, never happens."""
     store = MemoryStore(faults=Faults(plan={1: StoreFault.CRASH_BEFORE}))
     other_thread: list[BaseException] = []

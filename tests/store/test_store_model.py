@@ -261,7 +261,7 @@ _CLUSTERS = itertools.count(1)
 def on_servers(
     server: RedisServer,
 ) -> Callable[[SteppedClock], tuple[Store, Store, Callable[[], None]]]:
-    """Return what makes two handles on a cluster of its own on a Redis server."""
+    """Return a maker of two handles on a cluster of its own on a Redis server."""
 
     def make(clock: SteppedClock) -> tuple[Store, Store, Callable[[], None]]:
         cluster = f"model-{next(_CLUSTERS)}"

@@ -22,7 +22,7 @@ def lines(text: str | None) -> list[str]:
 
 
 def test_a_write_rings_a_reader_in_another_process(tmp_path: Path) -> None:
-    """Two processes answer each other 200 times with the safety poll out of reach."""
+    """Two processes answer each other 200 times with the safety poll put far off."""
     num_rounds = 200
     with start_player("echo", tmp_path, str(num_rounds)) as player:
         store = SqliteStore(tmp_path)
@@ -71,7 +71,7 @@ def test_tokens_never_fall_while_processes_fight_for_a_lease(tmp_path: Path) -> 
 
 
 def listeners(folder: Path) -> list[tuple[str, str]]:
-    """Return who is written down as listening, as a third party sees it."""
+    """Return the registered listeners, as a third party sees them."""
     with closing(sqlite3.connect(next(folder.glob("volatile-*.db")))) as connection:
         return connection.execute("SELECT name, address FROM listeners").fetchall()
 
@@ -100,7 +100,7 @@ def test_a_killed_reader_leaves_nothing_behind(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_lost_ring_is_made_good_by_the_poll(
+def test_the_poll_makes_up_for_a_lost_notification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that was removed (a writer could not reach it) sees new entries anyway, and asks for notifications again."""
@@ -124,7 +124,7 @@ def test_a_lost_ring_is_made_good_by_the_poll(
 
 
 def test_a_blocked_reader_sleeps(tmp_path: Path) -> None:
-    """Waiting costs a handful of looks, not a loop: few switches and next to no CPU time in two polls' time."""
+    """Waiting costs a handful of polls, not a loop: few switches and next to no CPU time in two polls' time."""
     store = SqliteStore(tmp_path)
     store.read(streams={"inbox": 0}, registers={}, timeout_seconds=0.01)
     before = resource.getrusage(resource.RUSAGE_THREAD)

@@ -18,7 +18,7 @@ LONG_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _no_safety_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the safety polls out of reach, so that only a write can wake a reader."""
+    """Put the safety polls far off, so that only a write can wake a reader."""
     monkeypatch.setattr(runner.store.sqlite.store, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 3600.0)
 
@@ -77,7 +77,7 @@ def test_what_is_there_already_is_returned_at_once(store: Store) -> None:
     assert not store.read(streams={"inbox": 1}, registers={}, timeout_seconds=0)
 
 
-def test_one_write_wakes_all_who_wait_for_it(harness: StoreHarness) -> None:
+def test_one_write_wakes_all_waiting_readers(harness: StoreHarness) -> None:
     """Readers do not take each other's news, in one handle or in several."""
     handle, writer = harness.open(), harness.open()
     readers = [blocked(reading(store)) for store in (handle, handle, harness.open())]
@@ -117,7 +117,7 @@ def test_close_ends_a_blocked_read(store: Store) -> None:
     assert result.result(0) == Batch()
 
 
-def test_no_write_slips_between_looking_and_waiting(harness: StoreHarness) -> None:
+def test_no_write_slips_between_reading_and_waiting(harness: StoreHarness) -> None:
     """Writers and a reader that go on without pause: the reader gets every item, in order, without one time-out."""
     num_writers, num_items = 3, 150
     reader = harness.open()

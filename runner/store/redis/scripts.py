@@ -252,7 +252,7 @@ return {'done'}
 """
 )
 
-# KEYS: meta, names. ARGV: prefix of names, how the registers' keys begin. HostResolver are UTF-8, which has no byte 255.
+# KEYS: meta, names. ARGV: prefix of names, how the registers' keys begin. Names are UTF-8, which has no byte 255.
 LIST = _script(
     """
 local from, to = '-', '+'
