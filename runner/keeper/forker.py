@@ -163,4 +163,4 @@ class Forker:
             self._on_not_forked(job.request, reason)
 
     def _emit_state(self, warm: WarmProcess) -> None:
-        self._emit({"kind": "warm", **warm.as_message()})
+        self._emit(warm.as_message())

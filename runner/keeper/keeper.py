@@ -41,7 +41,7 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
         self._agent: Connection | None = None
         self._agentless_since = time.monotonic()
-        # Holds attempt, generation and annotations from the agent, and cold.
+        # Holds attempt, generation and annotations from the agent, and not_forked_reason.
         self._gang: Message = {}
         self._files_before: frozenset[tuple[str, int]] = frozenset()
         self._ranks: dict[int, Rank] = {}
@@ -298,9 +298,7 @@ class Keeper:
         rank.exit_code = exit_code
         self._selector.unregister(rank.pidfd)
         if self._ranks.get(rank.number) is rank:
-            self._emit(
-                {"kind": "exited", "generation": self._gang["generation"], **rank.as_message()}
-            )
+            self._emit(rank.as_message(kind="exited", generation=self._gang["generation"]))
         else:
             rank.close()
 

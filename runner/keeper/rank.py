@@ -43,9 +43,10 @@ class Rank:
         """Numbers of which one changes whenever the rank reports or writes."""
         return (self._num_drained, *(_size(path) for path in self.outputs))
 
-    def as_message(self) -> Message:
-        """Return what the agent is to know of it."""
+    def as_message(self, **head: object) -> Message:
+        """Return what the agent is to know of it, after `head`."""
         return {
+            **head,
             "rank": self.number,
             "pid": self.pid,
             "exit_code": self.exit_code,

@@ -58,6 +58,7 @@ class WarmProcess:
     def as_message(self) -> Message:
         """Return what the agent is to know of it."""
         return {
+            "kind": "warm",
             "request": self.request,
             "state": self.state,
             "reason": self.reason,
