@@ -60,8 +60,8 @@ def _field(each: structs.FieldInfo, hint: Any) -> Field:
     return Field(name=each.name, type=hint, setting=setting, default=default)
 
 
-def known_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -> dict[str, Any]:
-    """Keep the keys of `plain` that `cls` knows, here and in nested values; note the others, and a non-mapping."""
+def check_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -> dict[str, Any]:
+    """Note keys that `cls` does not know, here and in nested values; return `plain`, or {} for a non-mapping, which is noted."""
     if not isinstance(plain, dict):
         needed = [field.name for field in fields_of(cls) if field.required]
         what = "empty" if plain is None else f"expected fields and their values, got {shown(plain)}"
@@ -73,17 +73,13 @@ def known_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -
             problems.raise_if_any()
         return {}
     known = {field.name: field for field in fields_of(cls)}
-    kept: dict[str, Any] = {}
     for key, value in plain.items():
         if key not in known:
-            problems.add(
-                (*where, key),
-                f"unknown field {shown(key)}; {known_words(key, known, most=len(known))}",
-            )
-            continue
-        nested = known[key].nested
-        kept[key] = known_fields(nested, value, problems, (*where, key)) if nested else value
-    return kept
+            way_out = known_words(key, known, most=len(known))
+            problems.add((*where, key), f"unknown field {shown(key)}; {way_out}")
+        elif nested := known[key].nested:
+            plain[key] = check_fields(nested, value, problems, (*where, key))
+    return plain
 
 
 def check_limits(cls: type, plain: dict[str, Any], problems: Problems, where: Where = ()) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 from runner.facts.specs.metric_pattern import pattern_problem
 from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.load.documents import Where
-from runner.load.fields import check_limits, known_fields
+from runner.load.fields import check_fields, check_limits
 from runner.load.problems import Problems, shown
 
 # of one run; chosen, not measured
@@ -38,7 +38,7 @@ def _entry(given: Any, where: Where, problems: Problems) -> Any:
     if not isinstance(given, dict):
         problems.add(where, f"{shown(given)}: expected fields and their values, {EXAMPLE}")
         return given
-    entry = known_fields(PlannedChange, given, problems, where)
+    entry = check_fields(PlannedChange, given, problems, where)
     check_limits(PlannedChange, entry, problems, where)
     first, last, what = (entry.get(name) for name in ("from_step", "to_step", "what"))
     if _is_step(first) and _is_step(last) and last < first:

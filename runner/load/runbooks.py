@@ -10,7 +10,7 @@ from runner.errors import SpecError
 from runner.facts.faults import FAULTS
 from runner.facts.specs.runbook import Runbook
 from runner.load.documents import Document, parse, read_text
-from runner.load.fields import build, check_limits, known_fields
+from runner.load.fields import build, check_fields, check_limits
 from runner.load.problems import Problems, shown
 
 _FENCE = "---"
@@ -49,7 +49,7 @@ def load_runbook(path: Path) -> Runbook:
     """Read one page; raise SpecError that names every problem in its front matter."""
     document = _front_matter(read_text(path), str(path))
     problems = Problems(document)
-    plain = known_fields(Runbook, document.plain, problems)
+    plain = check_fields(Runbook, document.plain, problems)
     check_limits(Runbook, plain, problems)
     name, ladder = plain.get("name"), plain.get("ladder")
     if isinstance(name, str) and name != path.stem:
@@ -95,7 +95,7 @@ def _rung(rung: object, index: int, problems: Problems) -> object:
     if isinstance(rung, str):
         # `- restart` is the same as `- do: restart`
         return {"do": rung}
-    known = known_fields(Rung, rung, problems, where)
+    known = check_fields(Rung, rung, problems, where)
     check_limits(Rung, known, problems, where)
     tries = known.get("tries")
     if isinstance(tries, int) and not isinstance(tries, bool) and tries < 1:

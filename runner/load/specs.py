@@ -15,7 +15,7 @@ from runner.facts.specs.run import RunSpec
 from runner.load import fleet, metrics, stores
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
-from runner.load.fields import build, check_limits, fields_of, known_fields
+from runner.load.fields import build, check_fields, check_limits, fields_of
 from runner.load.problems import Problems, shown
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
@@ -32,7 +32,7 @@ _OWN_VARIABLES = re.compile(OWN_VARIABLES)
 def load_run(path: str | Path) -> RunSpec:
     """Read a run.yaml; raise SpecError that names every problem in it."""
     document, folder, problems = _open(path)
-    plain = known_fields(RunSpec, document.plain, problems)
+    plain = check_fields(RunSpec, document.plain, problems)
     _check_goal(plain, problems)
     _check_name(plain, problems)
     check_limits(RunSpec, plain, problems)
@@ -53,7 +53,7 @@ def load_run(path: str | Path) -> RunSpec:
 def load_cluster(path: str | Path) -> ClusterSpec:
     """Read a cluster.yaml; raise SpecError that names every problem in it."""
     document, folder, problems = _open(path)
-    plain = known_fields(ClusterSpec, document.plain, problems)
+    plain = check_fields(ClusterSpec, document.plain, problems)
     _check_name(plain, problems)
     check_limits(ClusterSpec, plain, problems)
     _check_times(plain, problems)
