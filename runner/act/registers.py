@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any
-
-from msgspec.structs import replace
 
 from runner.decide.placement.launch_plans import Plans, Preloads, assignment_of
 from runner.decide.state.cluster_state import State
 from runner.facts import wire
-from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import Answer
 from runner.facts.specs.cluster import ClusterSpec
@@ -24,9 +20,9 @@ from runner.signer import UNSIGNED, Signer
 
 # After these any node may have another preloaded run; after the others, their own node only.
 _CHANGE_ALL_NODES = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
-# registers of one write, about 1 MB, so that agents' own writes need not wait long; chosen
-MAX_BATCH = 512
 _CHANGE_ONE_NODE = (r.NodeChanged,)
+# Registers of one write, about 1 MB, so that agents' own writes need not wait long; chosen.
+MAX_BATCH = 512
 
 
 class Registers:
@@ -90,13 +86,11 @@ class Registers:
 
 
 class _Assignments:
-    """The assignments of one state. A gang's common plan is made and encoded once."""
+    """The assignments of one state. A gang's common plan is made once."""
 
     def __init__(self, cluster: ClusterSpec, state: State) -> None:
         self._cluster, self._state = cluster, state
         self._preloads, self._plans = Preloads(state), Plans(cluster)
-        # attempt -> its plan as JSON
-        self._common: dict[AttemptId, dict[str, Any]] = {}
 
     def preloaded_run(self, name: str) -> int:
         """Return the run that a node preloads; 0: none."""
@@ -105,18 +99,12 @@ class _Assignments:
 
     def encoded(self, name: str) -> bytes:
         """Return the payload of a node's register, unsigned."""
-        assignment = assignment_of(
-            self._state,
-            self._cluster,
-            self._state.nodes[name],
-            preloads=self._preloads,
-            plans=self._plans,
+        return wire.encode(
+            assignment_of(
+                self._state,
+                self._cluster,
+                self._state.nodes[name],
+                preloads=self._preloads,
+                plans=self._plans,
+            )
         )
-        plan = assignment.plan
-        if plan is None:
-            return wire.encode(assignment)
-        if plan.attempt not in self._common:
-            self._common[plan.attempt] = wire.to_plain(plan)
-        message = wire.to_message(replace(assignment, plan=None))
-        message["plan"] = {**self._common[plan.attempt], "node_rank": plan.node_rank}
-        return wire.encode_message(message)
