@@ -41,7 +41,7 @@ answer = folder / sys.argv[1].split("=")[0].strip("-") / sys.argv[1].split("=")[
 if not answer.exists():
     print(f'Field "{sys.argv[1].rpartition(",")[2]}" is not a valid field to query.')
     sys.exit(2)
-sys.stdout.write(answer.read_text())
+sys.stdout.buffer.write(answer.read_bytes())
 """
 
 
@@ -202,6 +202,13 @@ def test_a_driver_that_fails_is_not_taken_for_free(
     output = devices(machine, loop).busy_reason({})
     assert words in output
     assert output.startswith("nvidia-smi")
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(machine: Machine, loop: EventLoop) -> None:
+    """A driver's answer that is not UTF-8 still tells which devices there are; its bytes are escaped."""
+    answer = machine.folder / "query-gpu" / "index,uuid,memory.used"
+    answer.write_bytes(b"0, GPU-\xff\xfe, 4\n")
+    assert devices(machine, loop).uuids() == [r"GPU-\xff\xfe"]
 
 
 def test_a_driver_that_hangs_is_given_up(

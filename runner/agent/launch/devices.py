@@ -217,8 +217,8 @@ class Devices:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "LC_ALL": "C"},
-                text=True,
-                errors="replace",
+                encoding="utf-8",
+                errors="backslashreplace",
             )
         except OSError as error:
             raise _QueryFailed(f"nvidia-smi cannot be started: {error}") from error
