@@ -334,7 +334,7 @@ class Agent:
             node=self._config.node,
             instance_id=self._session.instance.instance_id,
             generation=self._identity.generation,
-            gang=gang,
+            gang_generation=gang.generation if gang is not None else None,
             has_waited=not self._is_confirmed or self._has_just_resumed(since_resumed),
         )
         try:

@@ -25,19 +25,22 @@ def refusal(
     node: str,
     instance_id: str,
     generation: int,
-    gang: LocalGang | None,
+    gang_generation: int | None,
     has_waited: bool,
 ) -> str:
     """Return why a task is refused; "" when it is accepted.
 
-    `generation`: the highest that this node accepted. `instance_id`: this agent's.
+    `generation`: the highest that this node accepted; `gang_generation`: of the ranks that run here, None without ranks.
+    `instance_id`: this agent's.
 
     `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
     it was meant for the ranks of its own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
-    if task.generation and task.generation < (gang.generation if gang is not None else generation):
+    if task.generation and task.generation < (
+        generation if gang_generation is None else gang_generation
+    ):
         return f"task {task.id} is of generation {task.generation}, older than what runs here"
     if task.task == "check":
         # Harmless at any age.
@@ -53,7 +56,7 @@ def refusal(
         )
     if task.task == "drill" and task.args.get("fault") in AGENT_DRILLS:
         return ""
-    if gang is None:
+    if gang_generation is None:
         return f"no ranks run on node {node!r}"
     return ""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from runner.agent.fence import Fence
+from runner.agent.tasks import refusal
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
@@ -530,23 +531,22 @@ class SimNode:
             self._check(task)
             return
         share = self.share
-        refusal = ""
-        if task.generation < (share.generation if share else self.generation):
-            refusal = (
-                f"task {task.id} is of generation {task.generation}, older than what runs here"
-            )
-        elif has_waited and task.task == "drill":
-            refusal = f"task {task.id} waited while no agent was listening here; ask again"
-        elif share is None:
-            refusal = f"no ranks run on node {self.name!r}"
-        if refusal or share is None:
-            self.emit(ActionResult(id=task.id, outcome="failed", message=refusal))
+        reason = refusal(
+            task,
+            node=self.name,
+            instance_id=self.instance_id,
+            generation=self.generation,
+            gang_generation=share.generation if share is not None else None,
+            has_waited=has_waited,
+        )
+        if reason:
+            self.emit(ActionResult(id=task.id, outcome="failed", message=reason))
         elif task.task == "drill":
             fault, rank = str(task.args["fault"]), task.args.get("rank")
             self.emit(ActionResult(id=task.id, outcome="done", message=fault))
             self.flush()
             self._world.inject_fault(fault, self.name, rank)
-        else:
+        elif share is not None:
             understood = self._world.gangs.submit_request(
                 share.plan.attempt, task.id, dict(task.args)
             )
