@@ -147,11 +147,11 @@ class GangProgress(Detector):
         findings = []
         for watched in watch.attempts:
             gang = self._gangs[watched.attempt]
-            since, limit, phase = _fixed_limit(watched, gang)
+            limit, since = _fixed_limit(watched, gang), gang.advanced_at
             if limit > 0 and now >= since + limit and not gang.reported.get("no_progress"):
                 evidence = (
-                    f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} "
-                    f"(limit {limit:g} s, set in run.yaml)"
+                    f"no step of {watched.attempt} for {now - since:.1f} s in phase "
+                    f"{_phase_in_words(gang)} (limit {limit:g} s, set in run.yaml)"
                 )
                 findings.append(_no_progress(gang, evidence, now - since, now))
         due = self._first_due(watch)
@@ -175,8 +175,8 @@ class GangProgress(Detector):
         for watched in watch.attempts:
             gang = self._gangs.get(watched.attempt)
             if gang is not None and not gang.reported.get("no_progress"):
-                since, limit, _ = _fixed_limit(watched, gang)
-                times += [since + limit] if limit > 0 else []
+                limit = _fixed_limit(watched, gang)
+                times += [gang.advanced_at + limit] if limit > 0 else []
         return min(times, default=None)
 
     def _follow_node(self, gang: _Gang, heartbeat: Heartbeat, now: float) -> None:
@@ -366,18 +366,25 @@ def _first_phase(named: Collection[str]) -> str:
     return "step"
 
 
-def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, str]:
-    """Return (since, limit, phase): no limit (0) for ranks that report nothing, and before all of them are started."""
+def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> float:
+    """Return the seconds since `advanced_at` that a step may take; 0: no limit.
+
+    There is none for ranks that report nothing, and before all of them are started.
+    """
     if watched.since is None:
-        return 0.0, 0.0, gang.phase
-    if gang.last_step is not None:
-        return gang.advanced_at, watched.progress_seconds, gang.phase
-    if gang.was_stepping:
-        return gang.advanced_at, watched.progress_seconds, "step"
+        return 0.0
+    if gang.last_step is not None or gang.was_stepping:
+        return watched.progress_seconds
     # Each node reports its own ranks only: until all have, the gang may be at work for long.
     is_known = len(gang.last_heartbeat) >= len(watched.nodes)
-    limit = watched.start_seconds if gang.reports_steps and is_known else 0.0
-    return gang.advanced_at, limit, "start"
+    return watched.start_seconds if gang.reports_steps and is_known else 0.0
+
+
+def _phase_in_words(gang: _Gang) -> str:
+    """Name the phase in which a fixed limit passed; a gang that another supervisor saw stepping does not start."""
+    if gang.last_step is not None:
+        return gang.phase
+    return "step" if gang.was_stepping else "start"
 
 
 def _no_progress(gang: _Gang, evidence: str, gap_seconds: float, now: float) -> Finding:
