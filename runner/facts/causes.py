@@ -19,7 +19,10 @@ class Culprit(Value):
 
 
 class Cause(Value):
-    """The cause of an incident, as it is stored and shown. `node`: where its first line was logged."""
+    """The cause of an incident, as it is stored and shown. `confidence` is between 0 and 1.
+
+    `node`: where its first line was logged.
+    """
 
     fault: str
     scope: Scope
@@ -29,20 +32,15 @@ class Cause(Value):
     action_class: ActionClass
     # "n2 rank3.err:120: ...": the deciding one first.
     lines: tuple[str, ...] = ()
-    # Of an unknown fault: by it the same one is recognised the next time.
+    # Of an unknown fault: its first line, with what differs between two occurrences masked.
+    # By it the same one is recognised the next time.
     template: str = ""
     # The last incident before this one that had the same template, or one that is alike.
     seen_in: str = ""
 
 
 class Verdict(Value):
-    """One incident, judged. `confidence` is between 0 and 1; `evidence` has what decided it first."""
+    """One incident, judged. `evidence` has the deciding line first."""
 
-    fault: str
-    scope: Scope
-    culprit: Culprit | None
-    confidence: float
+    cause: Cause
     evidence: tuple[Match, ...]
-    action_class: ActionClass
-    # Of an unknown fault: its first line, with what differs between two occurrences masked.
-    template: str = ""

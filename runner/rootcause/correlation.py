@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from runner.facts.causes import Culprit, Verdict
+from runner.facts.causes import Cause, Culprit, Verdict
 from runner.facts.faults import FAULTS, ActionClass, fault_kind
 from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, LoggedStep, Match, Role
 from runner.rootcause.fingerprints import masked
@@ -37,6 +37,8 @@ CONFIDENCE: dict[Layer, float] = {
 DISPUTED = 0.8
 # Lines that a verdict quotes; chosen.
 MAX_EVIDENCE = 12
+# Lines that a cause quotes; chosen.
+MAX_LINES = 6
 # Of a sequence number.
 MAX_DIGITS = 19
 # Collectives that a late rank may lag behind; chosen.
@@ -157,15 +159,18 @@ def _verdict(
     confidence = CONFIDENCE[root.layer]
     if any(match.fault != root.fault for match in deepest):
         confidence *= DISPUTED
-    return Verdict(
+    evidence = _evidence(root, same, placed)
+    cause = Cause(
         fault=root.fault,
         scope=root.scope,
         culprit=culprit,
+        node=root.node,
         confidence=round(confidence, 2),
-        evidence=_evidence(root, same, placed),
         action_class=_action(root, same, culprit),
+        lines=_quoted(evidence),
         template=masked(root.text) if root.fault == "unknown" else "",
     )
+    return Verdict(cause=cause, evidence=evidence)
 
 
 def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Culprit | None:
@@ -260,6 +265,10 @@ def _evidence(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> tu
     return tuple(list(seen.values())[:MAX_EVIDENCE])
 
 
+def _quoted(evidence: Sequence[Match]) -> tuple[str, ...]:
+    return tuple(f"{one.file}:{one.line}: {one.text[:300]}" for one in evidence[:MAX_LINES])
+
+
 def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> ActionClass:
     kind, lasts = fault_kind(root.fault), any(match.is_lasting for match in same)
     if kind.action == "swap":
@@ -280,14 +289,14 @@ def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
     imports = [match for match in frames if match.role == "frame-of-imports"]
     root = (imports or frames)[0]
     fault = "config_error" if imports else "unknown"
-    return [
-        Verdict(
-            fault=fault,
-            scope=FAULTS[fault].scope,
-            culprit=None,
-            confidence=0.3,
-            evidence=tuple(frames[:MAX_EVIDENCE]),
-            action_class=FAULTS[fault].action,
-            template="" if imports else masked(root.text),
-        )
-    ]
+    cause = Cause(
+        fault=fault,
+        scope=FAULTS[fault].scope,
+        culprit=None,
+        node=frames[0].node,
+        confidence=0.3,
+        action_class=FAULTS[fault].action,
+        lines=_quoted(frames),
+        template="" if imports else masked(root.text),
+    )
+    return [Verdict(cause=cause, evidence=tuple(frames[:MAX_EVIDENCE]))]

@@ -60,7 +60,7 @@ def test_nearly_all_faults_are_right(
 ) -> None:
     """At least 95 of 100 sick logs get the fault that their operators named."""
     confusions = Counter(
-        (case["label"], found[0].fault if found else "healthy") for case, found in judged
+        (case["label"], found[0].cause.fault if found else "healthy") for case, found in judged
     )
     with capsys.disabled():
         print("\nlabel -> verdict: cases")
@@ -91,7 +91,7 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
         if len(left) < len(SIGNATURES):
             num_left_out += 1
             found = verdicts(case["log"], None, left)
-        is_right = bool(found) and found[0].fault == case["label"]
+        is_right = bool(found) and found[0].cause.fault == case["label"]
         num_right += is_right
         lost += [] if is_right else [case["id"]]
     with capsys.disabled():
@@ -125,7 +125,7 @@ def test_no_hardware_and_no_storage_is_called_the_users_mistake(
         for case, found in judged
         if case["label"] in (*HARDWARE, *STORAGE)
         and found
-        and found[0].fault in ("config_error", "data_error")
+        and found[0].cause.fault in ("config_error", "data_error")
     ]
     assert wrong == []
 
@@ -135,6 +135,6 @@ def test_no_wrong_node_or_gpu_is_named(
 ) -> None:
     """Where the operators named one, the verdict names it or none."""
     for case, found in judged:
-        culprit = found[0].culprit if found else None
+        culprit = found[0].cause.culprit if found else None
         if case["culprit"] is not None and culprit is not None and culprit.kind != "rank":
             assert culprit.id in case["culprit"], case["id"]

@@ -45,9 +45,9 @@ def test_the_device_is_the_cause_of_what_programs_and_collectives_say() -> None:
         f"[rank{rank}]:{WATCHDOG.format(rank=rank, sequence=7)}" for rank in range(8)
     )
     verdict = one(f"{timeouts}\n{ranks}\n{ILLEGAL}\n", f"{SXID}\n{XID_79}\n")
-    assert verdict.fault == "gpu_lost"
-    assert verdict.culprit == Culprit(kind="gpu", id="0000:a1:00")
-    assert verdict.action_class == "swap"
+    assert verdict.cause.fault == "gpu_lost"
+    assert verdict.cause.culprit == Culprit(kind="gpu", id="0000:a1:00")
+    assert verdict.cause.action_class == "swap"
     assert verdict.evidence[0].file == "log1"
 
 
@@ -55,18 +55,21 @@ def test_the_first_word_of_a_file_is_the_upper_line_and_of_several_the_earlier_o
     """Python prints no time above its tracebacks, and loggers do: that makes a line no earlier."""
     timed = "2026-02-03 04:05:{second:02d},000 ERROR CUDA out of memory. Tried to allocate 2 GiB"
     verdict = one(f"{ILLEGAL}\n{timed.format(second=9)}\n")
-    assert verdict.fault == "cuda_illegal_access"
+    assert verdict.cause.fault == "cuda_illegal_access"
     later = "2026-02-03 04:05:30,000 ERROR CUDA error: an illegal memory access was encountered"
-    assert one(later, timed.format(second=9)).fault == "cuda_oom"
+    assert one(later, timed.format(second=9)).cause.fault == "cuda_oom"
 
 
 def test_a_rank_that_alone_has_the_fault_is_named_and_one_of_all_is_not() -> None:
     """The others only lost their peer; if all say the same of themselves, the program is to blame."""
     others = "\n".join(f"[rank{rank}]: {RESET}" for rank in (0, 2, 3))
     verdict = one(f"[rank1]: {ILLEGAL}\n{others}\n")
-    assert (verdict.fault, verdict.culprit) == ("cuda_illegal_access", Culprit(kind="rank", id="1"))
+    assert (verdict.cause.fault, verdict.cause.culprit) == (
+        "cuda_illegal_access",
+        Culprit(kind="rank", id="1"),
+    )
     every = "\n".join(f"[rank{rank}]: {ILLEGAL}" for rank in range(4))
-    assert one(every).culprit is None
+    assert one(every).cause.culprit is None
 
 
 def test_what_the_settings_are_to_blame_for_is_no_ranks_fault() -> None:
@@ -74,26 +77,26 @@ def test_what_the_settings_are_to_blame_for_is_no_ranks_fault() -> None:
     verdict = one(
         f"[rank2]: AttributeError: 'Config' object has no attribute 'n'\n[rank0]: {RESET}\n"
     )
-    assert (verdict.fault, verdict.culprit) == ("config_error", None)
-    assert verdict.action_class == "stop"
+    assert (verdict.cause.fault, verdict.cause.culprit) == ("config_error", None)
+    assert verdict.cause.action_class == "stop"
 
 
 def test_the_rank_that_its_launcher_saw_fail_first_is_named() -> None:
     """Its summary has the times that the ranks' own lines lack."""
     summary = "Root Cause (first observed failure):\n  rank      : 5 (local_rank: 1)\n"
     verdict = one(f"[rank3]: {ILLEGAL}\n[rank5]: {ILLEGAL}\n{summary}")
-    assert verdict.culprit == Culprit(kind="rank", id="5")
+    assert verdict.cause.culprit == Culprit(kind="rank", id="5")
 
 
 def test_the_rank_that_did_not_come_to_a_collective_is_named() -> None:
     """By name where a trace says it, else by the lowest sequence number; never when two are equally late."""
     said = "[2] finished collective #41, but didn't join collective #42"
     lines = [WATCHDOG.format(rank=rank, sequence=42) for rank in (0, 1, 3)]
-    assert one("\n".join([*lines, said])).culprit == Culprit(kind="rank", id="2")
+    assert one("\n".join([*lines, said])).cause.culprit == Culprit(kind="rank", id="2")
     late = WATCHDOG.format(rank=2, sequence=41)
-    assert one("\n".join([*lines, late])).culprit == Culprit(kind="rank", id="2")
+    assert one("\n".join([*lines, late])).cause.culprit == Culprit(kind="rank", id="2")
     two = [WATCHDOG.format(rank=rank, sequence=41) for rank in (2, 5)]
-    assert one("\n".join([*lines, *two])).culprit is None
+    assert one("\n".join([*lines, *two])).cause.culprit is None
 
 
 def test_what_the_run_lived_through_is_no_incident_unless_it_lasts() -> None:
@@ -102,9 +105,9 @@ def test_what_the_run_lived_through_is_no_incident_unless_it_lasts() -> None:
         f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(100, 160)
     )
     assert diagnosed(f"{RESET}\n{steps}\n") == []
-    assert one(f"{steps}\n{RESET}\n").fault == "nccl_network"
+    assert one(f"{steps}\n{RESET}\n").cause.fault == "nccl_network"
     error = "EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory"
-    assert one(f"{error}\n{steps}\n").fault == "filesystem"
+    assert one(f"{error}\n{steps}\n").cause.fault == "filesystem"
 
 
 def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
@@ -114,7 +117,7 @@ def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
         diagnosed(f"{end}\nTraceback (most recent call last):\nFileNotFoundError: [Errno 2]\n")
         == []
     )
-    assert one(f"{end}\n{XID_79}\n").fault == "gpu_lost"
+    assert one(f"{end}\n{XID_79}\n").cause.fault == "gpu_lost"
 
 
 def test_what_is_raised_while_the_interpreter_ends_is_nobodys_trouble() -> None:
@@ -122,17 +125,17 @@ def test_what_is_raised_while_the_interpreter_ends_is_nobodys_trouble() -> None:
     ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"
     raised = "Traceback (most recent call last):\nTypeError: 'NoneType' object is not callable\n"
     assert diagnosed(ignored + raised) == []
-    assert one(raised).fault == "config_error"
+    assert one(raised).cause.fault == "config_error"
 
 
 def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
     """Only where Python prints it, or below a traceback, was it raised."""
     quoted = "WARNING apex is not there (ModuleNotFoundError: No module named 'apex')"
     assert diagnosed(quoted) == []
-    assert one("ModuleNotFoundError: No module named 'apex'").fault == "config_error"
+    assert one("ModuleNotFoundError: No module named 'apex'").cause.fault == "config_error"
     raised = "worker | ModuleNotFoundError: No module named 'apex'"
     assert diagnosed(raised) == []
-    assert one(f"Traceback (most recent call last):\n{raised}").fault == "config_error"
+    assert one(f"Traceback (most recent call last):\n{raised}").cause.fault == "config_error"
 
 
 def test_a_mark_that_steps_follow_is_the_end_of_a_phase_and_excuses_nothing() -> None:
@@ -140,9 +143,11 @@ def test_a_mark_that_steps_follow_is_the_end_of_a_phase_and_excuses_nothing() ->
     generation = "Epoch 1: training complete in 12 s\n"
     steps = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
     oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
-    assert one(generation + steps + oom).fault == "cuda_oom"
+    assert one(generation + steps + oom).cause.fault == "cuda_oom"
     saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
-    assert one(f"{steps}Training finished, saving the model\n{saving}").fault == "checkpoint_io"
+    assert (
+        one(f"{steps}Training finished, saving the model\n{saving}").cause.fault == "checkpoint_io"
+    )
 
 
 def test_the_summary_of_a_launcher_names_the_root_cause_not_the_others() -> None:
@@ -151,43 +156,44 @@ def test_the_summary_of_a_launcher_names_the_root_cause_not_the_others() -> None
         "Failures:\n[1]:\n  rank      : 5 (local_rank: 1)\n[2]:\n  rank      : 6 (local_rank: 2)\n"
     )
     root = "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n"
-    assert one(ILLEGAL + "\n" + others + root).culprit == Culprit(kind="rank", id="2")
-    assert one(ILLEGAL + "\n" + others).culprit is None
+    assert one(ILLEGAL + "\n" + others + root).cause.culprit == Culprit(kind="rank", id="2")
+    assert one(ILLEGAL + "\n" + others).cause.culprit is None
 
 
 def test_an_exception_that_nobody_knows_is_why_somebody_ended_the_job() -> None:
     """Not a preemption: the scheduler ends the tasks of a step that lost one."""
     raised = "Traceback (most recent call last):\nRuntimeError: the frobnicator wobbles\n"
     ended = "slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 ***\n"
-    assert one(raised + ended).fault == "unknown"
-    assert one(ended).fault == "preemption"
+    assert one(raised + ended).cause.fault == "unknown"
+    assert one(ended).cause.fault == "preemption"
 
 
 def test_a_rank_far_behind_in_another_group_is_not_the_late_one() -> None:
     """Groups of ranks count their collectives apart."""
     lines = [WATCHDOG.format(rank=rank, sequence=8000) for rank in (1, 2, 3)]
-    assert one("\n".join([*lines, WATCHDOG.format(rank=0, sequence=12)])).culprit is None
+    assert one("\n".join([*lines, WATCHDOG.format(rank=0, sequence=12)])).cause.culprit is None
 
 
 def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
     """Data, a checkpoint, or a mistake in the settings."""
     missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
-    assert one(missing.format(path="/corpus/shard_00001.bin")).fault == "data_error"
+    assert one(missing.format(path="/corpus/shard_00001.bin")).cause.fault == "data_error"
     assert (
-        one(missing.format(path="/runs/7/checkpoints/global_step10/a.pt")).fault == "checkpoint_io"
+        one(missing.format(path="/runs/7/checkpoints/global_step10/a.pt")).cause.fault
+        == "checkpoint_io"
     )
-    assert one(missing.format(path="settings.yaml")).fault == "config_error"
-    assert one(missing.format(path="configs/train_gpt.yaml")).fault == "config_error"
+    assert one(missing.format(path="settings.yaml")).cause.fault == "config_error"
+    assert one(missing.format(path="configs/train_gpt.yaml")).cause.fault == "config_error"
     frame = '  File "/job/data/indexed_dataset.py", line 20, in __init__\n'
-    assert one(frame + missing.format(path="x.idx")).fault == "data_error"
+    assert one(frame + missing.format(path="x.idx")).cause.fault == "data_error"
 
 
 def test_a_full_disk_under_a_save_is_the_checkpoints_trouble() -> None:
     """Elsewhere it is the file system's."""
     full = "OSError: [Errno 28] No space left on device"
-    assert one(full).fault == "filesystem"
+    assert one(full).cause.fault == "filesystem"
     assert (
-        one(f'  File "/job/checkpointing.py", line 3, in save_checkpoint\n{full}').fault
+        one(f'  File "/job/checkpointing.py", line 3, in save_checkpoint\n{full}').cause.fault
         == "checkpoint_io"
     )
 
@@ -199,16 +205,16 @@ def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first(
     )
     spike = replace(crash, signature="metrics", fault="divergence", layer="metrics", line=10)
     verdicts = correlate([spike, crash], [LoggedStep(file="a", line=80, step=80)])
-    assert [verdict.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
+    assert [verdict.cause.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
 
 
 def test_a_traceback_whose_last_line_is_missing_is_told_with_little_confidence() -> None:
     """The end of a log may be cut off; it is no healthy log for that."""
     head = "Traceback (most recent call last):\n"
     imports = '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\n'
-    assert one(head + imports).fault == "config_error"
+    assert one(head + imports).cause.fault == "config_error"
     verdict = one(head + '  File "train.py", line 3, in main\n')
-    assert (verdict.fault, verdict.confidence) == ("unknown", 0.3)
+    assert (verdict.cause.fault, verdict.cause.confidence) == ("unknown", 0.3)
 
 
 def test_a_healthy_log_has_no_verdict() -> None:
@@ -232,4 +238,4 @@ def test_what_is_told_of_a_log_is_judged_elsewhere_as_it_would_be_here() -> None
         scanned = diagnosis.scanned(10, text=300)
         assert len(scanned.matches) <= 10
         (elsewhere,) = correlate(scanned.matches, scanned.steps)
-        assert elsewhere.fault == one(text).fault
+        assert elsewhere.cause.fault == one(text).cause.fault

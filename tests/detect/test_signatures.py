@@ -67,7 +67,7 @@ def test_a_signature_that_names_a_fault_becomes_an_incident_with_its_line_as_evi
     log.feed(f"{BEFORE}[rank5]: {varied(signature.sample)}\n{AFTER}".encode())
     log.finish()
     (verdict,) = diagnosis.verdicts()
-    assert (verdict.fault, verdict.evidence[0].line) == (signature.fault, 3)
+    assert (verdict.cause.fault, verdict.evidence[0].line) == (signature.fault, 3)
 
 
 def test_what_only_supports_others_is_no_incident_by_itself(engine: Engine) -> None:

@@ -25,7 +25,7 @@ def false_alarms(view: ClusterStatus | None, state: Path) -> list[str]:
             log.feed(path.read_bytes())
             log.finish()
         found += [
-            f"false alarm in {folder.name}: {verdict.fault}: {verdict.evidence[0].text}"
+            f"false alarm in {folder.name}: {verdict.cause.fault}: {verdict.evidence[0].text}"
             for verdict in diagnosis.verdicts()
         ]
     return found

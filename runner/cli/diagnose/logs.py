@@ -125,18 +125,18 @@ def diagnose(
 
 def as_object(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as programs read it."""
-    culprit = verdict.culprit
+    cause, culprit = verdict.cause, verdict.cause.culprit
     return {
-        "fault": verdict.fault,
-        "scope": verdict.scope,
+        "fault": cause.fault,
+        "scope": cause.scope,
         "culprit": None if culprit is None else {"kind": culprit.kind, "id": culprit.id},
-        "confidence": verdict.confidence,
+        "confidence": cause.confidence,
         "evidence": [
             {"file": match.file, "line": match.line, "text": match.text}
             for match in verdict.evidence
         ],
-        "action_class": verdict.action_class,
-        **({"template": verdict.template} if verdict.template else {}),
+        "action_class": cause.action_class,
+        **({"template": cause.template} if cause.template else {}),
     }
 
 
@@ -152,12 +152,10 @@ def _print_verdicts(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whol
         click.echo(f"no incident found in {where}")
         return
     for number, verdict in enumerate(verdicts):
-        culprit = verdict.culprit
+        cause, culprit = verdict.cause, verdict.cause.culprit
         whose = f", {culprit.kind} {culprit.id}" if culprit is not None else ""
-        sure = f"{verdict.confidence:.0%} sure"
-        head = (
-            f"{verdict.fault}{whose} ({sure}; scope {verdict.scope}; wants: {verdict.action_class})"
-        )
+        sure = f"{cause.confidence:.0%} sure"
+        head = f"{cause.fault}{whose} ({sure}; scope {cause.scope}; wants: {cause.action_class})"
         click.echo(("" if number == 0 else "besides: ") + head)
         for match in verdict.evidence:
             click.echo(f"  {_where(match)}: {match.text.strip()[:160]}")

@@ -18,8 +18,6 @@ from runner.rootcause.templates import last_alike
 
 # Characters. Chosen.
 MAX_TEMPLATE = 300
-# Lines that a cause quotes. Chosen.
-MAX_LINES = 6
 # How long a line may explain a failure that follows it. Chosen.
 FRESH_SECONDS = 120.0
 # Below it a cause is not recorded, unless it has a template to recognise it by. Chosen.
@@ -40,7 +38,7 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
     )
     steps = [replace(step, file=f"{lines_read.node} {step.file}") for step in lines_read.steps]
     verdict = verdict_on([*incident.matches, *new], steps)
-    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
+    if verdict is None or is_same(cause := verdict.cause, incident.cause):
         return
     known = incident.cause
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
@@ -91,28 +89,15 @@ def verdict_on(matches: Sequence[Match], steps: Sequence[LoggedStep] = ()) -> Ve
         return None
     if not verdicts:
         return None
-    is_sure = verdicts[0].confidence >= LEAST_CONFIDENCE
-    return verdicts[0] if is_sure or verdicts[0].template else None
+    cause = verdicts[0].cause
+    if cause.confidence < LEAST_CONFIDENCE and not cause.template:
+        return None
+    return replace(verdicts[0], cause=replace(cause, template=cause.template[:MAX_TEMPLATE]))
 
 
 def is_same(cause: Cause, known: Cause | None) -> bool:
     """Whether a cause is what is known already."""
     return known is not None and replace(known, seen_in="") == cause
-
-
-def cause_of(verdict: Verdict) -> Cause:
-    """Return a verdict as an incident keeps it."""
-    evidence: Sequence[Match] = verdict.evidence
-    return Cause(
-        fault=verdict.fault,
-        scope=verdict.scope,
-        culprit=verdict.culprit,
-        node=evidence[0].node,
-        confidence=verdict.confidence,
-        action_class=verdict.action_class,
-        lines=tuple(f"{one.file}:{one.line}: {one.text[:300]}" for one in evidence[:MAX_LINES]),
-        template=verdict.template[:MAX_TEMPLATE],
-    )
 
 
 # ---- lines of a gang that lived ------------------------------------------------------------------------------------------
@@ -126,7 +111,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
         if _may_explain(kept, incident, reached=reached, now=decision.now)
     ]
     verdict = verdict_on(lines)
-    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
+    if verdict is None or is_same(cause := verdict.cause, incident.cause):
         return
     diagnose(decision, incident, cause, lines)
     for known in decision.state.incidents.values():

@@ -76,7 +76,9 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
         ]
         verdict = diagnosis.verdict_on(lines)
         if verdict is not None:
-            found.setdefault((verdict.fault, verdict.scope), []).append((node, verdict, lines))
+            found.setdefault((verdict.cause.fault, verdict.cause.scope), []).append(
+                (node, verdict, lines)
+            )
     for (_, scope), alike in found.items():
         # What many nodes have at once, and what they share, is the fault of none of them.
         if len(alike) >= MANY_NODES or scope in SHARED:
@@ -99,7 +101,8 @@ def _judge(
     lines: Sequence[Match],
 ) -> None:
     """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
-    cause = diagnosis.cause_of(verdict)
+    cause, first = verdict.cause, verdict.evidence[0]
+    evidence = f"{first.file}: {first.text}"[:300]
     for known in decision.state.incidents.values():
         is_of_lines = known.non_fatal and known.is_live and known.cause is not None
         if not is_of_lines or known.run != run.run or known.node != node:
@@ -108,16 +111,15 @@ def _judge(
             if not diagnosis.is_same(cause, known.cause):
                 diagnosis.diagnose(decision, known, cause, lines)
             return
-        if known.fault == verdict.fault:
-            evidence = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
+        if known.fault == cause.fault:
             decision.amend(known, evidence, attempt=attempt.attempt)
             return
     finding = Finding(
-        fault=verdict.fault,
-        evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
+        fault=cause.fault,
+        evidence=evidence,
         attempt=attempt.attempt,
         node=node,
-        rank=verdict.evidence[0].rank if node is not None else None,
+        rank=first.rank if node is not None else None,
     )
     incident = open_non_fatal(decision, run, attempt, finding)
     if incident is not None:
