@@ -23,7 +23,7 @@ class Remedy(ABC):
     name: ClassVar[RemedyName]
     # The command that asks for it: answers to its requests begin with it.
     command: ClassVar[str]
-    # What an operator calls it where the learning rate is the subject.
+    # What an operator calls it beside its value, in an answer.
     label: ClassVar[str]
 
     @classmethod
@@ -108,6 +108,11 @@ assert tuple(REMEDIES) == get_args(RemedyName)
 
 
 def rate_in_words(settings: Mapping[str, Any]) -> str:
-    """Write the learning rate that a trainer read back, and what it is made of."""
-    parts = ", ".join(f"{kind.label} {settings.get(name)}" for name, kind in REMEDIES.items())
-    return f"lr {settings.get('lr')} ({parts})"
+    """Write the learning rate that a trainer read back, its parts, and other remedies."""
+    of_rate, others = list[str](), list[str]()
+    for name, kind in REMEDIES.items():
+        if issubclass(kind, LearningRate):
+            of_rate.append(f"{kind.label} {settings.get(name)}")
+        elif name in settings:
+            others.append(f", {kind.label} {settings[name]}")
+    return f"lr {settings.get('lr')} ({', '.join(of_rate)}){''.join(others)}"

@@ -12,7 +12,7 @@ from runner.decide.incidents.ladder import RUNGS
 from runner.facts import wire
 from runner.facts.messages.records import RemedyAdded
 from runner.facts.messages.requests import AddRemedy
-from runner.facts.remedies import REMEDIES, LrFactor, LrPeak, Remedy
+from runner.facts.remedies import REMEDIES, LrFactor, LrPeak, Remedy, rate_in_words
 from runner.facts.specs.runbook import RungVerb
 
 
@@ -53,6 +53,21 @@ def test_requests_and_records_name_their_remedy() -> None:
         assert wire.decode(wire.encode(request)) == request
         assert wire.decode(wire.encode(record)) == record
         assert record.remedy == name
+
+
+def test_a_remedy_of_something_else_is_no_part_of_the_learning_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It follows the rate, and only when the trainer reports it."""
+
+    class Clip(Remedy):
+        label = "clipping factor"
+
+    settings = {"lr": 1e-3, "lr_factor": 0.5}
+    before = rate_in_words(settings)
+    monkeypatch.setitem(REMEDIES, "clip", Clip)
+    assert rate_in_words(settings) == before == "lr 0.001 (peak None, factor 0.5)"
+    assert rate_in_words({**settings, "clip": 0.9}) == f"{before}, clipping factor 0.9"
 
 
 def test_every_rung_that_a_page_may_name_is_carried_out() -> None:

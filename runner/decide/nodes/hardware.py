@@ -14,7 +14,7 @@ from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
 
 DAY_SECONDS = 24 * 3600.0
-# Hardware that may be quarantined at one time without a person: this many, or this share of the nodes (decided; DESIGN.md).
+# Hardware that may be quarantined at one time without a person: this many, or this share of the nodes (chosen).
 MIN_QUARANTINED, QUARANTINED_SHARE = 2, 0.02
 # Characters of a fault's evidence; chosen, not measured.
 MAX_EVIDENCE = 300

@@ -219,7 +219,7 @@ class RanksTerminated(Signal, kind="ranks_terminated"):
     fenced: bool = False
     # Ranks whose stacks were written down before, in the folder `stacks`.
     num_stacks: int = 0
-    # Where they stood by these stacks, MAX_STANDS at most.
+    # Where these ranks were, from those stacks; at most `rank_stacks.MAX_RANK_STACKS`.
     rank_stacks: tuple[RankStack, ...] = ()
 
 
