@@ -128,7 +128,7 @@ def compare_disturbed(report: Report, num_steps: int, num_rounds: int, seed: int
         again = outcome_of(ours.harness, steps=num_steps, ranks=1)
     series.print(report)
     series.print_phases(report)
-    report.figure("GPU held by a stranger: ranks launched meanwhile", held, "ranks", at_most=0)
+    report.figure("GPU memory in use by another process: ranks launched", held, "ranks", at_most=0)
     report.figure("  from its end to the launch", released, "s", at_most=RELEASE_LIMIT_SECONDS)
     report.note(
         f"last loss: undisturbed {expected.loss!r}, after {num_rounds + 1} kills {again.loss!r}"
@@ -259,9 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(
         "gpu: one rank on one GPU",
         f"{gpus[0]}, torch {version('torch')}, deepspeed {version('deepspeed')}; gpt_125m, sequence 1024, 32 sequences a step, "
-        f"bf16; {given.steps} steps undisturbed, the same with {given.rounds} kills (seed {given.seed}) and one more while a "
-        f"stranger holds 4 GiB of the GPU for {HELD_SECONDS:g} s; {given.pairs} alternating pairs of {PAIR_STEPS} steps for what "
-        f"being supervised costs, the first {NUM_WARM_UPS} left out",
+        f"bf16; {given.steps} steps undisturbed, the same with {given.rounds} kills (seed {given.seed}) and one more while "
+        f"another process holds 4 GiB of the GPU for {HELD_SECONDS:g} s; {given.pairs} alternating pairs of {PAIR_STEPS} steps for "
+        f"what being supervised costs, the first {NUM_WARM_UPS} left out",
     )
     report_hardware(report)
     compare_disturbed(report, given.steps, given.rounds, given.seed)

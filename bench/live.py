@@ -50,7 +50,7 @@ SILENT = "import time; time.sleep(100000)"
 
 
 def up(status: ClusterStatus) -> ClusterStatus | None:
-    """Return the View once the ranks are there."""
+    """Return the status once the ranks run."""
     run = newest_run(status)
     return status if run is not None and run.attempt_state == "running" else None
 
@@ -172,7 +172,7 @@ def main() -> int:
     given = parser.parse_args()
     report = Report(
         "following logs",
-        "one node's agent, two ranks that copy a mixed log (0.1 % lines that tell a step) to their output at 1 MB/s together; "
+        "one node's agent, two ranks that copy a mixed log (0.1 % lines that report a step) to their output at 1 MB/s together; "
         f"processor time of the agent's reader from /proc over {given.seconds:g} s; delay: from the write of a signature's sample "
         "into a rank's output to the journal's entry, read from the store; flood: 8 ranks at up to 50 MB/s each, after a "
         "quiet second and an error",

@@ -90,7 +90,7 @@ class LongJournal:
 
     def _source(self, node: str) -> tuple[str, int, int, str]:
         self._num_sent[node] = self._num_sent.get(node, 0) + 1
-        return node, 1, self._num_sent[node], f"life-of-{node}"
+        return node, 1, self._num_sent[node], f"instance-of-{node}"
 
     def _begin(self, names: list[str], gang: list[str]) -> Iterator[r.JournalEntry]:
         expected = [r.NodeExpected(node=name) for name in names]
@@ -99,8 +99,8 @@ class LongJournal:
         for name in names:
             yield self._join(name)
         spec = RunSpec(name="large", command=("python", "train.py"), nodes=len(gang))
-        request = StartRun(id="q1", by="somebody", spec=spec)
-        done = r.RequestRecorded(id="q1", request="start_run", by="somebody", state="done", run=1)
+        request = StartRun(id="q1", by="operator", spec=spec)
+        done = r.RequestRecorded(id="q1", request="start_run", by="operator", state="done", run=1)
         yield self._entry(request, r.RunAdmitted(run=1, spec=spec), done, after=1.0)
 
     def _join(self, name: str) -> r.JournalEntry:
@@ -257,7 +257,7 @@ class LongJournal:
         self, attempt: AttemptId, gang: list[str], place: int, incident: str
     ) -> Iterator[r.JournalEntry]:
         bad = gang[place]
-        evidence = f"{bad} was not heard for 5.1 s"
+        evidence = f"no heartbeat from {bad} for 5.1 s"
         opened = r.IncidentOpened(
             incident=incident,
             fault="node_silent",

@@ -149,7 +149,7 @@ def measure(report: Report, megabytes: int, gigabytes: float) -> None:
     ours = mb_per_second(data, diagnosed)
     report.figure("stoker diagnose, mixed log", ours, "MB/s", at_least=MIN_MB_PER_SECOND)
     tenfold = mb_per_second(log(megabytes * 500_000, 10 * STEP_SHARE), diagnosed)
-    report.figure("the same, ten times as many lines that tell a step", tenfold, "MB/s")
+    report.figure("the same, ten times as many lines that report a step", tenfold, "MB/s")
     searching = engine_for()
     alone = mb_per_second(data, lambda some: by_blocks(searching, some))
     report.figure(f"{searching.name} alone, over blocks of 256 KB", alone, "MB/s")

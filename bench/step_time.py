@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(
         "step time, tensor 2 x pipeline 2 x data 2",
         f"{given.pairs} alternating rounds of {given.steps} steps, {NUM_RANKS} ranks on {cores} cores, forked from one process "
-        f"that imported everything; a run counts by its median time between two steps of rank 0, as heard from outside, "
+        f"that imported everything; a run counts by its median time between two steps of rank 0, as observed from outside, "
         f"the first {NUM_WARM_UPS} left out; a ratio is of neighbouring runs; floor: spread of the peer's own runs",
     )
     if not (given.peer / "ds_train.py").is_file():

@@ -39,7 +39,7 @@ COST_LINE = re.compile(r"supervision took (\d+) us of CPU a step")
 
 
 def past_step(status: ClusterStatus, step: int) -> ClusterStatus | None:
-    """Return the View once its run has done that many steps."""
+    """Return the status once its run has done that many steps."""
     run = newest_run(status)
     return status if run is not None and run.step >= step else None
 

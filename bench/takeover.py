@@ -1,4 +1,4 @@
-"""How long a take-over takes after a journal that stands for 60 days at 2,000 nodes: `python -m bench.takeover`.
+"""How long a take-over takes with the journal of 60 days at 2,000 nodes: `python -m bench.takeover`.
 
 A leader is killed; a standby that followed the journal leads after it, and one that had to read it all.
 """
@@ -85,18 +85,18 @@ class Cluster:
         raise RuntimeError(f"no supervisor led within {WAIT_SECONDS:g} s\n{output}")
 
     def published(self, pid: int) -> float:
-        """Return when this process had published a View: all assignments were written before."""
+        """Return when this process had published a status: all assignments were written before."""
         until = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < until:
             status = read_status(self.store)
             if status is not None and f":{pid}:" in status.holder:
                 return time.monotonic()
             time.sleep(0.01)
-        raise RuntimeError(f"no View within {WAIT_SECONDS:g} s")
+        raise RuntimeError(f"no status within {WAIT_SECONDS:g} s")
 
 
 def lay_down(cluster: Cluster, given: argparse.Namespace) -> tuple[int, int]:
-    """Write the snapshot and the tail of a long journal; return the number of entries it stands for, and the snapshot's bytes.
+    """Write the snapshot and the tail of a long journal; return the number of entries it replaces, and the snapshot's bytes.
 
     Entries are numbered from the snapshot on, as if those before it had never been: a take-over reads none of them.
     """

@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One measured value and the limit it was held against. `value` is None when it could not be measured.
+    """One measured value and its limit. `value` is None when it could not be measured.
 
     A value that is only "noted" has no limit and no part in the verdict.
     """

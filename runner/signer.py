@@ -75,7 +75,7 @@ UNSIGNED = Signer(None)
 
 
 def load_signer(token_file: str) -> Signer:
-    """Read the cluster's token; "" stands for a cluster without one.
+    """Read the cluster's token; "" for a cluster without one.
 
     Raises UserError for a file that is missing, readable by others, or too short to be a secret.
     """

@@ -1,4 +1,4 @@
-"""The trainer: one rank of a tensor x pipeline x data parallel run that speaks the contract of a rank.
+"""The trainer: one rank of a tensor x pipeline x data parallel run that follows the contract of a rank.
 
 It trains, saves, reports and obeys requests; it never restarts itself, never deletes a checkpoint
 and never decides what a loss spike means: the supervisor does. Of Stoker it imports `runner.facts`,

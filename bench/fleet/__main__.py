@@ -49,7 +49,7 @@ def measure_fleet(report: Report, given: argparse.Namespace) -> None:
         decisions = crash_rounds(harness, given.rounds)
         _figures_of(report, decisions)
         limit = harness.cluster.heartbeat_timeout_seconds + 1.0
-        name = "a dead node: from its last word to its incident, slowest"
+        name = "a dead node: from its last heartbeat to its incident, slowest"
         report.figure(name, max(deaths(harness, given.deaths)), "s", at_most=limit)
         report.figure(
             "supervisor, most memory ever resident", harness.peak_mb(), "MB", at_most=MAX_MB
@@ -102,7 +102,7 @@ def _drawing(heartbeat_seconds: float) -> Path:
 
 
 def bend(points: list[Point]) -> str:
-    """Say at which size the first of the limits is passed, and which part of the machine was the busiest there."""
+    """Describe at which size the first of the limits is passed, and which part of the machine was the busiest there."""
     cores = len(os.sched_getaffinity(0))
     for point in points:
         used = point.steady.cores
@@ -114,7 +114,7 @@ def bend(points: list[Point]) -> str:
             ),
             (
                 point.steady.heartbeats_ratio < WITHIN,
-                f"{point.steady.heartbeats_ratio:.1%} of beats get in",
+                f"{point.steady.heartbeats_ratio:.1%} of heartbeats get in",
             ),
             (_p99(point) > MAX_MS, f"99 % of decisions take up to {_p99(point):.0f} ms"),
             (
@@ -141,7 +141,7 @@ def _report_point(report: Report, point: Point, *, joined: float, up: float) -> 
     median = quantile(point.decisions.all_ms, 0.5)
     report.note(
         f"{point.nodes} nodes | joined in {joined:.0f} s, gangs up in {up:.0f} s | cores: {cores} | "
-        f"{point.steady.heartbeats_ratio:.1%} of beats | {point.steady.peak_mb:.0f} MB | "
+        f"{point.steady.heartbeats_ratio:.1%} of heartbeats | {point.steady.peak_mb:.0f} MB | "
         f"decisions {median:.0f} ms, 99 %: {_p99(point):.0f} ms"
     )
 
@@ -170,7 +170,7 @@ def _drawn(points: list[Point]) -> str:
 
 def _figures_of(report: Report, decisions: Decisions) -> None:
     for what, values in (
-        ("a rank's death to its gang told to end", decisions.idle_ms),
+        ("a rank's death to idle assignments for its gang", decisions.idle_ms),
         ("last node clear to its gang launched again", decisions.launch_ms),
     ):
         report.figure(f"{what}, median of {len(values)}", quantile(values, 0.5), "ms")
@@ -186,7 +186,7 @@ def _figures_of(report: Report, decisions: Decisions) -> None:
 def _note_load(report: Report, found: Steady) -> None:
     if found.others_cores > BUSY_CORES:
         report.note(
-            f"TOO BUSY TO BELIEVE: others used {found.others_cores:.2f} cores meanwhile; measure again on a quiet machine"
+            f"UNRELIABLE, MACHINE TOO BUSY: others used {found.others_cores:.2f} cores meanwhile; measure again on a quiet machine"
         )
     else:
         report.note(f"others used {found.others_cores:.2f} cores meanwhile")

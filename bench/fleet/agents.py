@@ -1,8 +1,8 @@
-"""Plays agents: `python -m bench.fleet.agents CLUSTER.yaml FIRST COUNT`. Sessions as agents have them, ranks that are made up.
+"""Simulates agents: `python -m bench.fleet.agents CLUSTER.yaml FIRST COUNT`. Their sessions are real, their ranks are not.
 
-Each agent joins, passes its checks, speaks once a heartbeat (all that an agent of eight ranks of the built-in trainer tells: steps,
-seconds of compute, what ranks hold, how they started), and makes its assignments true at once. Orders come as lines of JSON
-on stdin (`crash`, `mute`, `stop`), what happened goes out as lines of JSON on stdout, with the time on the monotonic clock, which
+Each agent joins, passes its checks, sends heartbeats (all that an agent of eight ranks of the built-in trainer reports: steps,
+seconds of compute, resources of ranks, start times), and carries out its assignments at once. Orders come as lines of JSON
+on stdin (`crash`, `hang`, `stop`), events go out as lines of JSON on stdout, with the time on the monotonic clock, which
 all processes of a machine share.
 """
 
@@ -91,12 +91,12 @@ def _start(plan: LaunchPlan) -> dict[str, StartPhase]:
 
 
 class FakeAgent:
-    """One agent. The owner's thread calls `look` and `obey`; its courier's threads post into `news`."""
+    """One agent. The owner's thread calls `heartbeat` and `handle`; the client's threads post into `inbox`."""
 
     def __init__(
         self, node: str, client: StoreClient, cluster: ClusterSpec, **settings: Any
     ) -> None:
-        self.node, self.news = node, settings["news"]
+        self.node, self.inbox = node, settings["inbox"]
         self.session = AgentSession(
             client,
             AgentInstance(node=node, incarnation=1, instance_id=new_instance_id()),
@@ -117,8 +117,8 @@ class FakeAgent:
 
     # ---- once a heartbeat
 
-    def look(self, now: float) -> None:
-        """Speak."""
+    def heartbeat(self, now: float) -> None:
+        """Send the heartbeat that is due."""
         if self.is_unresponsive:
             return
         if self.session.wants_join(now):
@@ -156,7 +156,7 @@ class FakeAgent:
             self.session.emit(mark)
 
     def _computed(self, plan: LaunchPlan, now: float) -> tuple[RankCompute, ...]:
-        """Tell what steps cost, when an agent does."""
+        """Return what steps cost, when an agent would report it."""
         if now < self.computed_at + REPORT_SECONDS:
             return ()
         self.computed_at = now
@@ -166,11 +166,11 @@ class FakeAgent:
         )
 
     def _held(self, plan: LaunchPlan, now: float) -> dict[str, Any]:
-        """Tell what ranks hold, when an agent does."""
+        """Return the resources of ranks, when an agent would report them."""
         if now < self.held_at + rank_resources.SAMPLE_SECONDS:
             return {}
         self.held_at = now
-        held = tuple(
+        resources = tuple(
             RankResources(
                 rank=rank,
                 memory_bytes=4_000_000_000 + 4096 * rank,
@@ -179,47 +179,47 @@ class FakeAgent:
             )
             for rank in plan.ranks
         )
-        return {"rank_resources": held, "memory_free_bytes": 500_000_000_000}
+        return {"rank_resources": resources, "memory_free_bytes": 500_000_000_000}
 
     # ---- what comes in
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Have it made true."""
-        self.news.put((self, assignment))
+        """Queue it for the owner's thread."""
+        self.inbox.put((self, assignment))
 
     def on_task(self, task: Task, number: int) -> None:
-        """Have it answered."""
-        self.news.put((self, task))
+        """Queue it for the owner's thread."""
+        self.inbox.put((self, task))
 
     def on_confirmed(self, request: int) -> None:
-        """Nothing waits for it."""
+        """Ignore it: nothing waits for it."""
 
     def on_malformed(self, reason: str) -> None:
-        """Nobody makes any: it would be a fault of ours."""
+        """Report a bug of this benchmark: nothing sends malformed messages."""
         emit(what="malformed", node=self.node, reason=reason)
 
     def on_acknowledged(self, facts: list[object]) -> None:
-        """Say when the store had what decisions follow from."""
+        """Report when the store had the signals that lead to decisions."""
         for fact in facts:
             if isinstance(fact, RankExited | RanksTerminated | RanksStarted):
                 emit(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
 
     def on_displaced(self, instance_id: str) -> None:
-        """Nobody does: it would be a fault of ours."""
+        """Report a bug of this benchmark: no other agent has this name."""
         emit(what="displaced", node=self.node, reason=instance_id)
 
-    def obey(self, news: Assignment | Task) -> None:
-        """Make an assignment true, or answer a task."""
-        if isinstance(news, Task):
-            is_check = news.task == "check"
+    def handle(self, message: Assignment | Task) -> None:
+        """Carry out an assignment, or answer a task."""
+        if isinstance(message, Task):
+            is_check = message.task == "check"
             detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
-            self.session.emit(ActionResult(id=news.id, outcome="done", detail=detail))
+            self.session.emit(ActionResult(id=message.id, outcome="done", detail=detail))
         elif (
-            self.session.is_mine(news)
-            and news.generation >= self.generation
+            self.session.is_mine(message)
+            and message.generation >= self.generation
             and not self.is_unresponsive
         ):
-            self._assigned(news)
+            self._assigned(message)
 
     def _assigned(self, assignment: Assignment) -> None:
         plan, before = assignment.plan, self.plan
@@ -276,7 +276,7 @@ class Fleet:
 
     def __init__(self, cluster: ClusterSpec, first: int, count: int) -> None:
         self._cluster = cluster
-        self._news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._store = open_store(cluster)
         signer = signer_of(cluster)
         self._clients: list[StoreClient] = []
@@ -287,7 +287,7 @@ class Fleet:
                 self._clients.append(StoreClient(open_store(cluster)))
             name = f"n{number}"
             self._agents[name] = FakeAgent(
-                name, self._clients[-1], cluster, signer=signer, news=self._news
+                name, self._clients[-1], cluster, signer=signer, inbox=self._inbox
             )
 
     def run(self) -> None:
@@ -301,37 +301,37 @@ class Fleet:
         begun, spoken = time.monotonic(), 0
         while True:
             now = time.monotonic()
-            # Evenly over the second, as agents that were started one by one are; those that are late speak now.
+            # Evenly over the second, as agents that were started one by one; those that are late send now.
             due = int((now - begun) / every * len(agents))
             spoken = max(spoken, due - len(agents))
             for index in range(spoken, due):
-                agents[index % len(agents)].look(now)
+                agents[index % len(agents)].heartbeat(now)
             spoken = due
             try:
-                news = self._news.get(timeout=TICK_SECONDS)
+                event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
-            if not self._take(news):
+            if not self._handle(event):
                 return
 
-    def _take(self, news: Any) -> bool:
-        """Do what came; False to stop."""
-        if isinstance(news, tuple):
-            agent, message = news
-            agent.obey(message)
-        elif news["do"] == "stop":
+    def _handle(self, event: Any) -> bool:
+        """Handle a message or an order; return False to stop."""
+        if isinstance(event, tuple):
+            agent, message = event
+            agent.handle(message)
+        elif event["do"] == "stop":
             return False
-        elif news["do"] == "crash":
-            self._agents[news["node"]].crash()
-        elif news["do"] == "mute":
-            self._agents[news["node"]].is_unresponsive = True
-            emit(what="muted", node=news["node"])
+        elif event["do"] == "crash":
+            self._agents[event["node"]].crash()
+        elif event["do"] == "hang":
+            self._agents[event["node"]].is_unresponsive = True
+            emit(what="hung", node=event["node"])
         return True
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self._news.put(json.loads(line))
-        self._news.put({"do": "stop"})
+            self._inbox.put(json.loads(line))
+        self._inbox.put({"do": "stop"})
 
 
 def main(path: str, first: int, count: int) -> None:

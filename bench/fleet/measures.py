@@ -30,7 +30,7 @@ SETTLE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What each part cost while nothing happened: cores (1.0 is one core in full), and the beats that got through."""
+    """What each part cost while nothing happened: cores (1.0 is one core in full), and the heartbeats that got through."""
 
     seconds: float
     cores: dict[str, float]
@@ -161,9 +161,9 @@ def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
     found = []
     for name in names:
         cursor = stage.store.last(JOURNAL)
-        stage.order(name, "mute")
-        muted_at = _event(stage, "muted", [name])[0]
-        found.append(_incident_at(stage, name, cursor) - muted_at)
+        stage.order(name, "hang")
+        hung_at = _event(stage, "hung", [name])[0]
+        found.append(_incident_at(stage, name, cursor) - hung_at)
         time.sleep(random.Random(f"{seed} {name}").random() * stage.cluster.heartbeat_seconds)
     return found
 

@@ -1,4 +1,4 @@
-"""What a measurement stands on: a Redis server, a supervisor and the processes that play agents, all of them real processes."""
+"""The set-up of a measurement: a Redis server, a supervisor and the processes that simulate agents, all of them real processes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Stage:
                 process.wait()
         self.store.close()
 
-    # ---- saying and seeing
+    # ---- orders and observations
 
     def order(self, node: str, what: str) -> None:
         """Have an agent do something."""
@@ -119,7 +119,7 @@ class Stage:
         return read_status(self.store)
 
     def wait_for(self, holds: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
-        """Wait until the View shows something; raise RuntimeError with what there is when it does not."""
+        """Wait until the status shows something; raise RuntimeError with the last status when it does not."""
         until = time.monotonic() + WAIT_SECONDS
         status = self.view()
         while status is None or not holds(status):

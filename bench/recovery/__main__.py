@@ -31,7 +31,7 @@ PEER_CASE = "rank"
 
 
 def method(plan: Plan) -> str:
-    """Say how everything is measured."""
+    """Describe how everything is measured."""
     warm = f"preload: {SCRIPT_PRELOAD}" if plan.warm else "nothing preloaded"
     return (
         f"{plan.rounds} rounds of each case, seed {plan.seed} draws rank or node and a pause before the fault; a round begins when "

@@ -1,4 +1,4 @@
-"""What stands in memory while a run goes on: agents, and warm processes apart."""
+"""Resident memory while a run goes on: agents, and warm processes apart."""
 
 from __future__ import annotations
 

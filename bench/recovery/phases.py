@@ -18,7 +18,7 @@ from runner.facts.messages.signals import (
 # What Stoker does, in order.
 PHASES = {
     "detect": "fault -> a rank's exit or its stopped state in the store",
-    "decide": "-> every node of its gang told to end it",
+    "decide": "-> every node of its gang assigned to end it",
     "stop": "-> no rank of the gang left",
     "plan": "-> new attempt assigned, its checkpoint verified",
     "start": "-> all new processes started",

@@ -25,7 +25,7 @@ if os.path.exists("checkpoint.pt"):
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     done = saved["step"]
-steps = open(f"steps.{rank}", "a", buffering=1)  # noqa: SIM115 - open as long as the process lives
+steps = open(f"steps.{rank}", "a", buffering=1)  # noqa: SIM115 - open as long as the process runs
 for step in count(done + 1):
     generator = torch.Generator().manual_seed(1000 * step + rank)
     inputs = torch.randn(8, 64, generator=generator)

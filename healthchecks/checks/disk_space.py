@@ -1,6 +1,6 @@
 """disk_space: the folders have room, and files there keep what is written.
 
-Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache was told to drop it. The file has no
+Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache has dropped it. The file has no
 name, so even a kill leaves nothing behind. A full, read-only or broken file system fails; a folder that is missing, or
 that this user may not write, is unknown.
 """

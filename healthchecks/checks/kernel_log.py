@@ -29,7 +29,7 @@ MAX_FILE_BYTES = 16 << 20
 MAX_QUOTED_CHARACTERS = 200
 
 _PATTERNS = {row.name: re.compile(row.pattern) for row in SIGNATURES}
-# One line of the EDAC drivers may stand for several errors.
+# One line of the EDAC drivers may report several errors.
 _NUM_ERRORS = re.compile(r"EDAC MC\d+: (\d+) [CU]E\b")
 # Loop devices, floppies and CD-ROMs report errors for harmless reasons, such as a missing medium.
 _NO_DISK = re.compile(r"\b(?:loop|fd|sr)\d")

@@ -26,7 +26,7 @@ LOADAVG = Path("/proc/loadavg")
 NUM_FILES = 256
 # Started at once by the probe. Chosen, not measured.
 NUM_THREADS = 32
-# Stands for "no limit", which is no number.
+# Means "no limit", which is no number.
 UNLIMITED = float(1 << 30)
 
 

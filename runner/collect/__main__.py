@@ -29,7 +29,7 @@ from runner.facts.messages.log_search import (
 
 # Shortest time between two polls; chosen: a line reaches the journal within 0.1 s.
 POLL_SECONDS = 0.05
-# Of the end of each file; chosen: a cause stands near the end.
+# Of the end of each file; chosen: a cause is near the end.
 MAX_FILE_BYTES = 4 * 1024 * 1024
 # Matches in a result, and characters of each: thousands of nodes may report at once; chosen.
 MAX_MATCHES, MAX_TEXT = 10, 300

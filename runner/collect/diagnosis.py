@@ -116,7 +116,7 @@ class Log:
     def warnings(self) -> Sequence[str]:
         """Defects of this file."""
         if self.is_binary:
-            return ["this is no text; it was not looked at"]
+            return ["this is no text; it was not read"]
         if not self.num_bytes:
             return ["empty"]
         return self._numerics.warnings

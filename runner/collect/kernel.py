@@ -44,7 +44,7 @@ _TIMES = re.compile(
 class KernelRecord:
     """One line; `at`: Unix seconds, where it states a wall clock's time.
 
-    `num_repeats`: how many records of this poll it stands for, the last one at `last_microseconds`.
+    `num_repeats`: how many records of this poll it replaces, the last one at `last_microseconds`.
     `num_lost_before`: records between the one before and this one that were overwritten.
     """
 

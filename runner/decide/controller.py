@@ -151,7 +151,7 @@ def _on_finding(decision: Decision, finding: Finding) -> None:
 
 
 def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
-    """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
+    """Record lines of a running gang as pending evidence; all others explain a failure."""
     attempt = decision.state.attempt_of(lines_read.attempt)
     if lines_read.ranks_alive and attempt is not None and attempt.state in LAUNCHED:
         pending_evidence.on_pending_lines(decision, lines_read)

@@ -27,7 +27,7 @@ from runner.facts.wire import kind_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What decisions go by, fixed for the life of a controller: the cluster's limits and the runbooks."""
+    """What decisions follow, fixed as long as a controller runs: the cluster's limits and the runbooks."""
 
     cluster: ClusterSpec
     runbooks: tuple[Runbook, ...] = ()
@@ -101,7 +101,7 @@ class Decision:
         self.add(r.ActionIssued(action=action))
 
     def page(self, message: str, *, run: int | None = None, incident: str | None = None) -> None:
-        """Tell a person."""
+        """Page an operator."""
         self.issue(PageOperator(message=message), message, run=run, incident=incident)
 
     def answer_new(
@@ -127,7 +127,7 @@ class Decision:
         )
 
     def answer(self, asked: RequestStatus, state: r.RequestStateName, message: str) -> None:
-        """Say what became of a request that stands open."""
+        """Record the outcome of an open request."""
         self.add(
             r.RequestRecorded(
                 id=asked.id,

@@ -80,7 +80,7 @@ def _start_run(decision: Decision, request: StartRun) -> None:
 
 
 def _torn(spec: RunSpec) -> str:
-    """Say which tensor-parallel groups do not fit on one node: it works, and slowly."""
+    """Describe which tensor-parallel groups do not fit on one node: it works, and slowly."""
     groups = tensor_groups_across_nodes(spec.tensor, spec.ranks_per_node, spec.world_size)
     if not groups:
         return ""

@@ -1,4 +1,4 @@
-"""What a detector is, and what several of them share: when nodes were last heard, and the gangs that are watched."""
+"""What a detector is, and what several of them share: last heartbeats, and the gangs that are watched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
 
-# Of the silence limit, which is more than two heartbeats: a node not heard for so long has missed one.
+# Of the silence limit, which is more than two heartbeats: a node without one for so long has missed one.
 OVERDUE_SHARE = 0.5
 
 Gang = TypeVar("Gang")
@@ -23,7 +23,7 @@ Kind = TypeVar("Kind", bound="type[Detector]")
 
 @dataclass(slots=True)
 class NodeSilence:
-    """When each node was last heard, in seconds, and since when nodes are silent. Only `HeartbeatTimeout` writes it."""
+    """The time of each node's last heartbeat, in seconds, and since when nodes are silent. Only `HeartbeatTimeout` writes it."""
 
     limit_seconds: float = math.inf
     last_heartbeat: dict[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class NodeSilence:
         return now >= self.last_heartbeat[node] + OVERDUE_SHARE * self.limit_seconds
 
     def has_timed_out(self, node: str, now: float) -> bool:
-        """Whether a node has not been heard for the whole limit."""
+        """Whether a node has sent no heartbeat for the whole limit."""
         return now >= self.last_heartbeat[node] + self.limit_seconds
 
 
@@ -91,7 +91,7 @@ class WatchedGangs(Generic[Gang]):
         self.known: Mapping[AttemptId, Gang] = {}
 
     def of(self, watch: WatchList) -> Mapping[AttemptId, Gang]:
-        """Return the gangs of this list; a list is looked at once."""
+        """Return the gangs of this list; a list is read once."""
         if watch is not self._watch:
             self._watch = watch
             self.known = {

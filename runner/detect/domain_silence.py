@@ -34,8 +34,9 @@ def assess_domains(
 ) -> DomainAssessment:
     """Attribute the silence of the nodes in `due` to domains.
 
-    A domain is silent when all its watched nodes timed out that were last heard within the same limit, two at least, while nodes
-    outside are heard. `may_be_correlated`: so many are overdue that it may be no domain at all; then every answer is deferred.
+    A domain is silent when all its watched nodes timed out whose last heartbeats came within the same limit, two at least, while
+    nodes outside send heartbeats. `may_be_correlated`: so many are overdue that it may be no domain at all; then every answer is
+    deferred.
     """
     result = DomainAssessment()
     watched = dict.fromkeys(watch.nodes)
@@ -69,7 +70,7 @@ def assess_domains(
 
 
 def _fell_together(nodes: Sequence[str], silence: NodeSilence) -> list[str]:
-    """Leave out nodes that had timed out before the last of them was heard: another cause."""
+    """Leave out nodes that had timed out before the last heartbeat of the others: another cause."""
     latest = max((silence.last_heartbeat[node] for node in nodes), default=0.0)
     return [node for node in nodes if silence.last_heartbeat[node] > latest - silence.limit_seconds]
 

@@ -18,7 +18,7 @@ MIN_CORRELATED = 3
 
 @register
 class HeartbeatTimeout(Detector):
-    """Tracks when each node was last heard."""
+    """Tracks each node's last heartbeat."""
 
     order = 10
 
@@ -27,7 +27,7 @@ class HeartbeatTimeout(Detector):
         # Node -> the agent that was last watched.
         self._instance_ids: dict[str, str] = {}
         self._correlated: tuple[str, ...] = ()
-        # Nodes of a correlated silence that ended get until then to be heard, too.
+        # Nodes of a correlated silence that ended get until then to send heartbeats, too.
         self._correlated_until = 0.0
         # Node whose domain may be silent -> when it is named all the same.
         self._deferred: dict[str, float] = {}
@@ -76,7 +76,7 @@ class HeartbeatTimeout(Detector):
         self, watch: WatchList, now: float
     ) -> list[Finding | CorrelatedSilence | DomainSilence]:
         self._follow_agents(watch, now)
-        # A silent node is reported again after each limit: the controller may have trusted it for another sign of life.
+        # A silent node is reported again after each limit: the controller may have other evidence that it is alive.
         due = {
             name: True
             for name in watch.nodes
@@ -133,7 +133,7 @@ class HeartbeatTimeout(Detector):
     def _correlated_nodes(self, watch: WatchList, due: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes of a correlated silence, or none. A node leaves it by a heartbeat, or by announcing its end.
 
-        A node that is no longer watched, and was not heard, still counts: it was watched when the silence began.
+        A node that is no longer watched, and sent no heartbeat, still counts: it was watched when the silence began.
         """
         silent = tuple(
             name for name in watch.nodes if name in self.silence.silent_since or name in due
@@ -163,7 +163,7 @@ class HeartbeatTimeout(Detector):
     def due_at(self, watch: WatchList) -> float | None:
         """Return when the next node becomes silent, or is to be reported again; or a time before that.
 
-        While the fleet is idle, the time computed earlier holds: nodes heard since then are due later.
+        While the fleet is idle, the time computed earlier holds: nodes with newer heartbeats are due later.
         """
         if self._is_idle(watch) and self._idle[2] > self._newest_heartbeat:
             return self._idle[2]

@@ -4,7 +4,7 @@ Each node of a gang reports the same step. Loss and norms are judged as one node
 loss. All nodes report whose gradient was not finite before it was reduced: a NaN came from that rank, and all others only got it
 from there.
 
-What is learned lives as long as this supervisor.
+What is learned is kept as long as this supervisor runs.
 """
 
 from __future__ import annotations

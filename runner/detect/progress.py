@@ -102,7 +102,7 @@ class GangProgress(Detector):
     A gang that never reported a step is held to its start limit only if its ranks, or those of its run, ever reported steps;
     ranks that report nothing, only to their learned gaps between writes. Limits run once all nodes have started their ranks.
     Learned limits are judged by heartbeats: a silent node proves nothing about its ranks, so a gap ends with the last time at
-    which all nodes of the gang had been heard. A node silent for longer than its limit was not watched meanwhile.
+    which all nodes of the gang had sent heartbeats. A node silent for longer than its limit was not watched meanwhile.
     """
 
     order = 20
@@ -110,7 +110,7 @@ class GangProgress(Detector):
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
         self._gangs: dict[AttemptId, _Gang] = {}
-        # By run and rule. These three are small, and kept for the life of this supervisor.
+        # By run and rule. These three are small, and kept as long as this supervisor runs.
         self._timeouts: dict[tuple[int, str], LearnedTimeout] = {}
         self._reporting_runs: dict[int, bool] = {}
         # Runs that were seen in an evaluation or a checkpoint.
@@ -250,7 +250,7 @@ class GangProgress(Detector):
         gang.progress_at, gang.at_work_since = now, now - heartbeat.writing_seconds
 
     def _on_progress(self, gang: _Gang, now: float) -> None:
-        """Record a sign of progress: the gap before it ended well, and teaches if all nodes were heard in it."""
+        """Record progress: the gap before it ended well, and is learned from if all nodes sent heartbeats in it."""
         is_whole = all(
             now - gang.last_heartbeat.get(node, now) < self.silence.limit_seconds
             for node in gang.watched.nodes

@@ -27,7 +27,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
 
-# Of a rank's life, in which growth is normal; chosen.
+# Of a rank's run time, in which growth is normal; chosen.
 START_SECONDS = 3600.0
 # Of which the least value is kept; chosen.
 BUCKET_SECONDS = 1800.0

@@ -162,7 +162,7 @@ def awaits_probe(fault: str) -> bool:
 
 
 class Finding(Value, kind="finding"):
-    """One observation worth deciding about. None: the detector cannot tell, or it does not apply."""
+    """One observation that needs a decision. None: the detector does not know, or it does not apply."""
 
     fault: Fault
     evidence: str

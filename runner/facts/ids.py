@@ -34,7 +34,7 @@ class AttemptId(str):
         return self.run, self.configuration, self.restart
 
     def __getnewargs__(self) -> tuple[int, int, int]:  # type: ignore[override]
-        """Say what a copy is made of."""
+        """Describe what a copy is made of."""
         return self.numbers
 
     def __repr__(self) -> str:

@@ -48,5 +48,5 @@ def answer_register(request: str) -> str:
 
 # ---- leases ---------------------------------------------------------------------------------------------------------
 
-# Whose holder leads the cluster.
+# Its holder leads the cluster.
 LEASE = "supervisor"

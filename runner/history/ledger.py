@@ -124,7 +124,7 @@ class Ledger:
                 handler(self, now, record)
 
     def summary(self, run: int, now: float) -> RunSummary:
-        """Say where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
+        """Describe where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
         account = self._books.runs[run]
         now = max(now, self._books.now)
         end = now if account.ended_at is None else account.ended_at

@@ -27,7 +27,7 @@ class LineageRow:
     contributes: tuple[int, int] | None
     nodes: tuple[str, ...]
     remedies: Mapping[str, float]
-    # "" while it lives
+    # "" while it runs.
     outcome: str
     planned_at: float
     first_step_at: float | None

@@ -31,7 +31,7 @@ UNKNOWN_USER = "an unknown user"
 
 
 def exit_in_words(exit_code: int | None) -> str:
-    """Say how a process ended; codes are those of subprocess; None: its end was not observed."""
+    """Describe how a process ended; codes are those of subprocess; None: its end was not observed."""
     if exit_code is None:
         return "ended unseen"
     if exit_code >= 0:
@@ -61,13 +61,13 @@ def slowest_phase(timings: Mapping[str, float]) -> str:
 
 
 def input_phrase(fact: object) -> str:
-    """Say what came in; "" for what Stoker asks itself, the kind for what this release has no words for."""
+    """Describe what came in; "" for what Stoker asks itself, the kind for what this release has no words for."""
     phrase = _INPUTS.get(type(fact))
     return phrase(fact) if phrase is not None else f"a {type(fact).__name__} came in"
 
 
 def record_phrase(record: object) -> str:
-    """Say what a record decided; "" for records that only keep the books."""
+    """Describe what a record decided; "" for records that only keep the books."""
     phrase = _RECORDS.get(type(record))
     return phrase(record) if phrase is not None else ""
 

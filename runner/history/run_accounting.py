@@ -1,7 +1,7 @@
 """The account of one run: which second of it was spent on what. The ledger feeds it; see there for the definitions.
 
 At any moment the run is in exactly one *phase*, and a phase ends where the next begins, so that the phases cover the run's
-life without gap or overlap. One phase is `step`; its seconds are split into productive ones and rework by the marks of the
+time without gap or overlap. One phase is `step`; its seconds are split into productive ones and rework by the marks of the
 attempts. All others are lost seconds under the phase's own name.
 """
 

@@ -12,7 +12,7 @@ from msgspec import field
 
 from runner.facts.wire import MutableValue
 
-# Chosen, not measured: past that every second mark is forgotten.
+# Chosen, not measured: past that every second mark is dropped.
 MAX_LIVE_MARKS = 512
 # An attempt that ended keeps this many; thousands of attempts stay small.
 MAX_CLOSED_MARKS = 64
@@ -24,7 +24,7 @@ class StepMarks(MutableValue):
     """Marks of one attempt. Times are seconds of the controller's clock, steps strictly increase.
 
     The first mark opens the account: the time before it belongs to the start of the attempt, the first step's own seconds
-    included, because nothing tells them apart from building and warming up.
+    included, because nothing distinguishes them from building and warming up.
     """
 
     times: list[float] = field(default_factory=list)

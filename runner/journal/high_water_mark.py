@@ -79,6 +79,6 @@ def read_high_water(path: Path) -> HighWaterMark:
         return HighWaterMark()
     except (ValueError, TypeError, OSError) as error:
         raise PermanentError(
-            f"{path} cannot be read ({error}); it tells how far the journal was once. When the journal is whole "
-            "(`stoker story` tells its end), delete it"
+            f"{path} cannot be read ({error}); it records how far the journal reached. When the journal is complete "
+            "(`stoker story` shows its end), delete it"
         ) from error

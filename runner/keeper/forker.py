@@ -126,7 +126,7 @@ class Forker:
         elif kind == "forked":
             self._release(message)
         elif warm.state == "odd":
-            # It has ended, as it does after saying so.
+            # It has ended, as it does after that message.
             self._selector.unregister(warm.stream)
             warm.close()
         else:

@@ -39,7 +39,7 @@ _TRACKER = re.compile(
     rb"from (multiprocessing|[\w.]+\.backend)\.resource_tracker import main; ?main\("
 )
 _MANAGER = b"torch_shm_manager"
-_SHARED_FOLDER = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
+_SHARED_FOLDER = "/dev/shm"  # noqa: S108 - it is only read
 
 
 def find_orphans(variables: dict[str, str], *, keeper: int = 0) -> Orphans:

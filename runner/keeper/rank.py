@@ -17,7 +17,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Rank:
-    """One rank: its process while it lives, its exit until the gang is gone, and our end of its channel."""
+    """One rank: its process while it runs, its exit until the gang is gone, and our end of its channel."""
 
     def __init__(self, spec: Message, pid: int, channel: socket.socket) -> None:
         self.number: int = spec["rank"]

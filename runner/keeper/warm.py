@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 MAX_RANKS = 64
 # Keeps room in /proc/PID/environ for a rank's own environment.
 ROOM_VARIABLE = "STOKER_WARM_ROOM"
-# Tells keepers and warm processes from ranks.
+# Distinguishes keepers and warm processes from ranks.
 KEEPER_VARIABLE = "STOKER_KEEPER"
 _WARM_VARIABLES = (ROOM_VARIABLE, KEEPER_VARIABLE)
 _PR_SET_PDEATHSIG = 1

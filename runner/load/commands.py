@@ -10,7 +10,7 @@ from typing import Any
 from runner.facts.wording import known_words
 from runner.load.problems import Problems, shown
 
-# What `{...}` may name in a command, and what it stands for. The agent fills them in for each rank.
+# What `{...}` may name in a command, and what it means. The agent fills them in for each rank.
 PLACEHOLDERS = {
     "rank": "global rank, from 0",
     "local_rank": "rank within its node, from 0",

@@ -196,7 +196,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 
 
 def _unprintable(text: str) -> str:
-    """Say what no file name, argument or message can carry, or "" when there is nothing of the kind."""
+    """Describe what no file name, argument or message can carry, or "" when there is nothing of the kind."""
     if "\0" in text:
         return "holds a NUL character"
     return "holds half of a surrogate pair" if any("\ud800" <= x <= "\udfff" for x in text) else ""

@@ -69,7 +69,7 @@ def check_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -
             where, f"{what}; give {' and '.join(needed) if needed else 'at least one field'}"
         )
         if not where:
-            # nothing else can be said of such a file
+            # Such a file has no other problem to report.
             problems.raise_if_any()
         return {}
     known = {field.name: field for field in fields_of(cls)}

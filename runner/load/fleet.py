@@ -27,7 +27,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 
 
 class _Refused(ValueError):
-    """Why a text stands for no nodes, and the way out."""
+    """Why a text names no nodes, and what to do."""
 
 
 def domains(given: Any, problems: Problems) -> Any:
@@ -89,7 +89,7 @@ def _check_owners(
         if other != name:
             way_out = f"a node has one {kind}: keep it in one of them"
             problems.add(where, f"{node} is in {other!r} already; {way_out}")
-            # a range that overlaps need not be told node by node
+            # One report per overlapping range is enough.
             return
     seen: dict[str, bool] = {}
     for node in nodes:
@@ -100,7 +100,7 @@ def _check_owners(
 
 
 def _expanded(item: Any) -> list[str]:
-    """Return the names that one item stands for; raise _Refused."""
+    """Return the names that one item means; raise _Refused."""
     if not isinstance(item, str):
         raise _Refused(
             f"{shown(item)} is not the name of a node; write it as text, such as n1 or n1-n8"
@@ -116,7 +116,7 @@ def _expanded(item: Any) -> list[str]:
 
 
 def _too_many(text: str) -> str:
-    return f"{shown(text)} stands for more than {MAX_DOMAIN_NODES:,} nodes; give a smaller range"
+    return f"{shown(text)} names more than {MAX_DOMAIN_NODES:,} nodes; give a smaller range"
 
 
 def _plain(text: str) -> list[str]:

@@ -121,7 +121,7 @@ def _rows(cls: type, prefix: str) -> Iterator[str]:
 
 
 def _value(field: Field) -> str:
-    """Say what may be written: type, unit and limits."""
+    """Describe what may be written: type, unit and limits."""
     setting = field.setting
     words = [_type(field.type)]
     if setting.unit:

@@ -157,7 +157,7 @@ def _working_directory(plain: dict[str, Any], folder: Path, problems: Problems) 
     if not os.path.isdir(path):
         problems.add(
             ("working_directory",),
-            f"{shown(given)} is not a folder (looked at {path}); make it, or name one that exists",
+            f"{shown(given)} is not a folder (resolved to {path}); make it, or name one that exists",
         )
     return path
 
@@ -174,7 +174,7 @@ def _python(plain: dict[str, Any], folder: Path, problems: Problems) -> Any:
     if path and os.path.isfile(path) and os.access(path, os.X_OK):
         return os.path.abspath(path)
     if given or uses_placeholder(plain.get("command"), "python"):
-        looked = f"looked at {path}" if named_by_path else "looked on PATH"
+        looked = f"resolved to {path}" if named_by_path else "searched on PATH"
         problems.add(
             ("python",),
             f"{shown(name)} is not an executable program ({looked}); name an interpreter",

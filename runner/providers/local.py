@@ -23,7 +23,7 @@ from runner.store.protocol import Lease, Store
 AGENT_START_SECONDS = 20.0
 # For an agent to end ranks and keeper after SIGTERM; then it is killed; chosen.
 AGENT_END_SECONDS = 10.0
-# register: the machine whose processes the local nodes are
+# Register: the machine whose processes the local nodes are.
 HOST = "place.local"
 # between two looks at a process that is not our child; chosen
 POLL_SECONDS = 0.02

@@ -1,7 +1,7 @@
 """Nodes whose agents are started on their own machines and join by themselves.
 
 All that is known of such a node comes from its agent through the store. A probe therefore waits for a heartbeat, and cannot
-tell a dead machine from a cut link or a dead agent; starting an agent is waiting for the machine's init system; stopping
+distinguish a dead machine from a cut link or a dead agent; starting an agent is waiting for the machine's init system; stopping
 one is asking it to leave.
 """
 
@@ -100,7 +100,7 @@ class SelfJoinedProvider:
         return "failed", {}, f"{message}; {way_out}"
 
     def _send_leave(self, node: str, instance_id: str) -> None:
-        """Send a task for this one life of the agent: a replayed task cannot end a later one."""
+        """Send a task for this one instance of the agent: a replayed task cannot end a later one."""
         task = Task(
             id=f"leave-{instance_id}", node=node, task="leave", args={"instance_id": instance_id}
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 LEAST_ALIKE = 0.7
 # Lines, the newest, that a new one is compared with. Chosen.
 MAX_KNOWN = 500
-# What stands in a template in place of words that differ.
+# What replaces differing words in a template.
 _ANY = "<*>"
 
 # Number of words, and the first of several -> the templates of lines that begin so.

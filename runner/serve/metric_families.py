@@ -212,7 +212,7 @@ def hardware(status: ClusterStatus) -> Iterator[Metric]:
 
 
 def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
-    """Say how far each run is, and where its time went."""
+    """Describe how far each run is, and where its time went."""
     labels = ("run", "name")
     for name, text, value in _RUN_GAUGES:
         yield gauge(name, text, labels, [((str(run.run), run.name), value(run)) for run in runs])

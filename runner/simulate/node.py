@@ -118,7 +118,7 @@ class SimNode:
             fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
         )
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # ---- start and end -------------------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
         """Start an agent, and a keeper if there is none."""
@@ -139,8 +139,8 @@ class SimNode:
             self._confirm_terminated()
         else:
             self._emit_started(share)
-            unheard, self._pending_exits = self._pending_exits, []
-            for rank, code in unheard:
+            exits, self._pending_exits = self._pending_exits, []
+            for rank, code in exits:
                 self._emit_exited(share, rank, code)
         self.read()
 

@@ -182,7 +182,7 @@ class SimSupervisor:
     # ---- in
 
     def notify(self) -> None:
-        """Say that the streams may hold new items."""
+        """Note that the streams may hold new items."""
         self._enqueue(self._read)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:

@@ -41,13 +41,15 @@ class Agenda:
     def run_until(self, time: float) -> None:
         """Let time pass. An event may call this, too, to wait while others happen.
 
-        Raises RuntimeError when time stands still.
+        Raises RuntimeError when time does not advance.
         """
         while self._queue and self._queue[0][0] <= time:
             due, _, what = heapq.heappop(self._queue)
             self._num_at_once = self._num_at_once + 1 if due <= self.now else 0
             if self._num_at_once > MAX_AT_ONCE:
-                raise RuntimeError(f"time stands still at {self.now}: {MAX_AT_ONCE} events at once")
+                raise RuntimeError(
+                    f"time does not advance at {self.now}: {MAX_AT_ONCE} events at once"
+                )
             self.now = max(self.now, due)
             what()
             self._on_event()

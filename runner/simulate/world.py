@@ -51,7 +51,7 @@ class WorldObserver(Protocol):
 class World:
     """A cluster in virtual time. Faults are put in by methods; `run_until` lets time pass.
 
-    `open_store(life)` gives each life of the supervisor, from 0, its handle on `store`.
+    `open_store(start)` gives each start of the supervisor, from 0, its handle on `store`.
     """
 
     def __init__(
@@ -198,12 +198,12 @@ class World:
         self.actions.perform(action, report)
 
     def on_recovered(self, before: State | None, after: State) -> None:
-        """Tell the observer."""
+        """Notify the observer."""
         if self._watcher is not None:
             self._watcher.on_recovered(self, before, after)
 
     def on_entry(self, entry: r.JournalEntry) -> None:
-        """Keep the entry, and tell the observer."""
+        """Keep the entry, and notify the observer."""
         self.entries.append(entry)
         if self._watcher is not None:
             self._watcher.on_entry(self, entry)
@@ -296,11 +296,11 @@ class World:
         self.machines[node].kill_keeper_and_ranks()
 
     def partition_node(self, node: str) -> None:
-        """Cut the node off from store and probes; it lives on."""
+        """Cut the node off from store and probes; it keeps running."""
         self.machines[node].partitioned = True
 
     def isolate_node(self, node: str) -> None:
-        """Cut the node off from everything, the peers of its ranks included; it lives on."""
+        """Cut the node off from everything, the peers of its ranks included; it keeps running."""
         self.machines[node].isolate()
 
     def reconnect_node(self, node: str) -> None:

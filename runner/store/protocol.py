@@ -191,7 +191,7 @@ class Store(Protocol):
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
         """Acquire a lease that is free, has expired, or is held by this very `holder`; raise LeaseHeld otherwise.
 
-        `holder` names one life of one process. The token rises by one each time. The clock is the store's. Files: the machine's
+        `holder` names one instance of one process. The token rises by one each time. The clock is the store's. Files: the machine's
         boot clock, which setting the wall clock does not move; the lease expires when the machine restarts. Redis: the server's
         wall clock; set back, it prolongs the lease by at most its time to live, set forward, it ends it early; a restart of the
         server grants the holder its time to live again. In all cases the token fences.
@@ -238,12 +238,12 @@ def boot_id() -> str:
 
 
 def is_volatile_stream(stream: str) -> bool:
-    """Say whether the stream may be lost with the machine and costs no fsync."""
+    """Return whether the stream may be lost with the machine and costs no fsync."""
     return stream.startswith(HEARTBEATS)
 
 
 def is_volatile_register(name: str) -> bool:
-    """Say whether the register may be lost with the machine and costs no fsync."""
+    """Return whether the register may be lost with the machine and costs no fsync."""
     return name.startswith(STATUS)
 
 
@@ -286,7 +286,7 @@ def check_watermark(quantity: str, *, number: int, watermark: int) -> None:
 
 
 def check_values(values: Mapping[str, bytes]) -> bool:
-    """Say whether these registers are volatile; raise PermanentError for a mixture, bad names or large payloads."""
+    """Return whether these registers are volatile; raise PermanentError for a mixture, bad names or large payloads."""
     for name, payload in values.items():
         check_value(check_name(name), payload)
     kinds = {is_volatile_register(name) for name in values}

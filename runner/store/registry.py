@@ -23,7 +23,7 @@ class BackEnd(Protocol):
         ...
 
     def exists(self, cluster: ClusterSpec) -> bool:
-        """Say whether the cluster was ever started; true for a server that is out of reach."""
+        """Return whether the cluster was ever started; true for a server that is out of reach."""
         ...
 
 
@@ -56,7 +56,7 @@ def _back_end(cluster: ClusterSpec) -> BackEnd:
 
 
 def exists(cluster: ClusterSpec) -> bool:
-    """Say whether the cluster was ever started; true for a server that is out of reach."""
+    """Return whether the cluster was ever started; true for a server that is out of reach."""
     return _back_end(cluster).exists(cluster)
 
 

@@ -1,4 +1,4 @@
-"""The controller's clock. Decisions are told the time; this is where it comes from."""
+"""The controller's clock: the source of the time that decisions get."""
 
 from __future__ import annotations
 

@@ -120,13 +120,13 @@ class DecisionLoop:
         return self.log.process(r.SupervisorPaused(seconds=seconds, reason=reason), self._env.now())
 
     def wait_for_store(self, error: StoreUnavailable) -> None:
-        """Wait in the middle of a decision; nodes are not blamed for silence in that time."""
+        """Wait in the middle of a decision; silence in that time is not attributed to nodes."""
         seconds = self._env.wait_for_store(error)
         self._outage_seconds += seconds
         self.detectors.shift(seconds)
 
     def report_outage(self) -> None:
-        """Tell the controller how long the loop waited for the store, so that no deadline passes in that time."""
+        """Report to the controller how long the loop waited for the store, so that no deadline passes in that time."""
         while self._outage_seconds > 0:
             seconds, self._outage_seconds = self._outage_seconds, 0.0
             self.execute(self.pause(seconds, STORE_OUTAGE))

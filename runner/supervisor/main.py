@@ -1,6 +1,6 @@
 """The supervisor process from start to end: it takes the lease, at once or as a standby, and leads the cluster.
 
-Its exit code: 0 the cluster was shut down, or the process was told to end; 1 another supervisor
+Its exit code: 0 the cluster was shut down, or the process got SIGTERM; 1 another supervisor
 leads; 5 the store was rolled back or damaged (`runner.supervisor.store_rollback`).
 """
 

@@ -1,7 +1,7 @@
 """A store that came back with less than it acknowledged: how it is detected, how all action stops, and the way out.
 
 Two supervisors that act on different journals would launch a gang twice. On evidence of a rollback
-the supervisor decides and writes nothing more, except one register that tells the next supervisor;
+the supervisor decides and writes nothing more, except one register for the next supervisor;
 it pages a person and ends with an exit code on which no service manager restarts it. Ranks go on
 training. A person then restores a newer copy, or accepts the store as it is.
 """

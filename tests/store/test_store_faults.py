@@ -99,7 +99,7 @@ def test_an_outage_by_hand_ends_blocked_reads() -> None:
     store = MemoryStore()
     store.append("inbox", b"a")
     threading.Timer(0.05, store.go_down).start()
-    with pytest.raises(StoreUnavailable, match="told to be down"):
+    with pytest.raises(StoreUnavailable, match="set to be down"):
         store.read(streams={"inbox": 1}, registers={}, timeout_seconds=60)
     with pytest.raises(StoreUnavailable):
         store.get("status")

@@ -40,7 +40,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_override(override: str, problems: dict[str, str]) -> dict[str, Any]:
-    """Turn `optimizer.lr=1e-4` into {"optimizer": {"lr": 1e-4}}. The value is JSON, or else taken as it stands."""
+    """Turn `optimizer.lr=1e-4` into {"optimizer": {"lr": 1e-4}}. The value is JSON, or else plain text."""
     key, equals, text = override.partition("=")
     if not key.strip() or not equals:
         problems[override] = (

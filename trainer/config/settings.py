@@ -39,7 +39,7 @@ class Model:
         default=64, metadata=about("length of a training window", "tokens", at_least=1)
     )
     positions: Literal["rotary", "learned"] = field(
-        default="rotary", metadata=about("how a block knows where a token stands")
+        default="rotary", metadata=about("how a block knows the position of a token")
     )
     rotary_base: float = field(
         default=10_000.0, metadata=about("slowest turn of rotary positions", "tokens", more_than=1)

@@ -47,4 +47,4 @@ class Drills:
         if drill.fault == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         self._armed = None
-        raise DrillFailure(f"drill: rank {self._rank} was told to fail at {point}")
+        raise DrillFailure(f"drill: rank {self._rank} fails at {point} as ordered")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everybody gives it
+import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

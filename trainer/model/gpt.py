@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everybody gives it
+import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
 from trainer.config.settings import Model

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everybody gives it
+import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
 from trainer.parallel.collectives import TensorAxis

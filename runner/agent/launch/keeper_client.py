@@ -216,7 +216,7 @@ def resume(pid: int) -> None:
 def _check_protocol(message: dict[str, Any]) -> None:
     if message["protocol"] != protocol.PROTOCOL:
         raise PermanentError(
-            f"the keeper (pid {message['pid']}) speaks protocol {message['protocol']}, this agent {protocol.PROTOCOL}; "
+            f"the keeper (pid {message['pid']}) uses protocol {message['protocol']}, this agent {protocol.PROTOCOL}; "
             f"start the agent of the release that started it, or end the run first"
         )
 

@@ -1,4 +1,4 @@
-"""The life of the keeper: one runs, or is being started, until the agent leaves."""
+"""The keeper's life cycle: one runs, or is being started, until the agent leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preloader: has the keeper import what the assignment wants, and tells how long a launch waits for that."""
+"""The preloader: has the keeper import what the assignment wants, and decides how long a launch waits for that."""
 
 from __future__ import annotations
 

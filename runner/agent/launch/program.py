@@ -76,7 +76,7 @@ def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str
 
 
 def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:
-    """Return the file that a command's name stands for, as its process gets it in sys.argv."""
+    """Return the file of a command's name, as its process gets it in sys.argv."""
     if "/" not in name:
         program = shutil.which(name, path=environment.get("PATH"))
         if program is None:

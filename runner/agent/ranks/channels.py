@@ -72,7 +72,7 @@ class Channels:
 
 
 def _is_disconnected(channel: socket.socket) -> bool:
-    """Tell the end of a channel from an empty packet, which means nothing."""
+    """Distinguish the end of a channel from an empty packet, which means nothing."""
     poll = select.poll()
     poll.register(channel, select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -357,7 +357,7 @@ class LocalGang:
         signals: list[Signal] = [
             MalformedMessage(
                 **self._next_header(),
-                reason=f"rank {rank.rank} reported junk",
+                reason=f"rank {rank.rank} sent a malformed report",
                 count=rank.num_malformed,
             )
             for rank in self.ranks.values()

@@ -1,6 +1,6 @@
 """The session: one agent instance's signals to the store, and the store's assignments and tasks for it.
 
-Signals carry a header (node, incarnation, sequence, life) and the signature of the cluster's token;
+Signals carry a header (node, incarnation, sequence, instance id) and the signature of the cluster's token;
 messages from the store are accepted with that signature only. One client serves any number of
 sessions with two threads and one store handle.
 """

@@ -84,7 +84,7 @@ def is_notable(hardware: Hardware) -> bool:
 
 
 def verdict_text(hardware: Hardware) -> str:
-    """Say whether hardware may serve, since when, by whose decision and why."""
+    """Describe whether hardware may serve, since when, by whose decision and why."""
     if not hardware.verdict:
         return "may serve"
     since = "" if hardware.judged_at is None else f" since {output.moment(hardware.judged_at)}"

@@ -90,7 +90,7 @@ def drain(
     """Take a node out of service at the next checkpoint, with or without a spare.
 
     With a spare the run continues there; without one it waits, and a person is paged. The node is
-    in maintenance until `stoker readmit`. Its hardware is not blamed.
+    in maintenance until `stoker readmit`. No hardware fault is recorded.
     """
     request = DrainNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)

@@ -60,7 +60,7 @@ def fleet_summary(status: ClusterStatus) -> str:
 
 
 def spares_text(pool: SparesStatus) -> str:
-    """Say how many spares there are, the minimum, and the recommended number."""
+    """Describe how many spares there are, the minimum, and the recommended number."""
     marks = [f"minimum {pool.low_mark}"] if pool.low_mark else []
     if pool.recommended is not None:
         marks.append(f"{pool.recommended} recommended")
@@ -88,7 +88,7 @@ def is_plain(node: NodeStatus) -> bool:
 def omitted_note(
     status: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]
 ) -> str:
-    """Say which nodes a table omits and how to list them; "" when it shows all that match."""
+    """Describe which nodes a table omits and how to list them; "" when it shows all that match."""
     matching = sum(not states or node.state in states for node in status.nodes)
     if matching == len(shown):
         return ""

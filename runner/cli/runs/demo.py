@@ -135,7 +135,7 @@ class DrillDirector:
 @click.option(
     "--state",
     metavar="FOLDER",
-    help=f"Where the demo lives. Default: .stoker/{NAME}, emptied first.",
+    help=f"The demo's folder. Default: .stoker/{NAME}, emptied first.",
 )
 @click.option(
     "--steps",

@@ -1,6 +1,6 @@
 """The known formats of metric lines: one row each, with a sample.
 
-A mark begins where the numbers begin, so what stands before (ranks, times, loggers) is never read.
+A mark begins where the numbers begin, so what precedes it (ranks, times, loggers) is never read.
 Samples are made up; the shapes are those of the trainers named, as of 2025.
 """
 

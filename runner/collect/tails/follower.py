@@ -86,7 +86,7 @@ class Follower:
         if self._kernel is not None:
             matches += self._kernel.poll(now)
         trouble = self._new_trouble()
-        # An empty report is a sign of life.
+        # An empty report shows that this process is alive.
         is_due = now >= self._reported_at + POSITIONS_SECONDS
         if not (matches or records or trouble or is_due):
             return []

@@ -85,7 +85,7 @@ def verdict_on(matches: Sequence[Match], steps: Sequence[LoggedStep] = ()) -> Ve
     placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
     try:
         verdicts = correlate(placed, steps)
-    except Exception:  # noqa: BLE001 - lines are hostile text, and explaining must never keep anybody from acting
+    except Exception:  # noqa: BLE001 - lines are hostile text, and diagnosis must never prevent an action
         return None
     if not verdicts:
         return None

@@ -185,7 +185,7 @@ def end_attempt(
 def idle(
     decision: Decision, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
 ) -> None:
-    """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
+    """Assign every node of an attempt to end its ranks; lost nodes too, should they come back."""
     for name in attempt.nodes:
         if decision.state.nodes[name].attempt == attempt.attempt:
             decision.add(

@@ -1,4 +1,4 @@
-"""Pending evidence: log lines of a gang that lives.
+"""Pending evidence: log lines of a running gang.
 
 A later failure is diagnosed by them (`diagnosis.explain`). Lines of hardware and operating system open an incident of their own a
 moment later, unless ranks die of them first: then they are the cause of that incident.
@@ -28,7 +28,7 @@ SHARED = ("storage", "fabric")
 
 
 def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
-    """Keep lines of a gang that lives; those of hardware are judged a moment later, unless the gang dies before."""
+    """Keep lines of a running gang; those of hardware are judged a moment later, unless the gang dies before."""
     attempt = decision.state.attempt_of(lines_read.attempt)
     if (
         attempt is None

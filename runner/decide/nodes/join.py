@@ -103,7 +103,7 @@ def _refuse(
     """Refuse an agent: it asks again from time to time, and the operator is paged once.
 
     A second agent of the same machine may begin before the end of the first is known, so the operator is paged only when it asks
-    again while the first is still heard.
+    again while the first still sends heartbeats.
     """
     last_refused = (
         node.refused_instance_id

@@ -146,7 +146,7 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
         return
     clearing_since = _clearing_since(decision, node)
     if not is_suspect(node) and clearing_since is None:
-        # It was heard meanwhile, or has joined again: the result is stale.
+        # Its heartbeats resumed, or it has joined again: the result is stale.
         return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":

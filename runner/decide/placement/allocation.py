@@ -190,7 +190,7 @@ class _Allocator:
 
 
 def _may_keep(other: Run, *, against: Run) -> bool:
-    """Whether a run keeps its nodes from another: always while its gang lives, and from all later runs.
+    """Whether a run keeps its nodes from another: always while its gang runs, and from all later runs.
 
     From earlier ones of its own priority, too, unless it waits itself: else both would wait for each other's nodes.
     """

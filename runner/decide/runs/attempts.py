@@ -248,7 +248,7 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
 
 
 def _record_stacks(decision: Decision, attempt: Attempt) -> None:
-    """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
+    """Record once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
     incident = decision.state.incidents.get(attempt.incident or "")
     run = decision.run_of(attempt.attempt)
     evidence = f"stacks in {output_folder(decision.policy.cluster, run, attempt.attempt)}/stacks"

@@ -58,7 +58,7 @@ def undecided(decision: Decision) -> Iterator[Run]:
 
 
 def settle(decision: Decision, run: Run) -> None:
-    """Say the next thing to do for this run, if anything."""
+    """Decide the next thing to do for this run, if anything."""
     if run.state not in ("active", "waiting") and (
         run.attempt is None or run.attempt.state == "ended"
     ):

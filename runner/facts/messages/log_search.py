@@ -18,7 +18,7 @@ class LogPosition(Value):
     """How far a log was read, to be written down once the lines before it were dealt with.
 
     Of a file: `offset` of the first unread byte, `before` a hash of bytes before it, `line` the
-    number of the line that it stands in (None: unknown, too much was skipped), `changed_ns` when
+    number of its line (None: unknown, too much was skipped), `changed_ns` when
     the file was last written to. Of the kernel's device: the boot, and the number of the last
     record.
     """

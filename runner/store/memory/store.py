@@ -89,7 +89,7 @@ class MemoryStore:
         self._local = threading.local()
 
     def another(self, *, faults: Faults | None = None) -> MemoryStore:
-        """Open a further handle on the same contents: another process, or the next life of this one."""
+        """Open a further handle on the same contents: another process, or the next start of this one."""
         return MemoryStore(faults=faults, clock=self._clock, contents=self._contents)
 
     def go_down(self) -> None:
@@ -286,7 +286,7 @@ class MemoryStore:
         if self._is_closed:
             raise PermanentError("this handle on the store in memory is closed; open another")
         if self._is_down:
-            raise StoreUnavailable("the store in memory was told to be down; bring it back")
+            raise StoreUnavailable("the store in memory is set to be down; bring it up")
 
     def _die(self, where: str) -> None:
         self._is_dead = True

@@ -210,7 +210,7 @@ def _clock(handle: ServerHandle) -> Finding:
     reply = handle.command("TIME")
     after = time.time()
     if isinstance(reply, ErrorReply):
-        return UNKNOWN, "the server does not tell the time; allow `+time`"
+        return UNKNOWN, "the user may not read the server's clock; allow `+time`"
     offset = int(reply[0]) + int(reply[1]) / 1e6 - (before + after) / 2
     summary = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} ours"
     if abs(offset) > MOST_OFFSET_SECONDS:

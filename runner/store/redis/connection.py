@@ -21,7 +21,7 @@ from redis import exceptions
 
 Command = Sequence[bytes | str | int]
 
-# every server speaks it, and it sends no push messages
+# Every server supports it, and it has no push messages.
 _RESP2 = 2
 # After a TLS handshake the server sends session tickets, or an alert if it refuses our certificate; chosen.
 _ALERT_SECONDS = 0.2
@@ -34,7 +34,7 @@ class ConnectionLost(Exception):
 
 
 class NotRedis(Exception):
-    """The other side does not speak the Redis protocol."""
+    """The peer does not use the Redis protocol."""
 
 
 class ErrorReply(Exception):
@@ -61,7 +61,7 @@ class ServerConnection:
         return self._connection.stream.fileno()
 
     def is_stale(self) -> bool:
-        """Say whether the server has closed it or sent unexpected bytes. Between two calls only."""
+        """Return whether the server has closed it or sent unexpected bytes. Between two calls only."""
         return bool(self._poll.poll(0))
 
     def call(self, *commands: Command) -> list[Any]:
@@ -101,7 +101,7 @@ class ServerConnection:
         return str(stream.version()), float(ends)
 
     def close(self) -> None:
-        """Disconnect. In the child of a fork the parent's connection lives on."""
+        """Disconnect. In the child of a fork the parent's connection stays open."""
         self._connection.disconnect()
 
 
@@ -193,7 +193,7 @@ def _check_certificate_accepted(stream: ssl.SSLSocket) -> None:
     with contextlib.suppress(ssl.SSLWantReadError):
         if not stream.recv(1):
             raise ConnectionLost("it closed the connection")
-        raise NotRedis("it speaks before it is asked")
+        raise NotRedis("it sends data before a request")
 
 
 def _translated(error: exceptions.RedisError, otherwise: str) -> Exception:

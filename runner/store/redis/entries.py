@@ -45,7 +45,7 @@ def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tup
 
 
 def follow_each_other(entries: Sequence[Entry], start: int) -> bool:
-    """Say whether entries follow `start` without a gap."""
+    """Return whether entries follow `start` without a gap."""
     return all(_number(entry) == start + place for place, entry in enumerate(entries, 1))
 
 

@@ -21,7 +21,7 @@ class NeverStarted(UserError):
 
 
 class Handshake:
-    """The store that a handle is on, and the highest life of its server seen."""
+    """The store that a handle is on, and the highest instance id of its server seen."""
 
     def __init__(self, server: str, cluster: str, *, create: bool) -> None:
         """`server`: its name in errors. Without `create`, a missing store raises NeverStarted."""
@@ -30,7 +30,7 @@ class Handshake:
         self.instance_id = 0
 
     def check(self, connection: ServerConnection, keys: Keys) -> int:
-        """Return the number of the server's life, from 1; raise StoreRolledBack if an earlier store is gone."""
+        """Return the server's instance id, from 1; raise StoreRolledBack if an earlier store is gone."""
         run = self._run_of(connection)
         _, store_id, instance_id, begun, schema = evaluate(connection, HELLO, (keys.meta,))
         self._check_same(store_id.decode())
@@ -53,8 +53,8 @@ class Handshake:
             )
         if int(instance_id) < self.instance_id:
             raise StoreRolledBack(
-                f"{self._server} came back with less than it acknowledged: it counts {int(instance_id)} of its lives, "
-                f"{self.instance_id} were seen; was an old copy put in its place?"
+                f"{self._server} came back with less than it acknowledged: it counts {int(instance_id)} starts, "
+                f"{self.instance_id} were seen; was it replaced by an old copy?"
             )
         self._id, self.instance_id = store_id.decode(), int(instance_id)
         return self.instance_id

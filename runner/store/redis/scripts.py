@@ -39,8 +39,8 @@ local function now(given)
 end
 """
 
-# The lease's time left, in us; `row`: its expires, ttl and life. A restarted server grants the holder one time to live to come
-# back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so that later
+# The lease's time left, in us; `row`: its expires, ttl and the server's instance. A restarted server grants the holder one time
+# to live to come back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so that later
 # calls do not start the time again.
 _LEFT = """
 local function left_of(lease, expires, ttl, began, life, time)
@@ -69,7 +69,7 @@ def _script(body: str, *, changes: bool = True) -> Script:
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), changes)
 
 
-# KEYS: meta. Which store this is, and the number of the server's life.
+# KEYS: meta. Which store this is, and the server's instance id (field `life`: 1, 2, ..., one for each start).
 HELLO = _script(
     """
 local row = redis.call('HMGET', KEYS[1], 'id', 'life', 'run', 'schema')
@@ -78,8 +78,8 @@ return {'done', row[1] or '', row[2] or '0', row[3] or '', row[4] or '0'}
     changes=False,
 )
 
-# KEYS: meta. ARGV: run, id, schema, how the keys of a life begin. Counts a life of the server; forgets what the one before kept
-# for itself, which a rewritten append-only file may have brought back.
+# KEYS: meta. ARGV: run, id, schema, how the keys of an instance begin. Counts a start of the server; deletes the volatile keys of
+# the instance before, which a rewritten append-only file may have restored.
 BEGIN = _script(
     """
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then
@@ -157,7 +157,7 @@ return {'done'}
 """
 )
 
-# KEYS: meta, meta of this life, trims, then the streams, then the registers. ARGV: number of streams, limit, room in bytes; then
+# KEYS: meta, meta of this instance, trims, then streams, then registers. ARGV: number of streams, limit, room in bytes; then
 # name and cursor of each stream (name '' for a volatile one); then the version of each register.
 # Returns both counts of versions; last, trimmed and entries of each stream; the newest entry of each register, if newer.
 LOOK = _script(

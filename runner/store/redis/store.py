@@ -1,6 +1,6 @@
 """The store of a cluster: one Redis server that all its machines reach, for any number of processes and threads.
 
-All keys of a cluster begin with `stoker:<cluster>:`; `scripts` describes them. Volatile keys belong to one life of the server,
+All keys of a cluster begin with `stoker:<cluster>:`; `scripts` describes them. Volatile keys belong to one instance of the server,
 since a restarted server may bring old ones back. Acknowledged writes are on the server's disk only with the settings of
 deploy/redis.conf. No handle follows a failover: a replica may lack acknowledged writes, the last journal entry and the
 lease's token included.
@@ -60,7 +60,7 @@ DEADLINE_SECONDS = 1.0
 SLICE_SECONDS = 5.0
 # a volatile key expires this long after its last write; chosen
 VOLATILE_SECONDS = 24 * 3600.0
-# In each life of the server, volatile numbers start above all earlier ones.
+# In each instance of the server, volatile numbers start above all earlier ones.
 _INSTANCE_ID_BITS = 32
 
 
@@ -526,7 +526,7 @@ def _check(reply: Sequence[Any], fence: Lease | None, what: str, *, seen: int = 
 
 
 def _base(connection: RedisThreadConnection) -> int:
-    """Return the number below all volatile ones of the server's present life."""
+    """Return the number below all volatile ones of the server's present instance."""
     return (connection.instance_id - 1) << _INSTANCE_ID_BITS
 
 

@@ -35,7 +35,7 @@ class RedisThreadConnection:
         connect: Callable[[], tuple[ServerConnection, int]],
         translate_error: Callable[[Exception], Exception],
     ) -> None:
-        """`connect` returns a connection that is logged in, and the number of the server's life."""
+        """`connect` returns a connection that is logged in, and the server's instance id."""
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.is_waiting = False
@@ -47,7 +47,7 @@ class RedisThreadConnection:
         self._num_wakes_seen = 0
 
     def knows(self, cursors: Mapping[str, int]) -> bool:
-        """Say whether this connection has read these streams exactly so far."""
+        """Return whether this connection has read these streams exactly so far."""
         known = self.cursors
         return known is not None and all(known.get(name) == at for name, at in cursors.items())
 
@@ -118,7 +118,7 @@ class RedisThreadConnection:
             os.eventfd_write(self._wakeup, 1)
 
     def has_been_woken(self, num_wakes: Callable[[], int]) -> bool:
-        """Say whether the handle was woken since the last call, and clear the wakeup."""
+        """Return whether the handle was woken since the last call, and clear the wakeup."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
         number = num_wakes()

@@ -189,7 +189,7 @@ def translate_error(error: Exception, path: Path) -> StoreUnavailable | StoreCor
 
 
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
-    """Say whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
+    """Return whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
     # One transaction for all three, since another process may be creating the tables.
     connection.execute("BEGIN")
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]

@@ -1,4 +1,4 @@
-"""Wakeups: how a writer tells blocked readers on the same machine to look again.
+"""Wakeups: how a writer wakes blocked readers on the same machine.
 
 A wakeup socket is a datagram socket in the kernel's abstract namespace: it leaves nothing in the file system, and the kernel
 removes it with its process, even after SIGKILL. A notification carries no content, and may be lost (a full queue already

@@ -1,7 +1,7 @@
 """The store of one machine: a folder with two SQLite files, for any number of processes and threads.
 
 `store.db` holds what is durable (WAL, synchronous=FULL: one fsync per commit). `volatile-<boot>.db` holds what may be lost
-with the machine, without fsync, under the name of the machine's current life, since a file written so is not to be trusted
+with the machine, without fsync, under the name of the machine's current boot, since a file written so is not to be trusted
 after a power cut; it also holds the listeners, whose addresses every writer rings after its commit. The folder belongs on a
 local disk: WAL, addresses and the lease clock all want one kernel.
 """
@@ -50,7 +50,7 @@ class SqliteStore:
 
     `create`: make what is missing; without it, a folder that holds no store raises PermanentError.
     `deadline_seconds`: how long a call waits for other users of the files before StoreUnavailable.
-    `clock` and `boot` name the time and the machine's life that leases run by; tests give their own.
+    `clock` and `boot` give the time and the boot id that leases use; tests give their own.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SqliteStore:
 
     @staticmethod
     def exists(cluster: ClusterSpec) -> bool:
-        """Say whether the cluster's folder is there; see `BackEnd.exists`."""
+        """Return whether the cluster's folder is there; see `BackEnd.exists`."""
         return _folder_of(cluster).is_dir()
 
     def append(

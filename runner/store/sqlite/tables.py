@@ -236,7 +236,7 @@ def acquire_lease(rows: sqlite3.Connection, wanted: Lease, now: LeaseTime) -> Le
 
 
 def extend_lease(rows: sqlite3.Connection, lease: Lease, now: LeaseTime) -> None:
-    """Write down that the lease holds for `ttl_seconds` from now, in this life of the machine."""
+    """Record that the lease is valid for `ttl_seconds` from now, in this boot of the machine."""
     rows.execute(
         "INSERT OR REPLACE INTO leases (name, holder, token, expires_seconds, boot) "
         "VALUES (?, ?, ?, ?, ?)",
@@ -245,7 +245,7 @@ def extend_lease(rows: sqlite3.Connection, lease: Lease, now: LeaseTime) -> None
 
 
 def lease_holder(rows: sqlite3.Connection, name: str, now: LeaseTime) -> LeaseHolder | None:
-    """Return who holds a lease; one from an earlier life of the machine has run out."""
+    """Return who holds a lease; one from an earlier boot of the machine has expired."""
     row = rows.execute(
         "SELECT holder, token, expires_seconds, boot FROM leases WHERE name = ?", (name,)
     ).fetchone()
@@ -280,7 +280,7 @@ def listen(rows: sqlite3.Connection, address: str, names: set[str]) -> None:
 
 
 def is_listening(rows: sqlite3.Connection, address: str, names: set[str]) -> bool:
-    """Say whether `address` is still recorded for all of `names`."""
+    """Return whether `address` is still recorded for all of `names`."""
     found = rows.execute("SELECT name FROM listeners WHERE address = ?", (address,)).fetchall()
     return {row[0] for row in found} >= names
 

@@ -91,7 +91,7 @@ class SqliteThreadConnection:
                     tables.forget_listeners(rows, gone)
 
     def has_been_woken(self, num_wakes: int) -> bool:
-        """Say whether the handle was woken since the last call."""
+        """Return whether the handle was woken since the last call."""
         if num_wakes == self._num_wakes_seen:
             return False
         self._num_wakes_seen = num_wakes
