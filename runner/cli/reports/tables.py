@@ -29,7 +29,7 @@ def runs_table(status: ClusterStatus) -> str:
 
 
 def rank_start_notes(status: ClusterStatus) -> str:
-    """Describe for each live attempt with a preload whether its ranks were forked, and which nodes have other versions; "" for none."""
+    """Describe of each live attempt with a preload whether ranks were forked, and nodes with other versions; "" for none."""
     lines = []
     for run in status.runs:
         if run.preload and run.attempt_state in ("running", "stop_requested"):

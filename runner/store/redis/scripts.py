@@ -40,8 +40,8 @@ end
 """
 
 # The lease's time left, in us; `row`: its expires, ttl and the server's instance. A restarted server grants the holder one time
-# to live to come back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so that later
-# calls do not start the time again.
+# to live to come back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so
+# that later calls do not start the time again.
 _LEFT = """
 local function left_of(lease, expires, ttl, began, life, time)
   local left = tonumber(expires) - time
