@@ -133,21 +133,11 @@ def build(cls: type[T], plain: dict[str, Any], problems: Problems) -> T:
 def _mirror(hint: Any) -> Any:
     """Return a type with dataclasses in place of values, for pydantic, which says all that is wrong at once."""
     if isinstance(hint, StructMeta):
-        fields = [(each.name, _mirror(each.type), each.default) for each in fields_of(hint)]
-        return dataclasses.make_dataclass(
-            hint.__name__,
-            [
-                (
-                    name,
-                    kind,
-                    dataclasses.field()
-                    if default is NODEFAULT
-                    else dataclasses.field(default_factory=lambda: None),
-                )
-                for name, kind, default in fields
-            ],
-            kw_only=True,
-        )
+        fields = [
+            (each.name, _mirror(each.type), dataclasses.MISSING if each.required else None)
+            for each in fields_of(hint)
+        ]
+        return dataclasses.make_dataclass(hint.__name__, fields, kw_only=True)
     inner = get_args(hint)
     if get_origin(hint) in (None, Literal) or not inner:
         return hint

@@ -16,22 +16,22 @@ _NEED_TLS = ("ca_file", "certificate_file", "key_file")
 
 
 def store(given: Any, folder: Path, problems: Problems) -> Any:
-    """Return the section with every path absolute, and note what is not valid."""
+    """Make every path of the section absolute, and note what is not valid; return the section."""
     if not isinstance(given, dict):
         return given
-    plain = dict(given)
-    address = plain.get("address", "")
+    address = given.get("address", "")
     if isinstance(address, str) and address and split_address(address) is None:
         problems.add(
             ("store", "address"),
             f"{shown(address)} is not HOST:PORT; write it as redis.example:6379, or [::1]:6379",
         )
     for name in _FILES:
-        if isinstance(plain.get(name), str) and plain[name]:
-            plain[name] = os.path.abspath(folder / os.path.expanduser(plain[name]))
-            _check_file(name, given[name], plain[name], problems)
-    _check_together(plain, problems)
-    return plain
+        path = given.get(name)
+        if isinstance(path, str) and path:
+            given[name] = os.path.abspath(folder / os.path.expanduser(path))
+            _check_file(name, path, given[name], problems)
+    _check_together(given, problems)
+    return given
 
 
 def _check_file(name: str, given: str, path: str, problems: Problems) -> None:
