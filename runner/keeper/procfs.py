@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -53,6 +54,15 @@ def send_signal(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+
+def kill_group(leader: int) -> None:
+    """Kill a child and its process group, both its own until it is reaped."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        # Between fork and exec it leads no group yet.
+        send_signal([leader], signal.SIGKILL)
 
 
 def read_bytes(path: str) -> bytes:

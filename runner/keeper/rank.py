@@ -9,7 +9,7 @@ import signal
 import socket
 
 from runner.keeper.child import open_output, start_child
-from runner.keeper.procfs import send_signal
+from runner.keeper.procfs import kill_group, send_signal
 from runner.keeper.protocol import MAX_PACKET_BYTES, Message
 
 # Of one rank's reports while no agent is connected; chosen.
@@ -79,13 +79,9 @@ class Rank:
     def kill(self, *, with_group: bool) -> None:
         """Kill its process, or its whole process group."""
         if with_group:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-                return
-            except ProcessLookupError:
-                # It leads no group of its own yet.
-                pass
-        send_signal([self.pid], signal.SIGKILL)
+            kill_group(self.pid)
+        else:
+            send_signal([self.pid], signal.SIGKILL)
 
     def close(self) -> None:
         """Close the channel and the descriptor of its process."""

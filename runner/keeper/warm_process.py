@@ -5,13 +5,12 @@ from __future__ import annotations
 import array
 import json
 import os
-import signal
 import socket
 import time
 from pathlib import Path
 
 from runner.keeper.child import open_output, start_child
-from runner.keeper.procfs import send_signal
+from runner.keeper.procfs import kill_group
 from runner.keeper.protocol import KEEPER_VARIABLE, MAX_PACKET_BYTES, WARM_LOG_NAME, Message
 from runner.keeper.rank import Rank, RankStdio
 
@@ -97,13 +96,9 @@ class WarmProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it and what it has started: until it is reaped, its process group is its own."""
+        """Kill it and what it has started."""
         if not self.is_reaped:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                # Between fork and exec it leads no group yet.
-                send_signal([self.pid], signal.SIGKILL)
+            kill_group(self.pid)
 
 
 class ForkJob:

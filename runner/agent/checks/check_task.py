@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from runner.agent.launch.rank_commands import base_environment
 from runner.errors import TemporaryError
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
+from runner.keeper.procfs import kill_group
 
 log = logging.getLogger("stoker.agent")
 
@@ -135,11 +135,7 @@ def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """Kill the program and its checks, which die with their parent."""
     if child.poll() is None:
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            # Between fork and exec it leads no group yet.
-            child.kill()
+        kill_group(child.pid)
 
 
 def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:
