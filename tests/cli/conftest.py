@@ -1,4 +1,4 @@
-"""A cluster's state folder filled by hand: a real store with a View and a journal, and no supervisor unless a test brings one."""
+"""A cluster's state folder written by the test: a real store with status and journal, without a supervisor by default."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ONE, TWO = AttemptId(1, 1, 0), AttemptId(1, 1, 1)
 
 
 def example_view(**changes: object) -> ClusterStatus:
-    """A run that lost a rank and goes on, beside one that is over."""
+    """Make the status of a run that lost a rank and continues, beside a finished one."""
     fields: dict[str, object] = {
         "cluster": "tiny",
         "now": 1_700_000_200.0,
@@ -119,7 +119,7 @@ class Cluster:
         self.store = SqliteStore(state / "store")
 
     def publish(self, view: ClusterStatus) -> None:
-        """Put a View."""
+        """Publish a status."""
         self.store.put("status", wire.encode(view))
 
     def write(self, entries: list[JournalEntry]) -> None:
@@ -132,13 +132,13 @@ class Cluster:
         self.store.acquire_lease("supervisor", holder or holder_name(), ttl_seconds=60.0)
 
     def requests(self) -> list[Request]:
-        """Read all requests handed in so far."""
+        """Read all requests sent so far."""
         batch = self.store.read(streams={"requests": 0}, registers={}, timeout_seconds=0)
         return [wire.decode(item.payload) for item in batch.items.get("requests", ())]
 
 
 class Answering:
-    """Another thread at the supervisor's end of the store: gives the next request all its answers."""
+    """A thread in the supervisor's role: it gives the next request all its answers."""
 
     def __init__(self, cluster: Cluster, *answers: tuple[str, str]) -> None:
         self._store, self._answers = cluster.store, answers
@@ -157,7 +157,7 @@ class Answering:
             time.sleep(0.05)
 
     def join(self) -> None:
-        """Wait until all was said."""
+        """Wait until all answers are written."""
         self._thread.join()
 
 
@@ -170,7 +170,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster with a View and a journal; nobody leads it."""
+    """A cluster with a status and a journal; no supervisor leads it."""
     made = Cluster(folder / ".stoker" / "tiny")
     made.publish(example_view())
     made.write(crash_and_restart().entries)

@@ -1,4 +1,4 @@
-"""Alerts: every rule speaks of metrics that there are, and fires when it should and only then."""
+"""Alerts: every rule uses existing metrics, and fires when it should and only then."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def rules() -> list[dict[str, str]]:
     return found
 
 
-def test_every_alert_speaks_of_metrics_that_there_are() -> None:
-    """A rule about a name that nobody serves could never fire."""
+def test_every_alert_uses_existing_metrics() -> None:
+    """A rule about a metric that Stoker does not serve could never fire."""
     view = example_view(
         nodes=(NodeStatus(node="n1", state="lost"),),
         pool=SparesStatus(spares=0),
@@ -62,8 +62,8 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(
 @pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
 )
-def test_prometheus_itself_judges_the_rules(tmp_path: Path) -> None:
-    """Prometheus' own tool finds the rules sound, and each fires and stays silent as its cases say."""
+def test_promtool_checks_the_rules(tmp_path: Path) -> None:
+    """Prometheus' own tool finds the rules valid, and each fires and stays silent as in its cases."""
     for source, name in ((RULES, "alerts.yml"), (CASES, "alerts.test.yml")):
         (tmp_path / name).write_text(source.read_text())
     for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts.test.yml"]):

@@ -1,4 +1,4 @@
-"""The demo shows what people get who write a run.yaml."""
+"""The demo shows the defaults of a run.yaml."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from runner.cli.runs.demo import make_run
 from runner.load.specs import load_run
 
 
-def test_the_demo_runs_what_a_file_would_say(tmp_path: Path) -> None:
+def test_the_demo_runs_like_a_run_yaml(tmp_path: Path) -> None:
     """Its run has the defaults of a file with the same goal, forked ranks among them."""
     spec = make_run(120)
     path = tmp_path / "run.yaml"

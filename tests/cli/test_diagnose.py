@@ -1,4 +1,4 @@
-"""`stoker diagnose`: any log in, one incident out, and nothing for a healthy one."""
+"""`stoker diagnose`: it reads any log, and prints one incident, or none for a healthy log."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def diagnose(*arguments: str, given: bytes = b"") -> Result:
     return CliRunner().invoke(cli, ["diagnose", *arguments], input=given)
 
 
-def test_an_incident_is_told_as_json_and_as_words_with_its_evidence(tmp_path: Path) -> None:
-    """Exit code 1; file, line and text of what decided it."""
+def test_an_incident_is_printed_as_json_and_as_text_with_its_evidence(tmp_path: Path) -> None:
+    """The exit code is 1; the output has file, line and text of the evidence."""
     log = tmp_path / "train.log"
     log.write_text(STEPS + ECHO + SICK)
     result = diagnose(str(log), "--json")
     assert result.exit_code == 1
-    (said,) = [json.loads(line) for line in result.stdout.splitlines()]
-    assert said["fault"] == "cuda_illegal_access"
-    assert said["culprit"] == {"kind": "rank", "id": "3"}
-    assert said["action_class"] == "restart"
-    assert said["evidence"][0] == {"file": str(log), "line": 62, "text": SICK[9:].strip()}
+    (incident,) = [json.loads(line) for line in result.stdout.splitlines()]
+    assert incident["fault"] == "cuda_illegal_access"
+    assert incident["culprit"] == {"kind": "rank", "id": "3"}
+    assert incident["action_class"] == "restart"
+    assert incident["evidence"][0] == {"file": str(log), "line": 62, "text": SICK[9:].strip()}
     words = diagnose(str(log)).stdout
     assert words.startswith("cuda_illegal_access, rank 3 (85% sure; scope rank; wants: restart)")
     assert f"{log}:62 rank 3: RuntimeError" in words
 
 
-def test_a_healthy_log_prints_nothing_for_programs_and_a_word_for_people(tmp_path: Path) -> None:
-    """Exit code 0."""
+def test_a_healthy_log_prints_no_json_and_a_short_text(tmp_path: Path) -> None:
+    """The exit code is 0."""
     log = tmp_path / "train.log"
     log.write_text(STEPS)
     result = diagnose(str(log), "--json")
@@ -46,8 +46,8 @@ def test_a_healthy_log_prints_nothing_for_programs_and_a_word_for_people(tmp_pat
     assert diagnose(str(log)).stdout.startswith("no incident found in 1 file")
 
 
-def test_several_files_are_the_ranks_of_one_run_and_their_names_say_which(tmp_path: Path) -> None:
-    """Packed ones too, and standard input."""
+def test_several_files_are_ranks_of_one_run_numbered_by_their_names(tmp_path: Path) -> None:
+    """That includes compressed files and standard input."""
     (tmp_path / "rank0.log").write_text(ECHO[9:])
     (tmp_path / "rank7.log.gz").write_bytes(gzip.compress(SICK[9:].encode()))
     result = diagnose(*map(str, sorted(tmp_path.iterdir())), "--json")
@@ -56,8 +56,8 @@ def test_several_files_are_the_ranks_of_one_run_and_their_names_say_which(tmp_pa
     assert json.loads(result.stdout)["evidence"][0]["file"] == "-"
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A missing file, a broken archive: one message and exit code 2; nothing else is lost."""
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    """A missing file or a broken archive gives one message and exit code 2; the other files are read."""
     result = diagnose(str(tmp_path / "none.log"))
     assert result.exit_code == 2
     assert "none.log: cannot be read (No such file or directory); give the path" in result.stderr
@@ -78,10 +78,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "no incident found in what could be read: 1 file" in result.stdout
 
 
-def test_a_packed_log_needs_no_name_and_a_hole_at_its_beginning_is_none_of_its_text(
+def test_a_compressed_log_needs_no_suffix_and_a_hole_at_its_start_is_skipped(
     tmp_path: Path,
 ) -> None:
-    """Whatever rotated it."""
+    """That holds for any tool that rotated it."""
     packed = tmp_path / "train.log.1"
     packed.write_bytes(gzip.compress(SICK.encode()))
     assert diagnose(str(packed), "--json").exit_code == 1
@@ -89,8 +89,8 @@ def test_a_packed_log_needs_no_name_and_a_hole_at_its_beginning_is_none_of_its_t
     assert diagnose(str(packed), "--json").exit_code == 1
 
 
-def test_a_binary_file_and_an_empty_one_are_said_once_and_are_no_incident(tmp_path: Path) -> None:
-    """Text beside them is looked at all the same."""
+def test_a_binary_file_and_an_empty_one_give_one_warning_and_no_incident(tmp_path: Path) -> None:
+    """Text beside them is still read."""
     (tmp_path / "core").write_bytes(bytes(range(256)) * 100)
     (tmp_path / "zeros").write_bytes(b"x\0\0\0" * 3_000 + SICK.encode())
     (tmp_path / "empty").write_bytes(b"")
@@ -102,8 +102,8 @@ def test_a_binary_file_and_an_empty_one_are_said_once_and_are_no_incident(tmp_pa
     assert "empty: empty" in result.stderr
 
 
-def test_a_pattern_of_ones_own_reads_the_steps_of_a_trainer_nobody_knows(tmp_path: Path) -> None:
-    """And one that is wrong is refused with what is known."""
+def test_a_custom_pattern_reads_the_steps_of_an_unknown_trainer(tmp_path: Path) -> None:
+    """A wrong pattern is refused with the known groups."""
     log = tmp_path / "own.log"
     losses = [2.4] * 80 + [float("nan")] * 3
     log.write_text("".join(f"@{step} L={loss} G=0.5\n" for step, loss in enumerate(losses)))
@@ -119,7 +119,7 @@ def test_a_pattern_of_ones_own_reads_the_steps_of_a_trainer_nobody_knows(tmp_pat
 
 
 @pytest.mark.parametrize("words", [["--help"], []])
-def test_help_teaches(words: list[str]) -> None:
+def test_help_has_examples(words: list[str]) -> None:
     """Examples stand below the options; without a file there is a message."""
     result = diagnose(*words)
     assert ("kubectl logs" in result.output) == bool(words)

@@ -1,4 +1,4 @@
-"""`stoker diagnose --metrics`: what it prints, and how it ends."""
+"""`stoker diagnose --metrics`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(path: Path, *, spike_at: int | None = None, num_samples: int = 400) ->
 def test_a_healthy_curve_prints_no_object(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is printed for programs, and the exit code is 0."""
+    """The JSON output is empty, and the exit code is 0."""
     assert diagnose_metrics([write(tmp_path / "run.csv")], as_json=True) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -36,12 +36,12 @@ def test_a_healthy_curve_prints_no_object(
 def test_an_incident_is_one_object_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Programs get the fault, its onset, when it was seen, what shows it and what it asks for."""
+    """The JSON object has the fault, its onset, its detection, its evidence and its action class."""
     assert diagnose_metrics([write(tmp_path / "run.csv", spike_at=200)], as_json=True) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    said = json.loads(line)
-    evidence = said.pop("evidence")
-    assert said == {
+    incident = json.loads(line)
+    evidence = incident.pop("evidence")
+    assert incident == {
         "fault": "loss_spike",
         "onset_step": 2000,
         "detected_step": 2000,
@@ -52,25 +52,27 @@ def test_an_incident_is_one_object_a_line(
     assert "limit" in evidence[0]
 
 
-def test_people_are_told_what_was_looked_at(
+def test_the_report_names_the_analysed_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The report names samples, steps and columns, the incident with its end, and what was wrong with the file."""
     path = Path(write(tmp_path / "run.csv", spike_at=200))
     path.write_text(path.read_text() + "4000,2.0\n")
     assert diagnose_metrics([str(path)], as_json=False) == 1
-    said = capsys.readouterr().out
+    report = capsys.readouterr().out
     assert (
         "400 samples, steps 0 to 3990: step (as global_step), loss (as train_loss), grad_norm"
-        in said
+        in report
     )
-    assert "loss_spike from step 2000, seen at step 2000" in said
-    assert "came back" in said
-    assert "warning: a line does not have the 3 columns" in said
+    assert "loss_spike from step 2000, seen at step 2000" in report
+    assert "came back" in report
+    assert "warning: a line does not have the 3 columns" in report
 
 
-def test_a_cut_file_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that ends with the sample at which something was seen gives the identical object."""
+def test_a_truncated_file_gives_the_same_incident(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that ends with the sample of the detection gives the identical object."""
     diagnose_metrics([write(tmp_path / "whole.csv", spike_at=200)], as_json=True)
     whole = capsys.readouterr().out
     diagnose_metrics([write(tmp_path / "cut.csv", spike_at=200, num_samples=201)], as_json=True)
@@ -80,7 +82,7 @@ def test_a_cut_file_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_unusable_input_is_refused_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that is not there or holds nothing ends with code 2 and one line that says why."""
+    """A missing or empty file ends with code 2 and one line with the reason."""
     empty = tmp_path / "empty.csv"
     empty.write_text("")
     for path, words in ((tmp_path / "none.csv", "No such file"), (empty, "is empty")):
@@ -93,10 +95,10 @@ def test_unusable_input_is_refused_with_its_reason(
         assert words in capsys.readouterr().out
 
 
-def test_several_files_are_judged_each_by_itself(
+def test_several_files_are_judged_separately(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One sick run among healthy ones gives code 1 and its own objects only."""
+    """One faulty run among healthy ones gives code 1 and only its own objects."""
     paths = [write(tmp_path / "a.csv"), write(tmp_path / "b.csv", spike_at=300)]
     assert diagnose_metrics(paths, as_json=True) == 1
     assert len(capsys.readouterr().out.splitlines()) == 1

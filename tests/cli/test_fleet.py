@@ -29,7 +29,7 @@ LEMON = "board:PF3A0LEMON"
 
 
 def many_nodes(num: int) -> tuple[NodeStatus, ...]:
-    """A fleet that is well, but for a lost node, one with a hardware fault, and one that is to leave."""
+    """Make a healthy fleet, except for a lost node, one with a hardware fault, and a draining one."""
     nodes = {
         f"n{k}": NodeStatus(
             node=f"n{k}", state="active" if k % 20 else "spare", hardware=f"board:{k}"
@@ -44,13 +44,11 @@ def many_nodes(num: int) -> tuple[NodeStatus, ...]:
 
 
 def remember_a_lemon(cluster: Cluster) -> None:
-    """Write what the journal knows of hardware: by a snapshot, and by an entry after it."""
+    """Write hardware faults into the journal: in a snapshot, and in an entry after it."""
     last = crash_and_restart().entries[-1]
     now = last.now
     hardware_faults = [
-        HardwareFault(
-            at=now - 40 * 86400, node="n1", fault="node_silent", evidence="forgotten by now"
-        ),
+        HardwareFault(at=now - 40 * 86400, node="n1", fault="node_silent", evidence="long ago"),
         HardwareFault(
             at=now - 3600, node="n1", fault="node_silent", evidence="\x1b[31mdead", incident="i1"
         ),
@@ -78,25 +76,25 @@ def remember_a_lemon(cluster: Cluster) -> None:
 
 
 def test_a_small_fleet_is_shown_whole_with_counts_and_spares(cluster: Cluster) -> None:
-    """The head counts nodes by state and says how the spares stand; columns nobody needs are left out."""
+    """The head counts nodes by state and shows the spares; the table leaves out empty columns."""
     pool = SparesStatus(spares=0, low_mark=1, recommended=2, low=True)
     cluster.publish(example_view(pool=pool))
-    told = stoker("nodes").stdout
-    assert "3 nodes: 2 active, 1 lost" in told
-    assert "SPARES ARE LOW; spares: 0 (minimum 1, 2 recommended)" in told
-    assert "faults" not in told
-    assert all(name in told for name in ("n1 ", "n2 ", "n3 "))
+    output = stoker("nodes").stdout
+    assert "3 nodes: 2 active, 1 lost" in output
+    assert "SPARES ARE LOW; spares: 0 (minimum 1, 2 recommended)" in output
+    assert "faults" not in output
+    assert all(name in output for name in ("n1 ", "n2 ", "n3 "))
 
 
-def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> None:
-    """Of 2,000 nodes the lost, the leaving and the offenders are listed, the others counted; --all and --state list more."""
+def test_a_large_fleet_is_shown_by_its_unusual_nodes(cluster: Cluster) -> None:
+    """Of 2,000 nodes the table lists lost, draining and faulty ones and counts the others; --all and --state list more."""
     cluster.publish(example_view(nodes=many_nodes(2000), now=1_700_000_200.0))
-    told = stoker("nodes").stdout.splitlines()
-    assert told[0] == "2000 nodes: 1899 active, 100 spare, 1 lost; 1 draining"
-    assert told[1].startswith("1997 active and spare nodes are not shown")
-    assert [line.split()[0] for line in told[3:]] == ["node", "n3", "n5", "n7"]
-    assert "switch s1" in told[5]
-    assert "leaves for maintenance since 100.0 s, n20 replaces it: loud fans" in told[6]
+    output = stoker("nodes").stdout.splitlines()
+    assert output[0] == "2000 nodes: 1899 active, 100 spare, 1 lost; 1 draining"
+    assert output[1].startswith("1997 active and spare nodes are not shown")
+    assert [line.split()[0] for line in output[3:]] == ["node", "n3", "n5", "n7"]
+    assert "switch s1" in output[5]
+    assert "leaves for maintenance since 100.0 s, n20 replaces it: loud fans" in output[6]
     assert len(stoker("nodes", "--all").stdout.splitlines()) > 2000
     spares = stoker("nodes", "--state", "spare", "--state", "lost").stdout.splitlines()
     assert len([line for line in spares if line.startswith("n")]) == 1 + 100 + 1
@@ -109,27 +107,27 @@ def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> No
     assert "n8 " not in status
 
 
-def test_one_node_is_told_in_full(cluster: Cluster) -> None:
-    """Its hardware, parts, earlier names and hardware faults with dates and incidents, which only the journal knows."""
+def test_one_node_is_shown_in_full(cluster: Cluster) -> None:
+    """The command shows its hardware, parts, earlier names and dated hardware faults, which only the journal has."""
     remember_a_lemon(cluster)
-    told = stoker("nodes", "n1").stdout
-    assert "n1: quarantined" in told
-    assert "incarnation 4" in told
-    assert f"hardware {LEMON}" in told
-    assert "mac:02:00" in told
-    assert "n9, n1" in told
-    assert "1 count, of the last 28 days; 3 make a lemon" in told
-    assert "by ann: 2 hardware faults" in told
-    assert "node_silent as n1: [31mdead (i1)" in told
-    assert "forgotten by now" in told
+    output = stoker("nodes", "n1").stdout
+    assert "n1: quarantined" in output
+    assert "incarnation 4" in output
+    assert f"hardware {LEMON}" in output
+    assert "mac:02:00" in output
+    assert "n9, n1" in output
+    assert "1 count, of the last 28 days; 3 make a lemon" in output
+    assert "by ann: 2 hardware faults" in output
+    assert "node_silent as n1: [31mdead (i1)" in output
+    assert "long ago" in output
     plain = json.loads(stoker("nodes", "n1", "--json").stdout)
     assert plain["node"] == "n1"
     assert plain["hardware_history"]["verdict"] == "quarantined"
     assert len(plain["hardware_history"]["faults"]) == 2
 
 
-def test_a_node_that_is_not_there_is_answered_with_the_nearest(cluster: Cluster) -> None:
-    """A typo names the known ones; one node and a filter do not go together."""
+def test_an_unknown_node_is_answered_with_the_nearest_name(cluster: Cluster) -> None:
+    """The error of a typo names known nodes; the command refuses one node together with a filter."""
     result = stoker("nodes", "n33")
     assert result.exit_code == 2
     assert "no node 'n33'" in result.stderr
@@ -138,15 +136,15 @@ def test_a_node_that_is_not_there_is_answered_with_the_nearest(cluster: Cluster)
     assert stoker("nodes", "--state", "ill").exit_code == 2
 
 
-def test_hardware_is_listed_with_its_names_offences_and_verdict(cluster: Cluster) -> None:
-    """The snapshot and what came after it count alike; one piece can be shown in full."""
+def test_hardware_is_listed_with_its_names_faults_and_verdict(cluster: Cluster) -> None:
+    """The snapshot and later entries count alike; one piece can be shown in full."""
     assert "no hardware yet" in stoker("hardware").stdout
     remember_a_lemon(cluster)
-    told = stoker("hardware").stdout.splitlines()
-    assert told[0] == "2 pieces of hardware, 1 of them refused"
-    assert told[3].split()[:5] == [LEMON, "n9,", "n1", "quarantined", "1"]
-    assert told[4].split()[:4] == ["board:NEW", "n2", "-", "-"]
-    assert "forgotten by now" in stoker("hardware", LEMON).stdout
+    output = stoker("hardware").stdout.splitlines()
+    assert output[0] == "2 pieces of hardware, 1 of them refused"
+    assert output[3].split()[:5] == [LEMON, "n9,", "n1", "quarantined", "1"]
+    assert output[4].split()[:4] == ["board:NEW", "n2", "-", "-"]
+    assert "long ago" in stoker("hardware", LEMON).stdout
     listed = json.loads(stoker("hardware", "--json").stdout)
     assert [each["verdict"] for each in listed] == ["quarantined", ""]
     result = stoker("hardware", "board:NEWW")
@@ -154,8 +152,8 @@ def test_hardware_is_listed_with_its_names_offences_and_verdict(cluster: Cluster
     assert "did you mean 'board:NEW'?" in result.stderr
 
 
-def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cluster) -> None:
-    """Everything that puts the fleet as a whole at risk is on the first screen; a standby that fell silent is not."""
+def test_status_shows_domains_spares_signatures_and_the_standby(cluster: Cluster) -> None:
+    """The first screen shows all risks of the whole fleet; it leaves out a standby without heartbeats."""
     cluster.publish(
         example_view(
             pool=SparesStatus(spares=0, low_mark=1, low=True),
@@ -167,12 +165,12 @@ def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cl
     for holder, age in (("b:2:1", 0), ("c:3:1", 3600)):
         standby = StandbyStatus(holder=holder, wall=time.time() - age, followed_through=41)
         cluster.store.put(f"status.standby.{holder}", wire.encode(standby))
-    told = stoker("status").stdout
-    assert "rack r2 IS DOWN, its nodes are not suspected: n2, n3" in told
-    assert "SPARES ARE LOW" in told
-    assert "messages are not signed" in told
-    assert "b:2:1 takes over; it has applied entry 41" in told
-    assert "c:3:1" not in told
+    output = stoker("status").stdout
+    assert "rack r2 IS DOWN, its nodes are not suspected: n2, n3" in output
+    assert "SPARES ARE LOW" in output
+    assert "messages are not signed" in output
+    assert "b:2:1 takes over; it has applied entry 41" in output
+    assert "c:3:1" not in output
     assert [
         each["holder"] for each in json.loads(stoker("status", "--json").stdout)["standbys"]
     ] == ["b:2:1"]
@@ -191,10 +189,10 @@ HEAVY = ("pydantic", "yaml", "rich", "redis", "asyncio", "prometheus_client")
         ),
     ],
 )
-def test_looking_imports_nothing_heavy(
+def test_read_only_commands_import_no_large_library(
     cluster: Cluster, command: str, needless: tuple[str, ...]
 ) -> None:
-    """What only looks reads the published status: neither the journal nor what decides, and no large library."""
+    """Such a command reads the published status: it imports neither the journal, the controller, nor a large library."""
     code = (
         f"import sys; from runner.cli.main import cli; cli([{command!r}], standalone_mode=False); "
         f"heavy = {set(HEAVY + needless)} & set(sys.modules); "
@@ -206,14 +204,14 @@ def test_looking_imports_nothing_heavy(
 
 @pytest.mark.parametrize("spoilt", [b"{", wire.encode(Answer(id="q", state="done"))])
 def test_a_snapshot_that_cannot_be_read_is_passed_over(cluster: Cluster, spoilt: bytes) -> None:
-    """The other snapshot, or the journal from its beginning, tells the same."""
+    """The other snapshot, or the journal from its beginning, gives the same result."""
     remember_a_lemon(cluster)
     cluster.store.put("journal.snapshot.1", spoilt)
     assert LEMON in stoker("hardware").stdout
 
 
-def test_the_state_folder_is_not_written_by_looking(cluster: Cluster, folder: Path) -> None:
-    """Looking at hardware leaves journal and registers as they were."""
+def test_read_only_commands_do_not_write_the_state_folder(cluster: Cluster, folder: Path) -> None:
+    """`stoker hardware` leaves journal and registers as they were."""
     remember_a_lemon(cluster)
     before = cluster.store.last("journal"), cluster.store.registers("journal")
     stoker("hardware")

@@ -1,4 +1,4 @@
-"""`stoker run` with real supervisors, agents and ranks: plain scripts, really interrupted and really killed."""
+"""`stoker run` with real supervisors, agents and ranks: plain scripts, interrupted and killed by signals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 @pytest.fixture
 def place(folder: Path) -> Iterator[Path]:
-    """An empty working directory; whatever clusters it holds in the end are killed."""
+    """An empty working directory; the fixture kills all clusters in it at the end."""
     yield folder
     for spec in sorted((folder / ".stoker").glob("*")):
         kill_all(find_cluster(str(spec)))
@@ -53,15 +53,15 @@ def stoker(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for(what: Callable[[], bool], *, seconds: float = 30.0) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.05)
 
 
-def nothing_left() -> bool:
-    """Whether no process of the run's cluster is there."""
+def has_no_process() -> bool:
+    """Whether the run's cluster has no process."""
     return processes_of(find_cluster("plain")) == []
 
 
@@ -71,7 +71,7 @@ def test_a_run_that_finishes_ends_with_0_and_leaves_nothing(place: Path) -> None
     done = stoker("run", "run.yaml")
     assert done.returncode == 0, done.stderr
     assert "run 1 plain finished: all 4 ranks ended with 0" in done.stdout
-    assert nothing_left()
+    assert has_no_process()
     assert "shut down in order" in stoker("status").stdout
 
 
@@ -84,8 +84,8 @@ def test_a_second_run_in_the_same_folder_starts_again(place: Path) -> None:
     assert json.loads(again.stdout)["run"]["run"] == 2
 
 
-def test_a_run_that_cannot_work_ends_with_1_and_says_why(place: Path) -> None:
-    """A crash loop stops, and the summary holds the incident and the script's last words."""
+def test_a_run_that_cannot_work_ends_with_1_and_its_reason(place: Path) -> None:
+    """A crash loop stops, and the summary has the incident and the script's last output."""
     script = "import sys; sys.exit('out of cheese')"
     write_run(place, [sys.executable, "-c", script])
     done = stoker("run", "run.yaml")
@@ -94,7 +94,7 @@ def test_a_run_that_cannot_work_ends_with_1_and_says_why(place: Path) -> None:
     assert "gave_up" in done.stdout
     summary = done.stdout.partition("\nrun 1 ")[2]
     assert "out of cheese (more: stoker story i1)" in summary
-    assert nothing_left()
+    assert has_no_process()
 
 
 def test_ctrl_c_stops_in_order_and_leaves_nothing(place: Path) -> None:
@@ -108,11 +108,11 @@ def test_ctrl_c_stops_in_order_and_leaves_nothing(place: Path) -> None:
     assert process.returncode == 130, errors
     assert "stopping at the next step boundary" in output
     assert "run 1 plain stopped" in output
-    assert nothing_left()
+    assert has_no_process()
 
 
 def test_a_second_ctrl_c_kills_at_once(place: Path) -> None:
-    """Ranks that ignore SIGTERM do not hold up somebody who insists."""
+    """Ranks that ignore SIGTERM do not delay an operator who insists."""
     script = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w'); time.sleep(100)"
     write_run(place, [sys.executable, "-c", script], stop_grace_seconds=90)
     with start("run", "run.yaml") as process:
@@ -125,11 +125,11 @@ def test_a_second_ctrl_c_kills_at_once(place: Path) -> None:
     assert process.returncode == 130
     assert time.monotonic() - insisted < 10
     assert "killed; nothing is left" in errors
-    assert nothing_left()
+    assert has_no_process()
 
 
-def test_a_supervisor_that_dies_is_started_again_and_the_run_goes_on(place: Path) -> None:
-    """kill-supervisor under a foreground run: the same rank goes on, the next supervisor sees it finish."""
+def test_a_dead_supervisor_is_restarted_and_the_run_goes_on(place: Path) -> None:
+    """kill-supervisor under a foreground run: the same rank continues, and the next supervisor records its end."""
     script = "import os,time; open('pid-' + str(os.getpid()), 'w'); time.sleep(6)"
     write_run(place, [sys.executable, "-c", script])
     with start("run", "run.yaml") as process:
@@ -139,7 +139,7 @@ def test_a_supervisor_that_dies_is_started_again_and_the_run_goes_on(place: Path
     assert process.returncode == 0, errors
     assert "no supervisor holds the lease (exit code -9): starting one" in output
     assert len(list(place.glob("pid-*"))) == 1
-    assert nothing_left()
+    assert has_no_process()
 
 
 def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
@@ -158,4 +158,4 @@ def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
     stopped = stoker("stop")
     assert stopped.returncode == 0, stopped.stderr
     assert stoker("shutdown").returncode == 0
-    assert nothing_left()
+    assert has_no_process()

@@ -32,12 +32,12 @@ def empty(folder: Path) -> Iterator[Cluster]:
 
 
 def sleeper(output: Path = Path(os.devnull), **environment: str) -> subprocess.Popen[bytes]:
-    """A process with marks in its environment, and `output` for its standard output."""
+    """Start a process with marks in its environment, and `output` for its standard output."""
     with output.open("wb") as file:
         return subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}, stdout=file)
 
 
-def test_ranks_are_known_by_mark_and_by_whose_folder_they_write_to(empty: Cluster) -> None:
+def test_ranks_are_found_by_mark_and_by_the_folder_of_their_output(empty: Cluster) -> None:
     """A rank of this cluster is found; one of another cluster of the same name is not."""
     output = Path(empty.spec.state) / "rank3.out"
     ours = sleeper(output, STOKER_CLUSTER="tiny", STOKER_NODE="n1", RANK="3")
@@ -55,8 +55,8 @@ def test_ranks_are_known_by_mark_and_by_whose_folder_they_write_to(empty: Cluste
             process.wait()
 
 
-def test_agents_and_keepers_are_known_by_their_notes(empty: Cluster) -> None:
-    """A note names a process by pid and start time; a pid that passed on to somebody else is left alone."""
+def test_agents_and_keepers_are_found_by_their_pid_files(empty: Cluster) -> None:
+    """A pid file names a process by pid and start time; the command leaves alone a process that reuses the pid."""
     agent = sleeper()
     try:
         seen = procfs.read_process(agent.pid)
@@ -75,7 +75,7 @@ def test_agents_and_keepers_are_known_by_their_notes(empty: Cluster) -> None:
         agent.wait()
 
 
-def test_shared_memory_that_nobody_uses_any_more_is_a_leftover() -> None:
+def test_unused_shared_memory_is_a_leftover() -> None:
     """A new file is in use as long as a process has it open or mapped, and a leftover afterwards."""
     before, name = shared_memory(), f"stoker-test-{uuid.uuid4().hex[:8]}"
     path = SHARED_MEMORY / name

@@ -46,8 +46,8 @@ def test_the_first_page_imports_no_command() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches_with_examples(folder: Path, command: str) -> None:
-    """Each help page says what the command does and shows how it is typed."""
+def test_the_help_of_every_command_has_examples(folder: Path, command: str) -> None:
+    """Each help page describes the command and shows examples."""
     page = stoker(command, "--help").stdout
     assert "Examples:" in page
     assert f"stoker {command}" in page

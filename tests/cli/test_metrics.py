@@ -38,7 +38,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 @contextmanager
 def serving(cluster: Cluster) -> Iterator[str]:
-    """Serve metrics on a free port; gives the address."""
+    """Serve metrics on a free port; yield the address."""
     server = MetricsServer(cluster.store, port=0, address="127.0.0.1")
     try:
         yield f"http://127.0.0.1:{server.port}"
@@ -46,7 +46,7 @@ def serving(cluster: Cluster) -> Iterator[str]:
         server.close()
 
 
-def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
+def test_the_status_becomes_metrics_with_units(cluster: Cluster) -> None:
     """Steps, losses, ratios, seconds by cause, node states and incidents, each under its name."""
     found = samples(metrics_text(example_view()).decode())
     run = (("name", "tiny"), ("run", "2"))
@@ -70,14 +70,14 @@ def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
     assert ("stoker_run_loss", (("name", "old"), ("run", "1"))) not in found
 
 
-def test_nothing_published_is_a_metric_too() -> None:
-    """Before the first View there is `stoker_up 0`, and that the store answers."""
+def test_a_missing_status_is_a_metric_too() -> None:
+    """Before the first status the metrics have `stoker_up 0`, and show that the store answers."""
     found = samples(metrics_text(None).decode())
     assert found == {("stoker_up", ()): 0, ("stoker_store_up", ()): 1}
 
 
 def test_the_fleet_and_its_hardware_become_metrics() -> None:
-    """Spares, hardware faults, refused hardware, domains that are down, and what was not obeyed, by why."""
+    """The metrics have spares, hardware faults, refused hardware, domains that are down, and refused messages by reason."""
     leaving = DrainStatus(to="maintenance", since=1.0)
     view = example_view(
         nodes=(NodeStatus(node="n1", state="spare", pending_drain=leaving),),
@@ -102,10 +102,10 @@ def test_the_fleet_and_its_hardware_become_metrics() -> None:
     assert found["stoker_messages_refused_total", (("reason", "replayed"),)] == 7
 
 
-def test_the_store_says_who_leads_who_stands_by_and_how_long_the_journal_is(
+def test_leader_standby_and_journal_length_come_from_the_store(
     cluster: Cluster,
 ) -> None:
-    """These are true at the moment of the scrape, however old the View is."""
+    """These are current at the moment of the scrape, however old the status is."""
     assert samples(metrics_of(cluster.store).decode())["stoker_lease_remaining_seconds", ()] == 0
     cluster.lead()
     standby = StandbyStatus(holder="b:2:1", wall=time.time())
@@ -119,8 +119,8 @@ def test_the_store_says_who_leads_who_stands_by_and_how_long_the_journal_is(
     assert found["stoker_journal_stored_entries", (("where", "files"),)] == 0
 
 
-def test_a_store_out_of_reach_is_a_metric_of_its_own(tmp_path: Path) -> None:
-    """Prometheus can tell a store that is away from a supervisor that is dead."""
+def test_an_unreachable_store_is_a_metric_of_its_own(tmp_path: Path) -> None:
+    """Prometheus can distinguish an unreachable store from a dead supervisor."""
     try:
         server = RedisServer(tmp_path / "redis")
     except NoRedis as error:
@@ -135,7 +135,7 @@ def test_a_store_out_of_reach_is_a_metric_of_its_own(tmp_path: Path) -> None:
 
 
 def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
-    """A scrape sees what is in the store now, without any supervisor."""
+    """A scrape shows the store's current content, without any supervisor."""
     with serving(cluster) as address:
         with urllib.request.urlopen(f"{address}/metrics") as answer:
             assert "stoker_run_step" in answer.read().decode()
@@ -148,7 +148,7 @@ def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
 
 
 def test_a_store_that_cannot_be_read_is_a_503_with_its_reason(cluster: Cluster) -> None:
-    """Prometheus sees a failed scrape, a person sees why."""
+    """Prometheus sees a failed scrape, and a person reads the reason."""
     cluster.store.put("status", wire.encode(Answer(id="q", state="done")))
     with serving(cluster) as address:
         with pytest.raises(urllib.error.HTTPError) as caught:
@@ -157,8 +157,8 @@ def test_a_store_that_cannot_be_read_is_a_503_with_its_reason(cluster: Cluster) 
         assert b"holds a Answer" in caught.value.read()
 
 
-def test_a_port_in_use_is_refused_with_port_holder_and_way_out(cluster: Cluster) -> None:
-    """The message names the port, the process that has it, and what to do."""
+def test_a_port_in_use_is_refused_with_port_holder_and_remedy(cluster: Cluster) -> None:
+    """The message names the port, the process that uses it, and the remedy."""
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -173,7 +173,7 @@ def test_a_port_in_use_is_refused_with_port_holder_and_way_out(cluster: Cluster)
 
 
 def test_closing_frees_the_port(cluster: Cluster) -> None:
-    """What served on a port can be followed by another at once; port 0 in the settings means none."""
+    """Another server can use the port at once; port 0 in the settings means none."""
     first = MetricsServer(cluster.store, port=0)
     port = first.port
     first.close()
@@ -183,8 +183,8 @@ def test_closing_frees_the_port(cluster: Cluster) -> None:
         assert none is None
 
 
-def test_metrics_can_be_printed_once(cluster: Cluster) -> None:
-    """`stoker metrics` alone prints what a scrape would get."""
+def test_stoker_metrics_prints_the_metrics_once(cluster: Cluster) -> None:
+    """Its output equals a scrape."""
     result = stoker("metrics")
     assert result.exit_code == 0
     assert ("stoker_run_step", (("name", "tiny"), ("run", "2"))) in samples(result.stdout)

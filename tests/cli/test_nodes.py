@@ -21,15 +21,15 @@ COMMANDS = {
 
 
 def sure(command: str) -> list[str]:
-    """What a script adds where a person would be asked."""
+    """Return the option by which a script confirms."""
     return ["--yes"] if command == "retire" else []
 
 
 @pytest.mark.parametrize(("command", "kind"), COMMANDS.items())
-def test_each_command_sends_its_request_and_waits_for_the_last_word(
+def test_each_command_sends_its_request_and_waits_for_the_final_answer(
     cluster: Cluster, command: str, kind: type[q.Request]
 ) -> None:
-    """Node, person and reason are in the request; `open` is a note, `done` the answer."""
+    """The request has node, operator and reason; `open` is a note, `done` the answer."""
     cluster.lead()
     answering = Answering(cluster, ("open", "at the next checkpoint"), ("done", "n2 is out"))
     result = stoker(command, "n2", "--reason", "loud fans", *sure(command))
@@ -44,7 +44,7 @@ def test_each_command_sends_its_request_and_waits_for_the_last_word(
 
 
 def test_a_swap_may_name_the_spare(cluster: Cluster) -> None:
-    """--with goes into the request; without it the supervisor chooses."""
+    """The request has the value of --with; without it the supervisor chooses."""
     cluster.lead()
     answering = Answering(cluster, ("refused", "n3 is lost, no spare"))
     result = stoker("swap", "n1", "--with", "n3")
@@ -58,7 +58,7 @@ def test_a_swap_may_name_the_spare(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_names_are_checked_before_anything_is_sent(cluster: Cluster, command: str) -> None:
-    """A node, or a spare, that is not there is answered with the nearest one."""
+    """The error about an unknown node or spare names the nearest one."""
     cluster.lead()
     result = stoker(command, "n33", *sure(command))
     assert result.exit_code == 2
@@ -69,8 +69,8 @@ def test_names_are_checked_before_anything_is_sent(cluster: Cluster, command: st
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_a_supervisor_nothing_is_asked(cluster: Cluster, command: str) -> None:
-    """Nobody would act on it, and a person is not asked whether it is meant."""
+def test_without_a_supervisor_no_request_is_sent(cluster: Cluster, command: str) -> None:
+    """No supervisor would act on it, so the command does not ask for confirmation either."""
     result = stoker(command, "n2")
     assert result.exit_code == 4
     assert "no supervisor holds the lease" in result.stderr
@@ -78,7 +78,7 @@ def test_without_a_supervisor_nothing_is_asked(cluster: Cluster, command: str) -
 
 
 def test_a_reason_is_one_line(cluster: Cluster) -> None:
-    """What would break the logbook's lines is refused before anything is sent."""
+    """The command refuses a reason with line breaks before it sends anything."""
     cluster.lead()
     for reason in ("two\nlines", "x" * 501, "\x1b[31m"):
         result = stoker("drain", "n2", "--reason", reason)
@@ -87,8 +87,8 @@ def test_a_reason_is_one_line(cluster: Cluster) -> None:
     assert cluster.requests() == []
 
 
-def test_retiring_in_a_script_needs_a_yes(cluster: Cluster) -> None:
-    """Where nobody can be asked, nothing irreversible is done."""
+def test_retire_in_a_script_needs_a_confirmation(cluster: Cluster) -> None:
+    """Without a terminal to ask on, the command does nothing irreversible."""
     cluster.lead()
     result = stoker("retire", "n2")
     assert result.exit_code == 2
@@ -97,10 +97,8 @@ def test_retiring_in_a_script_needs_a_yes(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("typed", "asked"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
-def test_retiring_asks_on_a_terminal(
-    cluster: Cluster, folder: Path, typed: str, asked: int
-) -> None:
-    """On a real terminal the node is named and only a yes counts."""
+def test_retire_asks_on_a_terminal(cluster: Cluster, folder: Path, typed: str, asked: int) -> None:
+    """On a real terminal the question names the node, and only a yes counts."""
     cluster.lead()
     answering = Answering(cluster, ("done", "n2 is retired")) if asked else None
     screen, terminal = pty.openpty()
@@ -126,7 +124,7 @@ def test_retiring_asks_on_a_terminal(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_answers_come_as_json_too(cluster: Cluster, command: str) -> None:
+def test_answers_are_available_as_json(cluster: Cluster, command: str) -> None:
     """--json prints the answer with all its fields, and nothing else on stdout."""
     cluster.lead()
     answering = Answering(cluster, ("done", "done already"))

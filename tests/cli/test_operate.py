@@ -16,7 +16,7 @@ from tests.cli.conftest import Answering, Cluster, example_view, stoker
 
 
 def test_a_request_waits_for_its_answer(cluster: Cluster) -> None:
-    """`open` is told as a note, `done` is the answer, and the exit code is 0."""
+    """The command prints `open` as a note and `done` as the answer; the exit code is 0."""
     cluster.lead()
     answering = Answering(cluster, ("open", "stopping"), ("done", "stopped after step 51"))
     result = stoker("stop", "tiny")
@@ -34,7 +34,7 @@ def test_a_request_waits_for_its_answer(cluster: Cluster) -> None:
 def test_a_refusal_and_a_failure_have_exit_codes_of_their_own(
     cluster: Cluster, state: str, code: int
 ) -> None:
-    """What the supervisor says is printed, and programs can tell the cases apart."""
+    """The command prints the supervisor's reason, and programs can distinguish the cases."""
     cluster.lead()
     answering = Answering(cluster, (state, "because"))
     result = stoker("lr", "x0.9")
@@ -46,7 +46,7 @@ def test_a_refusal_and_a_failure_have_exit_codes_of_their_own(
     assert (request.remedy, request.value) == ("lr_factor", 0.9)
 
 
-def test_answers_come_as_json_too(cluster: Cluster) -> None:
+def test_answers_are_available_as_json(cluster: Cluster) -> None:
     """--json prints the answer with all its fields."""
     cluster.lead()
     answering = Answering(cluster, ("done", "in effect"))
@@ -56,8 +56,8 @@ def test_answers_come_as_json_too(cluster: Cluster) -> None:
     assert plain["message"] == "in effect"
 
 
-def test_without_a_supervisor_nothing_is_asked(cluster: Cluster) -> None:
-    """A request that nobody would read is not left lying in the store."""
+def test_without_a_supervisor_no_request_is_sent(cluster: Cluster) -> None:
+    """The command leaves no request in the store that no supervisor would read."""
     for command in (
         ["stop"],
         ["lr", "x0.5"],
@@ -71,8 +71,8 @@ def test_without_a_supervisor_nothing_is_asked(cluster: Cluster) -> None:
     assert cluster.requests() == []
 
 
-def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_ever(cluster: Cluster) -> None:
-    """After --timeout the message says whether the request was taken up, and that it stands."""
+def test_the_wait_for_an_answer_has_a_timeout(cluster: Cluster) -> None:
+    """After --timeout the message states whether the supervisor has the request, and that it remains valid."""
     cluster.lead()
     result = stoker("stop", "--timeout", "0.3")
     assert result.exit_code == 4
@@ -85,7 +85,7 @@ def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_ever(cluster: C
 
 
 def test_a_run_that_is_over_cannot_be_changed(cluster: Cluster) -> None:
-    """Stopping or changing a finished run is refused before anybody is asked."""
+    """The command refuses to stop or change a finished run before it sends a request."""
     cluster.lead()
     result = stoker("stop", "old")
     assert result.exit_code == 2
@@ -119,14 +119,14 @@ def test_learning_rates_are_factors_or_peaks_never_bare_numbers() -> None:
     "text",
     ["", "fast", "x", "-1e-4", "x-2", "nan", "xinf", "1e", "x0", "0e0", "1e999", "x1e999", "0x10"],
 )
-def test_what_is_no_learning_rate_is_refused(text: str) -> None:
-    """Everything else is refused with an example of what is right."""
+def test_an_invalid_learning_rate_is_refused(text: str) -> None:
+    """The error has an example of a valid one."""
     with pytest.raises(UserError, match=r"x0\.9"):
         parse_lr(text)
 
 
 def test_lr_takes_a_run_and_a_change(cluster: Cluster) -> None:
-    """Too many words, or a bare number, end in exit code 2 before anybody is asked."""
+    """Too many arguments, or a bare number, end with exit code 2 before a request is sent."""
     cluster.lead()
     assert stoker("lr", "a", "b", "x0.9").exit_code == 2
     assert stoker("lr", "tiny", "0.9").exit_code == 2
@@ -145,10 +145,10 @@ def test_lr_takes_a_run_and_a_change(cluster: Cluster) -> None:
         (["kill-everything"], "kill-everything"),
     ],
 )
-def test_drills_refuse_what_does_not_go_together(
+def test_drills_refuse_contradictory_options(
     cluster: Cluster, arguments: list[str], words: str
 ) -> None:
-    """A drill says what it takes, and which ranks and nodes there are."""
+    """The error names the options a drill takes, and the existing ranks and nodes."""
     cluster.lead()
     result = stoker("drill", *arguments)
     assert result.exit_code == 2
@@ -156,7 +156,7 @@ def test_drills_refuse_what_does_not_go_together(
     assert cluster.requests() == []
 
 
-def test_a_drill_strikes_the_last_rank_unless_told_otherwise(cluster: Cluster) -> None:
+def test_a_drill_targets_the_last_rank_by_default(cluster: Cluster) -> None:
     """The request names run, fault and rank."""
     cluster.lead()
     answering = Answering(cluster, ("done", "killed"))
@@ -188,7 +188,7 @@ def test_kill_supervisor_kills_the_holder_of_the_lease(cluster: Cluster) -> None
 
 
 def test_kill_supervisor_spares_a_process_that_only_has_the_pid(cluster: Cluster) -> None:
-    """A holder with our pid but another start time is not us, and nothing is killed."""
+    """A holder with this pid but another start time is another process, and the command kills none."""
     import socket
 
     cluster.lead(f"{socket.gethostname()}:{os.getpid()}:1.00")
@@ -200,7 +200,7 @@ def test_kill_supervisor_spares_a_process_that_only_has_the_pid(cluster: Cluster
     assert "no process of this machine" in result.stderr
 
 
-def test_a_run_without_ranks_yet_can_still_be_named(cluster: Cluster) -> None:
+def test_a_drill_accepts_a_run_without_ranks(cluster: Cluster) -> None:
     """Before the nodes have reported ranks, the supervisor judges the rank."""
     runs = (RunStatus(run=1, name="tiny", state="active", nodes=("n1",)),)
     cluster.publish(example_view(runs=runs, nodes=()))

@@ -34,7 +34,7 @@ TRAINED = RunSpec(
 def test_a_bad_run_file_is_refused_before_anything_starts(
     folder: Path, text: str | None, words: str
 ) -> None:
-    """One message with exit code 2, and no state folder is made."""
+    """The command prints one message with exit code 2, and makes no state folder."""
     if text is not None:
         (folder / "run.yaml").write_text(text)
     result = stoker("run", "run.yaml")
@@ -58,20 +58,20 @@ def test_set_changes_the_trainers_settings_only() -> None:
 
 
 @pytest.mark.parametrize("change", ["steps", "=5", "a..b=1", "recipe.x=1"])
-def test_what_cannot_be_set_is_refused(change: str) -> None:
-    """A change without value, without key, or into something that holds no settings."""
+def test_an_invalid_set_option_is_refused(change: str) -> None:
+    """Invalid are a change without value or key, and one inside a value without settings."""
     with pytest.raises(UserError, match="--set"):
         apply_changes(TRAINED, [change])
 
 
 def test_set_is_refused_for_a_command() -> None:
-    """A foreign command has its settings in its own command line."""
+    """A foreign trainer has its settings in its own command line."""
     with pytest.raises(UserError, match="has a command"):
         apply_changes(RunSpec(name="x", command=("train",)), ["steps=1"])
 
 
-def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
-    """A layout that does not fill the ranks, and a misspelt setting, are refused with the trainer's own words."""
+def test_the_trainer_checks_its_settings_before_anything_starts() -> None:
+    """A layout that does not fill the ranks, and a misspelt setting, are refused with the trainer's own message."""
     check_trainer(TRAINED)
     with pytest.raises(SpecError, match=r"nodes x ranks_per_node: 3 x 2 = 6 ranks.* needs 4"):
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2))
@@ -81,8 +81,8 @@ def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"))
 
 
-def test_a_made_up_cluster_fits_its_run(folder: Path) -> None:
-    """Nodes and slots from the run, spares as asked, everything below .stoker/<name>."""
+def test_a_generated_cluster_fits_its_run(folder: Path) -> None:
+    """Nodes and slots follow the run, spares follow the option, and all files are below .stoker/<name>."""
     cluster = cluster_for_run(None, TRAINED, spares=1)
     assert (cluster.local.nodes, cluster.local.slots, cluster.local.spares) == (2, 2, 1)
     assert cluster.state == str(folder / ".stoker" / "tiny")
@@ -91,7 +91,7 @@ def test_a_made_up_cluster_fits_its_run(folder: Path) -> None:
 
 
 def test_a_led_cluster_stays_as_it_is(folder: Path) -> None:
-    """A second run on a cluster at work does not change its nodes."""
+    """A second run on a running cluster does not change its nodes."""
     made = Cluster(folder / ".stoker" / "tiny")
     made.lead()
     assert make_cluster(folder / ".stoker" / "tiny", TRAINED, spares=5) == made.spec
@@ -108,7 +108,7 @@ def test_spares_of_a_described_cluster_are_in_its_file(folder: Path) -> None:
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
-    """A file where the folder should be ends in one message."""
+    """A file in place of the folder gives one message."""
     (folder / ".stoker").write_text("in the way")
     (folder / "run.yaml").write_text("name: x\ncommand: sleep 1\n")
     result = stoker("run", "run.yaml")
@@ -117,12 +117,12 @@ def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
 
 
 def test_each_end_of_a_run_has_an_exit_code() -> None:
-    """Finished, stopped by a person, failed."""
+    """The ends are finished, stopped by an operator, and failed."""
     assert [exit_codes.of_run(state) for state in ("finished", "stopped", "failed")] == [0, 3, 1]
 
 
-def test_placement_goes_by_the_layout_of_the_trainer() -> None:
-    """Tensor and pipeline ranks are the trainer's; a run.yaml that says something else about them is refused."""
+def test_placement_follows_the_layout_of_the_trainer() -> None:
+    """Tensor and pipeline ranks are the trainer's; a run.yaml that contradicts them is refused."""
     settings = {"recipe": "tiny_cpu", "layout": {"tensor": 2, "pipeline": 2, "data": 1}}
     spec = RunSpec(name="x", trainer=settings, nodes=2, ranks_per_node=2)
     settled = check_trainer(spec)
@@ -132,8 +132,8 @@ def test_placement_goes_by_the_layout_of_the_trainer() -> None:
         check_trainer(replace(spec, pipeline=4))
 
 
-def test_the_demo_refuses_a_folder_that_is_not_its_own(folder: Path) -> None:
-    """Nothing that somebody else put there is deleted."""
+def test_the_demo_refuses_a_folder_it_did_not_make(folder: Path) -> None:
+    """The demo deletes no foreign file."""
     (folder / "mine").mkdir()
     (folder / "mine" / "thesis.txt").write_text("words")
     result = stoker("demo", "--state", "mine")
@@ -143,7 +143,7 @@ def test_the_demo_refuses_a_folder_that_is_not_its_own(folder: Path) -> None:
 
 
 def test_the_interpreter_of_the_tests_is_the_trainers() -> None:
-    """The built-in trainer is judged by the interpreter Stoker runs in unless run.yaml names one."""
+    """Stoker checks the built-in trainer with its own interpreter unless run.yaml names one."""
     check_trainer(
         RunSpec(name="x", trainer=TRAINED.trainer, nodes=2, ranks_per_node=2, python=sys.executable)
     )

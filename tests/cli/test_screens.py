@@ -37,21 +37,23 @@ RUN = RunStatus(
 def view(
     *, run: RunStatus = RUN, incidents: tuple[IncidentStatus, ...] = (), **nodes: str
 ) -> ClusterStatus:
-    """A View with one run."""
+    """Make a status with one run."""
     listed = tuple(NodeStatus(node=name, state=state) for name, state in nodes.items())
     return ClusterStatus(
         cluster="c", now=1.0, wall=1.0, runs=(run,), incidents=incidents, nodes=listed
     )
 
 
-def test_durations_are_written_as_people_say_them() -> None:
-    """Fractions for short ones, minutes, hours and days for long ones."""
-    told = [output.seconds(value) for value in (None, 0.05, 12.34, 245.2, 3600 * 3.5, 86400 * 2.5)]
-    assert told == ["-", "0.05 s", "12.3 s", "4 min 05 s", "3 h 30 min", "2 d 12 h"]
+def test_durations_are_formatted_for_people() -> None:
+    """Short ones have fractions, long ones minutes, hours and days."""
+    formatted = [
+        output.seconds(value) for value in (None, 0.05, 12.34, 245.2, 3600 * 3.5, 86400 * 2.5)
+    ]
+    assert formatted == ["-", "0.05 s", "12.3 s", "4 min 05 s", "3 h 30 min", "2 d 12 h"]
 
 
-def test_sparklines_bear_every_number() -> None:
-    """Lowest to highest, constant, NaN, infinity, nothing."""
+def test_sparklines_accept_every_number() -> None:
+    """Cases are lowest to highest, constant, NaN, infinity and empty."""
     assert output.sparkline([1, 2, 3]) == "▁▅█"
     assert output.sparkline([5, 5]) == "▁▁"
     assert output.sparkline([1, float("nan"), 2, float("inf")]) == "▁!█!"
@@ -66,7 +68,7 @@ def test_tables_align_their_columns() -> None:
 
 
 def test_json_prints_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nested facts, ids, infinities and empty fields all arrive."""
+    """That includes nested facts, ids, infinities and empty fields."""
     output.print_json({"run": replace(RUN, last=StepRecord(step=3, loss=float("inf")))})
     plain = json.loads(capsys.readouterr().out)["run"]
     assert plain["last"]["loss"] == "Infinity"
@@ -74,29 +76,29 @@ def test_json_prints_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert plain["reason"] == ""
 
 
-def test_only_what_changed_is_told() -> None:
-    """Two equal Views have nothing to say; routine of nodes is no news."""
+def test_only_changes_are_printed() -> None:
+    """Two equal statuses print nothing; routine changes of nodes print nothing."""
     before = view(n1="absent", n2="joining")
     assert changes(before, before, run=1) == []
     assert changes(before, view(n1="spare", n2="active"), run=1) == []
     assert changes(before, view(n1="lost", n2="active"), run=1) == ["n1 is lost"]
 
 
-def test_a_node_on_its_way_out_is_told_once_and_checks_are_no_news() -> None:
-    """The wish, where it leads and why; then that the node is out. A node that comes into the pool is routine."""
+def test_a_draining_node_is_reported_once_and_checks_are_not() -> None:
+    """The screen prints the request with target state and reason, then that the node is out. A new spare is routine."""
     assert changes(view(n1="joining"), view(n1="checking"), run=1) == []
     assert changes(view(n1="checking"), view(n1="spare"), run=1) == []
     stays, out = view(n1="active"), view(n1="maintenance")
     leaving = DrainStatus(to="maintenance", since=1.0, reason="fans")
     goes = replace(stays, nodes=(replace(stays.nodes[0], pending_drain=leaving),))
-    told = changes(stays, goes, run=1)
-    assert told == ["n1 is to leave at a checkpoint (maintenance): fans"]
+    lines = changes(stays, goes, run=1)
+    assert lines == ["n1 is to leave at a checkpoint (maintenance): fans"]
     assert changes(goes, goes, run=1) == []
     assert changes(goes, out, run=1) == ["n1 is maintenance"]
 
 
 def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
-    """Thousands of names would be the whole screen."""
+    """Thousands of names would fill the screen."""
     names = [f"n{number}" for number in range(1, 2000)]
     nodes = (
         *(NodeStatus(node=name, state="active") for name in names),
@@ -112,8 +114,8 @@ def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
     assert "n1999" not in shown
 
 
-def test_an_incident_is_told_from_opening_to_resolution() -> None:
-    """Opened, rungs, training again with steps lost, resolved: each once, before what the attempt did."""
+def test_an_incident_is_reported_from_opening_to_resolution() -> None:
+    """The screen prints opening, rungs, resumed training with lost steps, and resolution once each, before the attempt's lines."""
     opened = IncidentStatus(
         incident="i1",
         state="acting",
@@ -128,7 +130,7 @@ def test_an_incident_is_told_from_opening_to_resolution() -> None:
     over = replace(healed, state="resolved", reason="new step")
     other = replace(opened, incident="i2", run=7)
     relaunched = replace(RUN, attempt=TWO)
-    told = []
+    lines = []
     last = view()
     for after in (
         view(incidents=(other, opened)),
@@ -136,9 +138,9 @@ def test_an_incident_is_told_from_opening_to_resolution() -> None:
         view(incidents=(healed,), run=relaunched),
         view(incidents=(over,), run=relaunched),
     ):
-        told += changes(last, after, run=1)
+        lines += changes(last, after, run=1)
         last = after
-    assert told == [
+    assert lines == [
         "i1 rank_crash on n1 rank 3: it died",
         "i1: restart",
         "attempt 1.1.1 running on n1",
@@ -147,8 +149,8 @@ def test_an_incident_is_told_from_opening_to_resolution() -> None:
     ]
 
 
-def test_ranks_that_were_not_forked_are_told_once() -> None:
-    """The line that says so stands beside that of the attempt."""
+def test_ranks_that_were_not_forked_are_reported_once() -> None:
+    """Their line is next to that of the attempt."""
     not_forked_reason = view(run=replace(RUN, not_forked_reason="n2: no memory"))
     assert changes(view(), not_forked_reason, run=1) == [
         "ranks of 1.1.0 are fresh processes: n2: no memory"
@@ -156,18 +158,18 @@ def test_ranks_that_were_not_forked_are_told_once() -> None:
     assert changes(not_forked_reason, not_forked_reason, run=1) == []
 
 
-def test_a_changed_diagnosis_is_told() -> None:
-    """An incident whose fault turns out to be another says so with its evidence."""
+def test_a_changed_diagnosis_is_reported() -> None:
+    """The line about an incident's changed fault has its evidence."""
     crash = IncidentStatus(
         incident="i1", state="acting", fault="rank_crash", run=1, node="n1", evidence=("a",)
     )
     silent = replace(crash, fault="node_silent", node="n2", evidence=("a", "n2 is dead"))
-    told = changes(view(incidents=(crash,)), view(incidents=(silent,)), run=1)
-    assert told == ["i1 is node_silent on n2: n2 is dead"]
+    lines = changes(view(incidents=(crash,)), view(incidents=(silent,)), run=1)
+    assert lines == ["i1 is node_silent on n2: n2 is dead"]
 
 
-def test_plain_lines_for_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal: a line per event, one of progress every few seconds, no control characters."""
+def test_without_a_terminal_the_output_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output has a line per event, one of progress every few seconds, and no control characters."""
     moving = replace(RUN, last=StepRecord(step=10, loss=4.0, tokens_per_second=100.0))
     with PlainScreen(1) as screen:
         for _ in range(5):
@@ -185,7 +187,7 @@ def test_plain_lines_for_logs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_live_screen_shows_figures_curve_nodes_and_incidents(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One frame holds what a person wants to see, and the events stay on the terminal afterwards."""
+    """One frame holds all of them, and the events stay on the terminal afterwards."""
     screen = LiveScreen(2)
     console = Console(file=io.StringIO(), width=120)
     console.print(screen._draw())
@@ -209,7 +211,7 @@ def test_the_live_screen_shows_figures_curve_nodes_and_incidents(
     assert "run 2 tiny begins" in capsys.readouterr().out
 
 
-def test_headlines_bear_runs_that_tell_nothing() -> None:
+def test_a_run_without_reports_has_a_headline() -> None:
     """A script that reports no step still has a headline and figures."""
     silent = RunStatus(run=1, name="quiet", state="waiting")
     assert headline(silent) == "quiet  attempt -  waiting  step 0"
@@ -219,10 +221,10 @@ def test_headlines_bear_runs_that_tell_nothing() -> None:
     assert "running (step)" in headline(replace(RUN, phase="step"))
 
 
-def test_the_summary_says_what_it_cost() -> None:
-    """Loss at both ends, wall time out of the ledger's figures, lost seconds by cause, and every incident."""
+def test_the_summary_shows_the_cost_of_a_run() -> None:
+    """It has first and last loss, wall time by the ledger, lost seconds by cause, and every incident."""
     summary = summarize(example_view(), example_view().runs[1])
-    # 25 s lost at an ETTR of 0.75
+    # 25 s lost at an ETTR of 0.75.
     assert summary.wall_seconds == pytest.approx(100)
     assert summary.steps_lost == 11
     text = summary_text(summary)
@@ -232,8 +234,8 @@ def test_the_summary_says_what_it_cost() -> None:
     assert "9.50 s" in text
 
 
-def test_a_summary_of_nothing_is_a_summary() -> None:
-    """A run that never told of a step, or was productive all along, divides by no zero."""
+def test_an_empty_run_has_a_summary() -> None:
+    """A run without a reported step, or without lost time, causes no division by zero."""
     quiet = summarize(view(), RUN)
     assert quiet.wall_seconds is None
     assert "no incident" in summary_text(quiet)

@@ -1,4 +1,4 @@
-"""`stoker token`: made once, never shown, never overwritten; and which clusters go without one."""
+"""`stoker token`: it makes a token once, and never shows or overwrites it; which clusters run without one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from runner.store.sqlite.store import SqliteStore
 from tests.cli.conftest import stoker
 
 
-def test_a_token_is_made_once_and_kept_to_its_owner(folder: Path) -> None:
-    """Its path is printed, never the token; the second time it is left as it is."""
+def test_a_token_is_made_once_and_readable_by_its_owner_only(folder: Path) -> None:
+    """The command prints its path, never the token; the second time it changes nothing."""
     (folder / "cluster.yaml").write_text("name: lab\ntoken_file: secrets/token\n")
     path = folder / "secrets" / "token"
     first = stoker("token", "--json")
@@ -33,10 +33,8 @@ def test_a_token_is_made_once_and_kept_to_its_owner(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "text"), [(0o644, "x" * 64), (0o600, "short")])
-def test_a_token_that_will_not_do_is_refused_where_it_is_looked_at(
-    folder: Path, mode: int, text: str
-) -> None:
-    """Readable by others, or too short to be a secret: one line that names the file."""
+def test_an_unsafe_token_is_refused_on_read(folder: Path, mode: int, text: str) -> None:
+    """One that others can read, or that is too short, gives one line that names the file."""
     (folder / "cluster.yaml").write_text("name: lab\ntoken_file: token\n")
     (folder / "token").write_text(text)
     (folder / "token").chmod(mode)
@@ -46,7 +44,7 @@ def test_a_token_that_will_not_do_is_refused_where_it_is_looked_at(
 
 
 def test_a_new_cluster_of_this_machine_gets_a_token_by_itself(folder: Path) -> None:
-    """And from then on it is found by whoever is told the state folder alone."""
+    """Afterwards every command that knows the state folder finds it."""
     cluster = with_token(ClusterSpec(name="lab", state=str(folder / "state")))
     write_spec(cluster)
     assert cluster.token_file == str(folder / "state" / "cluster.token")
@@ -56,7 +54,7 @@ def test_a_new_cluster_of_this_machine_gets_a_token_by_itself(folder: Path) -> N
 
 
 def test_a_cluster_that_has_a_journal_and_no_token_goes_on_without(folder: Path) -> None:
-    """An older release led it, and its agents do not sign; `stoker token` changes that while nothing runs."""
+    """An older release led it, and its agents do not sign; `stoker token` changes that while the cluster is stopped."""
     state = folder / "state"
     write_spec(ClusterSpec(name="lab", state=str(state)))
     store = SqliteStore(state / "store")
@@ -71,7 +69,7 @@ def test_a_cluster_that_has_a_journal_and_no_token_goes_on_without(folder: Path)
 
 
 def test_no_token_is_made_while_a_cluster_is_led_without(folder: Path) -> None:
-    """Its agents would not be heard any more: the way out is a shutdown."""
+    """The supervisor would refuse its agents' messages: the remedy is a shutdown."""
     from runner.supervisor.lease import holder_name
 
     state = folder / "state"
@@ -85,8 +83,8 @@ def test_no_token_is_made_while_a_cluster_is_led_without(folder: Path) -> None:
     assert not (state / "cluster.token").exists()
 
 
-def test_a_store_that_others_reach_is_never_believed_without_a_token(folder: Path) -> None:
-    """Nor is a cluster that was led with a token, once the file is gone."""
+def test_a_store_on_the_network_is_never_used_without_a_token(folder: Path) -> None:
+    """A cluster that was led with a token is not used either, once the file is gone."""
     shared = ClusterSpec(
         name="lab",
         state=str(folder / "shared"),

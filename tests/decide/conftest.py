@@ -4,7 +4,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer to write the transcripts anew."""
+    """Offer to rewrite the transcripts."""
     parser.addoption(
         "--rewrite", action="store_true", help="write the scenarios' transcripts as they are now"
     )

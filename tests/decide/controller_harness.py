@@ -1,4 +1,4 @@
-"""A controller to which a test reports, fact by fact."""
+"""A controller that a test feeds fact by fact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLUSTER = ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2), c
 
 
 class ControllerHarness:
-    """A controller to which agents report in."""
+    """A controller whose agents a test plays."""
 
     def __init__(self) -> None:
         self.controller = Controller(Policy(cluster=CLUSTER, runbooks=runbooks()))
@@ -29,11 +29,11 @@ class ControllerHarness:
 
     @property
     def state(self) -> State:
-        """What is known."""
+        """The controller's state."""
         return self.controller.state
 
     def take(self, fact: object) -> list[object]:
-        """Take something in, and return what was decided."""
+        """Handle one input; return the decided records."""
         self.now += 1.0
         self.sequence += 1
         records = self.controller.decide(fact, self.now)
@@ -42,12 +42,12 @@ class ControllerHarness:
         return list(records)
 
     def join(self, node: str, instance_id: str, **fields: Any) -> list[object]:
-        """Let an agent ask for a name."""
+        """Let an agent ask to join under a name."""
         given = {"incarnation": 1, "hardware": f"board:{node}", "slots": 2, "address": "", "pid": 1}
         return self.take(s.NodeJoined(node=node, instance_id=instance_id, **{**given, **fields}))
 
     def settle(self) -> list[object]:
-        """Ask what follows until nothing more does, and return all of it."""
+        """Let the controller settle until it decides nothing more; return all its records."""
         found: list[object] = []
         while records := self.take(r.Settle()):
             found += records
@@ -58,7 +58,7 @@ def training_harness(**spec: Any) -> ControllerHarness:
     """Return a harness with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
     harness = ControllerHarness()
     for node in ("n1", "n2"):
-        harness.join(node, instance_id=f"life-{node}", slots=spec.get("ranks_per_node", 2))
+        harness.join(node, instance_id=f"agent-{node}", slots=spec.get("ranks_per_node", 2))
     given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
     run = RunSpec(**{**given, "working_directory": "/", **spec})
     harness.take(StartRun(id="q1", by="me", spec=run))
@@ -67,7 +67,7 @@ def training_harness(**spec: Any) -> ControllerHarness:
 
 
 def launch(harness: ControllerHarness) -> Attempt:
-    """Carry out whatever is asked for until the next gang is up; return its attempt."""
+    """Carry out all actions until the next gang is up; return its attempt."""
     harness.settle()
     for _ in range(3):
         for action in list(harness.state.actions.values()):
@@ -85,7 +85,7 @@ def launch(harness: ControllerHarness) -> Attempt:
 
 
 def exited(harness: ControllerHarness, *, node: str, rank: int, **fields: Any) -> s.RankExited:
-    """Make the word that a rank of the run's attempt has died."""
+    """Make the signal that a rank of the run's attempt has died."""
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
     given = {"generation": attempt.generation, "attempt": attempt.attempt, "exit_code": 1}

@@ -1,9 +1,9 @@
-"""Crash injection: one story played again and again, with one fault of the supervisor or its store at a time, at every place.
+"""Crash injection: one scenario played again and again, with one fault of the supervisor or its store at a time, at every place.
 
 Faults: the supervisor dies before or after a change of the store is done, or around an act or an outcome; the store refuses
 a change, or does it and loses the acknowledgment.
 
-A story is played once; at every place a child process branches off, which has the fault and plays on to the end.
+A scenario is played once; at every place a child process branches off, which has the fault and plays on to the end.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from runner.store.memory.store import MemoryStore
 from tests.decide.invariants import Watching, check_end
 from tests.decide.scenario import Scenario
 
-# Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
+# Until then all scenarios with the same cluster and runs go alike, except for deeds that come sooner.
 START_SECONDS = 2.0
-# Longer than any single fault delays a story.
+# Longer than any single fault delays a scenario.
 MARGIN_SECONDS = 10.0
-# One place in so many is struck, where not all are.
+# One place in so many has a fault, where not all have one.
 STRIDE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and how one fault strikes."""
+    """Where one fault is injected, and which."""
 
     # Number of the change of the store, from 1.
     operation: int = 0
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a story ended, as far as a fault of the supervisor must not change it."""
+    """How a scenario ended, as far as a fault of the supervisor must not change it."""
 
     runs: tuple[tuple[int, str], ...]
     launched: tuple[str, ...]
@@ -59,7 +59,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of all the faults in one story."""
+    """The results of all faults in one scenario."""
 
     scenario: str
     num_faults: int = 0
@@ -68,13 +68,13 @@ class Report:
 
 
 def shape(scenario: Scenario) -> str:
-    """Name what the start of a story depends on: stories of one shape start alike."""
+    """Name what the start of a scenario depends on: scenarios of one shape start alike."""
     return repr((scenario.cluster, scenario.echo_seconds, scenario.runs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """What came of one fault: how the story ended, or what went wrong."""
+    """The result of one fault: how the scenario ended, or what went wrong."""
 
     place: Place
     ending: Ending | None
@@ -92,7 +92,7 @@ class Branching(Faults):
 
     turn: int | None
     is_open: bool
-    # Where this process, a child, has had its fault.
+    # Where this child process had its fault.
     own: Place | None = None
     branches: list[Branch] = field(default_factory=list)
     # A child's, to its parent.
@@ -125,21 +125,21 @@ class Branching(Faults):
             self.own, self.pipe = place, writer
             return True
         os.close(writer)
-        with open(reader, "rb") as said:
-            told = said.read()
+        with open(reader, "rb") as output:
+            report = output.read()
         os.waitpid(pid, 0)
         nothing = Branch(place=place, ending=None, failure="its process died")
-        self.branches.append(pickle.loads(told) if told else nothing)
+        self.branches.append(pickle.loads(report) if report else nothing)
         return False
 
 
 def inject_all(
     scenario: Scenario, *, with_start: bool = True, with_everything: bool = True
 ) -> Report:
-    """Play the story undisturbed, and from every place on with every fault.
+    """Play the scenario undisturbed, and from every place on with every fault.
 
-    Without `with_start`, places in its start are left out, since another story of the same shape has had them. Without
-    `with_everything`, every third place has one kind of fault: places and kinds take turns, each story begins with another.
+    Without `with_start`, places in its start are left out, since another scenario of the same shape has had them. Without
+    `with_everything`, every third place has one kind of fault: places and kinds take turns, each scenario begins with another.
     """
     gc.collect()
     # A collection in a child would touch, and so copy, every page.
@@ -176,7 +176,7 @@ def inject_all(
 
 
 def _report(faults: Branching, branch: Branch) -> NoReturn:
-    """Tell the parent what came of this child, and end it without anything a process does at its end."""
+    """Send this child's result to the parent, and end the child without any exit handler."""
     try:
         with contextlib.suppress(OSError), open(faults.pipe, "wb") as pipe:
             pickle.dump(branch, pipe)
@@ -185,7 +185,7 @@ def _report(faults: Branching, branch: Branch) -> NoReturn:
 
 
 def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
-    """Play once, watched; the faults go on counting from one life of the supervisor to the next."""
+    """Play once, with invariants checked; faults count on across restarts of the supervisor."""
     store = MemoryStore()
     world = scenario.build(
         watcher=Watching(scenario.policy),
@@ -205,7 +205,7 @@ def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
 def _is_at_rest(world: World, until: float) -> bool:
     """Whether nothing more is going to happen: all runs are over, and nothing is under way or in doubt.
 
-    The heartbeats of a node given up may resume, as long as the story and a fault's delay last.
+    The heartbeats of a node given up may resume, as long as the scenario and a fault's delay last.
     """
     state = world.state
     settled = ("spare", "lost") if world.now >= until + MARGIN_SECONDS / 2 else ("spare",)
@@ -227,7 +227,7 @@ def _ending(world: World, may_differ: tuple[str, ...]) -> Ending:
         for record in records
         if isinstance(record, r.AttemptChanged) and record.state == "launching"
     ]
-    # Whoever starts a supervisor on a cluster that was shut down opens it again; that, too, is as it should be.
+    # A supervisor that starts on a closed cluster reopens it, as it should.
     reopened = any(isinstance(record, r.ClusterReopened) for record in records)
     state = world.state
     return Ending(

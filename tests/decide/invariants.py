@@ -1,7 +1,7 @@
-"""What must hold after everything that happens, whatever the story; kept apart from the transcripts.
+"""Invariants that hold after every entry of every scenario, apart from the transcripts.
 
 The watcher folds the journal with books of its own and looks at the real condition of the machines, so it does not believe
-what the controller's state says of itself.
+the controller's own state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(holds: bool, what: str) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptBook:
-    """One attempt, as its records tell."""
+    """One attempt, as its records describe it."""
 
     generation: int
     nodes: tuple[str, ...]
@@ -47,7 +47,7 @@ class AttemptBook:
 
 @dataclass(slots=True, kw_only=True)
 class Books:
-    """What the records of a journal say, folded without the controller."""
+    """The records of a journal, folded without the controller."""
 
     policy: Policy
     nodes: dict[str, str] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class Books:
     requests: dict[str, str] = field(default_factory=dict)
     # Node -> failure domain.
     down_with: dict[str, str] = field(default_factory=dict)
-    # Node -> what stands there.
+    # Node -> what its register holds.
     hardware: dict[str, str] = field(default_factory=dict)
-    # Hardware -> by whom.
+    # Hardware -> who refused it.
     refused: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
     sequence: int = 0
@@ -104,7 +104,7 @@ class Books:
         for name in [
             name for name, rank_stacks in self.hardware.items() if rank_stacks == record.hardware
         ]:
-            # It stands there no more.
+            # The register no longer holds it.
             del self.hardware[name]
         self.hardware[record.node] = record.hardware
 
@@ -257,13 +257,13 @@ _HANDLERS: dict[type, Any] = {
 
 
 class Watching:
-    """Watches one world, and raises Broken at the first thing that must not be."""
+    """Watches one world, and raises Broken at the first invariant that does not hold."""
 
     def __init__(self, policy: Policy) -> None:
         self.books = Books(policy=policy)
         self.num_recoveries = 0
         self._num_launches = 0
-        # What the journal says.
+        # The journal, folded.
         self._state = State()
 
     def on_entry(self, world: World, entry: r.JournalEntry) -> None:
@@ -280,7 +280,7 @@ class Watching:
                 check(not ranks, f"{record.node} still runs {ranks}: {record}")
 
     def on_event(self, world: World) -> None:
-        """Check the real condition of the cluster, whenever ranks were started: only then can a gang come to life."""
+        """Check the real condition of the cluster, whenever ranks were started: only then can a gang start."""
         if len(world.launches) == self._num_launches:
             return
         self._num_launches = len(world.launches)
@@ -289,11 +289,11 @@ class Watching:
             check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
 
     def on_recovered(self, world: World, before: State | None, after: State) -> None:
-        """Compare what a new supervisor knows with what the journal says: what the dead one knew besides is void."""
+        """Compare a new supervisor's state with the journal: anything else that the dead one knew is void."""
         if before is None:
             return
         self.num_recoveries += 1
-        # It was durable, though the dead one did not live to know.
+        # The entry was durable, though the dead supervisor died before its acknowledgment.
         for entry in world.entries:
             self._follow(entry)
         check(wire.encode(self._state) == wire.encode(after), "state after recovery is another")
@@ -304,14 +304,14 @@ class Watching:
 
 
 def check_kept(controller: Controller, entry: r.JournalEntry) -> None:
-    """What a controller kept over an entry, since it follows from that no less, is what it would work out now."""
+    """What a controller kept over an entry equals what a fresh one derives from the state."""
     if not controller.is_settled:
         return
     follows = controller.decide(r.Settle(), entry.now)
     check(not follows, f"from {entry} follows {follows}")
-    anew = Controller(controller.policy, controller.state)
-    check(controller.watch() == anew.watch(), f"another watch after {entry}")
-    check(controller.wake_at() == anew.wake_at(), f"it wakes at another time after {entry}")
+    fresh = Controller(controller.policy, controller.state)
+    check(controller.watch() == fresh.watch(), f"another watch after {entry}")
+    check(controller.wake_at() == fresh.wake_at(), f"it wakes at another time after {entry}")
 
 
 def check_goal(world: World, run: int) -> None:
@@ -359,8 +359,8 @@ def check_registers(world: World) -> None:
         assert found is not None
         # What is to be confirmed is as of the assignment.
         for what in ("generation", "plan", "warm"):
-            told, kept = getattr(found, what), getattr(wanted, what)
-            check(told == kept, f"{node.node}: {what} {told} is published, not {kept}")
+            published, kept = getattr(found, what), getattr(wanted, what)
+            check(published == kept, f"{node.node}: {what} {published} is published, not {kept}")
 
 
 def check_books(world: World, ledger: Ledger) -> None:

@@ -1,6 +1,7 @@
-"""RandomFaults: inputs that fit the state, and inputs that do not (stale, repeated, about nobody), taken by the real turns.
+"""RandomFaults: inputs that fit the state, and some that do not (stale, repeated, about unknown nodes).
 
-A `RandomFaults` is a cluster without machines: a test chooses what comes in, by small numbers that pick from what there is.
+A `RandomFaults` is a cluster without machines behind the real decision log: a test chooses its inputs by small numbers that pick
+from the state.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.decide.invariants import Books
 from tests.decide.scenario import runbooks
 
 NODES = ("n1", "n2", "n3", "n4")
-STRANGERS = ("n9", "x")
+UNKNOWN_NODES = ("n9", "x")
 CODES = (0, 0, 1, 75, 78, -9, None)
 WORDS = ("", "RuntimeError: a", "OSError: b 0x17")
 FINDINGS: tuple[Fault, ...] = (
@@ -48,7 +49,7 @@ FINDINGS: tuple[Fault, ...] = (
 
 
 def policy() -> Policy:
-    """Make a small cluster with short limits, so that deadlines pass among the faults."""
+    """Make a small cluster with short limits, so that deadlines pass between the faults."""
     cluster = ClusterSpec(
         name="faults",
         state="state",
@@ -61,7 +62,7 @@ def policy() -> Policy:
 
 
 class RandomFaults:
-    """A controller behind its turns, and a journal whose every entry is checked as it comes."""
+    """A controller behind its decision log, and a journal whose every entry is checked."""
 
     def __init__(self) -> None:
         self.policy = policy()
@@ -89,15 +90,15 @@ class RandomFaults:
 
     @property
     def state(self) -> State:
-        """What the controller knows."""
+        """The controller's state."""
         return self.turns.controller.state
 
     def take(self, fact: object) -> None:
-        """Take in what a person or an edge inside the supervisor says."""
+        """Handle an input of an operator or of an edge inside the supervisor."""
         self.turns.process(fact, self.now)
 
     def read(self, fact: object) -> None:
-        """Take in the next item of a stream."""
+        """Handle the next item of a stream."""
         self.cursor += 1
         self.last = fact
         self.turns.process(fact, self.now, stream="signals", cursor=self.cursor)
@@ -111,8 +112,8 @@ class RandomFaults:
     # ---- picking ----------------------------------------------------------------------------------------------------
 
     def node(self, pick: int) -> str:
-        """Pick a node, now and then one that nobody knows."""
-        names = NODES * 4 + STRANGERS
+        """Pick a node, now and then an unknown one."""
+        names = NODES * 4 + UNKNOWN_NODES
         return names[pick % len(names)]
 
     def attempt(self, pick: int) -> tuple[AttemptId, int]:
@@ -141,14 +142,14 @@ class RandomFaults:
     # ---- what can come in -------------------------------------------------------------------------------------------
 
     def pass_time(self, pick: int, _: int) -> None:
-        """Let time pass, and take the deadline that has come."""
+        """Let time pass, and handle the deadline that has come."""
         self.now += (0.01, 0.5, 2.0, 6.0, 15.0, 45.0)[pick % 6]
         wake_at = self.turns.controller.wake_at()
         if wake_at is not None and self.now >= wake_at:
             self.take(r.Tick())
 
     def answer(self, pick: int, how: int) -> None:
-        """Let an open action end, or one that nobody issued."""
+        """Let an open action end, or one that was never issued."""
         actions = [item.action for item in self.state.actions.values()]
         if not actions or pick % 13 == 0:
             self.read(ActionResult(id=f"a{pick % 40}", outcome="done"))
@@ -184,7 +185,7 @@ class RandomFaults:
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
         attempt = (known.attempt, known.ranks_may_run, self.attempt(pick)[0], None)[how % 4]
-        # Now and then a machine calls itself by another's name.
+        # Now and then a machine reports under another's name.
         other = self.node(pick + how)
         hardware = f"board:{other if how % 9 == 8 else name}"
         self.read(
@@ -207,7 +208,7 @@ class RandomFaults:
         self.read(s.NodeLeft(**self._stamp(self.node(pick), how)))  # type: ignore[arg-type]
 
     def start_ranks(self, pick: int, how: int) -> None:
-        """Let a node say that its ranks run, or cannot."""
+        """Let a node report that its ranks run, or cannot."""
         attempt, generation = self.attempt(how)
         current, name = self._running(pick)
         if current is not None and how % 5:
@@ -243,7 +244,7 @@ class RandomFaults:
             self.report(pick, 25)
 
     def pause_supervisor(self, pick: int, _: int) -> None:
-        """Let the supervisor stand still."""
+        """Let the supervisor pause."""
         self.now += pick % 30
         self.take(r.SupervisorPaused(seconds=float(pick % 30), reason="faults"))
 
@@ -282,7 +283,7 @@ class RandomFaults:
         )
 
     def clear(self, pick: int, how: int) -> None:
-        """Let a node say that it is clear of ranks."""
+        """Let a node confirm that it is clear of ranks."""
         name = self.node(pick)
         known = self.state.nodes.get(name)
         attempt, generation = self.attempt(how)
@@ -335,7 +336,7 @@ class RandomFaults:
         )
 
     def send_heartbeats(self, pick: int, how: int) -> None:
-        """Let a node speak again, or many fall silent, or those of a domain."""
+        """Let a node resume its heartbeats, or many stop theirs, or those of a domain."""
         if how % 8 == 1:
             names = NODES[pick % 3 :][: 1 + how % 3]
             self.take(DomainSilence(domain="rack", name=f"r{pick % 2}", nodes=names))
@@ -354,7 +355,7 @@ class RandomFaults:
         self.take(HeartbeatResumed(node=name, incarnation=known.incarnation + (how % 5 == 4)))
 
     def notice(self, pick: int, how: int) -> None:
-        """Let somebody announce that a node will be taken away."""
+        """Let the provider announce that a node will be taken away."""
         seconds = (None, 0.0, 5.0, 60.0)[how % 4]
         self.read(
             s.Notice(
@@ -365,7 +366,7 @@ class RandomFaults:
         )
 
     def ask_about_node(self, pick: int, how: int) -> None:
-        """Let a person ask for a node to go, or to come back."""
+        """Let an operator ask for a node to go, or to come back."""
         self.num_requests += 1
         about = {"id": f"q{self.num_requests}", "by": "ann", "node": self.node(pick)}
         kinds: tuple[type, ...] = (
@@ -382,7 +383,7 @@ class RandomFaults:
         self.read(kind(**about))
 
     def ask(self, pick: int, how: int) -> None:
-        """Let a person ask for something; now and then the same again."""
+        """Let an operator send a request; now and then the same one again."""
         self.num_requests += pick % 4 != 0
         name, run = f"q{self.num_requests}", ("a", "b", "1", "c")[pick % 4]
         kind = how % 8

@@ -1,11 +1,11 @@
-"""Scenario files: a head that sets the scene, then `---`, then the transcript of what the controller made of it.
+"""Scenario files: a head that describes cluster, runs and faults, then `---`, then the transcript of the decisions.
 
-# One sentence that says what is shown.
+# One sentence that states the behaviour.
 cluster nodes=2 slots=2 spares=1          fields of the cluster, of its local nodes, and `echo` (seconds, or none)
 domain rack r1 n1 n2                      kind, name and nodes of a failure domain; the nearest kind first
 run a nodes=2 ranks_per_node=2            fields of the run's spec
 training a goal=20 crash_after=8          how its ranks behave (runner.simulate.training)
-at 0 start a                              what happens when; the verbs are in `DEEDS`
+at 0 start a                              an event at its time; the verbs are in `DEEDS`
 may-differ attempts                       with a crash of the supervisor, their number depends on when it comes
 until 60
 """
@@ -49,13 +49,13 @@ MARK = "---"
 
 @cache
 def runbooks() -> tuple[Runbook, ...]:
-    """Load the pages that Stoker ships."""
+    """Load the runbooks that Stoker ships."""
     return tuple(load_runbooks().values())
 
 
 @dataclass(kw_only=True)
 class Scenario:
-    """One story, parsed."""
+    """One scenario, parsed."""
 
     name: str
     title: str = ""
@@ -72,7 +72,7 @@ class Scenario:
 
     @cached_property
     def policy(self) -> Policy:
-        """What the controller goes by."""
+        """The controller's policy."""
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
         domains = {"domains": self.domains} if self.domains else {}
         rest = {name: value for name, value in self.cluster.items() if name not in local}
@@ -104,7 +104,7 @@ class Scenario:
         store: MemoryStore | None = None,
         open_store: Callable[[int], Store] | None = None,
     ) -> World:
-        """Make the world of this story, with all its deeds planned."""
+        """Make the world of this scenario, with all its deeds planned."""
         world = World(
             self.policy,
             trainings=self.trainings,
@@ -119,23 +119,23 @@ class Scenario:
         return world
 
     def play(self, world: World) -> World:
-        """Let it happen."""
+        """Run the scenario to its end."""
         world.run_until(self.until)
         return world
 
 
 def scenarios() -> list[Scenario]:
-    """Load all stories, in the order of their names."""
+    """Load all scenarios, in the order of their names."""
     return [parse(path) for path in sorted(FOLDER.glob("*.txt"))]
 
 
 def parse(path: Path) -> Scenario:
-    """Read a story; raises ValueError or KeyError for a head that makes no sense."""
+    """Read a scenario; raises ValueError or KeyError for a head that makes no sense."""
     return parse_text(path.stem, path.read_text())
 
 
 def parse_text(name: str, text: str) -> Scenario:
-    """Read a story from its text."""
+    """Read a scenario from its text."""
     head, _, transcript = text.partition(f"{MARK}\n")
     scenario = Scenario(name=name, head=head, transcript=transcript)
     for line in head.splitlines():
@@ -211,10 +211,10 @@ def _request(make: Callable[[Scenario, str, list[str]], Request]) -> Maker:
 
 
 def _lr(_: Scenario, name: str, words: list[str]) -> Request:
-    run, wish = words
-    if wish.startswith("x"):
-        return AddRemedy(id=name, by="ann", run=run, remedy="lr_factor", value=float(wish[1:]))
-    return AddRemedy(id=name, by="ann", run=run, remedy="lr_peak", value=float(wish))
+    run, change = words
+    if change.startswith("x"):
+        return AddRemedy(id=name, by="ann", run=run, remedy="lr_factor", value=float(change[1:]))
+    return AddRemedy(id=name, by="ann", run=run, remedy="lr_peak", value=float(change))
 
 
 def _drill(_: Scenario, name: str, words: list[str]) -> Request:
@@ -227,7 +227,7 @@ def _start(scenario: Scenario, name: str, words: list[str]) -> Request:
 
 
 def _on_node(kind: type[SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode]) -> Maker:
-    """Ask for something about a node; `with=n4` names the spare."""
+    """Send a request about a node; `with=n4` names the spare."""
 
     def make(_: Scenario, name: str, words: list[str]) -> Request:
         given = _fields(words[1:])
@@ -239,7 +239,7 @@ def _on_node(kind: type[SwapNode | DrainNode | QuarantineNode | ReadmitNode | Re
 
 
 def _named(method: str) -> Maker:
-    """Call a method of the world with the words as they are."""
+    """Call a method of the world with the words as arguments."""
 
     def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
         values = [_value(word) for word in words]

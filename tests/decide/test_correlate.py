@@ -1,4 +1,4 @@
-"""Many lines, one cause: the deepest layer is believed, the first word of it, and a culprit only when it alone has the fault."""
+"""Correlation of many lines to one cause: the deepest layer wins, then its first line; a culprit has the fault alone."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def one(*logs: str) -> Verdict:
     return verdict
 
 
-def test_the_device_is_the_cause_of_what_programs_and_collectives_say() -> None:
-    """However loud the echo is, and whichever file comes first."""
+def test_a_device_fault_is_the_cause_of_program_and_collective_errors() -> None:
+    """That holds however many echoes there are and whichever file comes first."""
     ranks = "\n".join(f"[rank{rank}]: {RESET}" for rank in range(8))
     timeouts = "\n".join(
         f"[rank{rank}]:{WATCHDOG.format(rank=rank, sequence=7)}" for rank in range(8)
@@ -51,7 +51,7 @@ def test_the_device_is_the_cause_of_what_programs_and_collectives_say() -> None:
     assert verdict.evidence[0].file == "log1"
 
 
-def test_the_first_word_of_a_file_is_the_upper_line_and_of_several_the_earlier_one() -> None:
+def test_the_first_line_of_a_file_is_the_upper_one_and_of_several_files_the_earlier_one() -> None:
     """Python prints no time above its tracebacks, and loggers do: that makes a line no earlier."""
     timed = "2026-02-03 04:05:{second:02d},000 ERROR CUDA out of memory. Tried to allocate 2 GiB"
     verdict = one(f"{ILLEGAL}\n{timed.format(second=9)}\n")
@@ -60,8 +60,8 @@ def test_the_first_word_of_a_file_is_the_upper_line_and_of_several_the_earlier_o
     assert one(later, timed.format(second=9)).cause.fault == "cuda_oom"
 
 
-def test_a_rank_that_alone_has_the_fault_is_named_and_one_of_all_is_not() -> None:
-    """The others only lost their peer; if all say the same of themselves, the program is to blame."""
+def test_a_rank_is_named_only_if_it_alone_has_the_fault() -> None:
+    """The other ranks only lost their peer; if all ranks have the fault, the program is its cause."""
     others = "\n".join(f"[rank{rank}]: {RESET}" for rank in (0, 2, 3))
     verdict = one(f"[rank1]: {ILLEGAL}\n{others}\n")
     assert (verdict.cause.fault, verdict.cause.culprit) == (
@@ -72,7 +72,7 @@ def test_a_rank_that_alone_has_the_fault_is_named_and_one_of_all_is_not() -> Non
     assert one(every).cause.culprit is None
 
 
-def test_what_the_settings_are_to_blame_for_is_no_ranks_fault() -> None:
+def test_an_error_in_the_settings_names_no_rank() -> None:
     """The rank that is shown first is only the one that printed first."""
     verdict = one(
         f"[rank2]: AttributeError: 'Config' object has no attribute 'n'\n[rank0]: {RESET}\n"
@@ -88,19 +88,19 @@ def test_the_rank_that_its_launcher_saw_fail_first_is_named() -> None:
     assert verdict.cause.culprit == Culprit(kind="rank", id="5")
 
 
-def test_the_rank_that_did_not_come_to_a_collective_is_named() -> None:
-    """By name where a trace says it, else by the lowest sequence number; never when two are equally late."""
-    said = "[2] finished collective #41, but didn't join collective #42"
+def test_the_rank_absent_from_a_collective_is_named() -> None:
+    """A trace may name the rank, else its sequence number is the lowest; two equally late ranks are not named."""
+    absent = "[2] finished collective #41, but didn't join collective #42"
     lines = [WATCHDOG.format(rank=rank, sequence=42) for rank in (0, 1, 3)]
-    assert one("\n".join([*lines, said])).cause.culprit == Culprit(kind="rank", id="2")
+    assert one("\n".join([*lines, absent])).cause.culprit == Culprit(kind="rank", id="2")
     late = WATCHDOG.format(rank=2, sequence=41)
     assert one("\n".join([*lines, late])).cause.culprit == Culprit(kind="rank", id="2")
     two = [WATCHDOG.format(rank=rank, sequence=41) for rank in (2, 5)]
     assert one("\n".join([*lines, *two])).cause.culprit is None
 
 
-def test_what_the_run_lived_through_is_no_incident_unless_it_lasts() -> None:
-    """A lost connection before a thousand more steps troubled nobody; a disk that fails will again."""
+def test_a_fault_that_steps_follow_is_no_incident_unless_it_lasts() -> None:
+    """A lost connection before a thousand more steps did no harm; a failing disk will fail again."""
     steps = "\n".join(
         f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(100, 160)
     )
@@ -110,7 +110,7 @@ def test_what_the_run_lived_through_is_no_incident_unless_it_lasts() -> None:
     assert one(f"{error}\n{steps}\n").cause.fault == "filesystem"
 
 
-def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
+def test_errors_after_a_successful_end_are_tear_down() -> None:
     """Threads that are ended complain of each other; hardware that fails then is still broken."""
     end = "[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51"
     assert (
@@ -120,15 +120,15 @@ def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
     assert one(f"{end}\n{XID_79}\n").cause.fault == "gpu_lost"
 
 
-def test_what_is_raised_while_the_interpreter_ends_is_nobodys_trouble() -> None:
-    """Python says itself that it is ignored; what is raised elsewhere is not."""
+def test_exceptions_raised_while_the_interpreter_exits_are_ignored() -> None:
+    """Python prints that it ignores them; exceptions raised elsewhere count."""
     ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"
     raised = "Traceback (most recent call last):\nTypeError: 'NoneType' object is not callable\n"
     assert diagnosed(ignored + raised) == []
     assert one(raised).cause.fault == "config_error"
 
 
-def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
+def test_an_exception_quoted_by_a_warning_was_handled() -> None:
     """Only where Python prints it, or below a traceback, was it raised."""
     quoted = "WARNING apex is not there (ModuleNotFoundError: No module named 'apex')"
     assert diagnosed(quoted) == []
@@ -138,8 +138,8 @@ def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
     assert one(f"Traceback (most recent call last):\n{raised}").cause.fault == "config_error"
 
 
-def test_a_mark_that_steps_follow_is_the_end_of_a_phase_and_excuses_nothing() -> None:
-    """An epoch is complete, the run goes on, and dies of something; what it could not save after its end is told too."""
+def test_an_end_mark_that_steps_follow_excuses_nothing() -> None:
+    """An epoch is complete, the run goes on, and fails later; a failed save after its end is reported too."""
     generation = "Epoch 1: training complete in 12 s\n"
     steps = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
     oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
@@ -160,7 +160,7 @@ def test_the_summary_of_a_launcher_names_the_root_cause_not_the_others() -> None
     assert one(ILLEGAL + "\n" + others).cause.culprit is None
 
 
-def test_an_exception_that_nobody_knows_is_why_somebody_ended_the_job() -> None:
+def test_an_unknown_exception_is_the_cause_of_a_cancelled_job() -> None:
     """Not a preemption: the scheduler ends the tasks of a step that lost one."""
     raised = "Traceback (most recent call last):\nRuntimeError: the frobnicator wobbles\n"
     ended = "slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 ***\n"
@@ -174,7 +174,7 @@ def test_a_rank_far_behind_in_another_group_is_not_the_late_one() -> None:
     assert one("\n".join([*lines, WATCHDOG.format(rank=0, sequence=12)])).cause.culprit is None
 
 
-def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
+def test_a_missing_file_is_classified_by_its_path_and_frames() -> None:
     """Data, a checkpoint, or a mistake in the settings."""
     missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
     assert one(missing.format(path="/corpus/shard_00001.bin")).cause.fault == "data_error"
@@ -188,7 +188,7 @@ def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
     assert one(frame + missing.format(path="x.idx")).cause.fault == "data_error"
 
 
-def test_a_full_disk_under_a_save_is_the_checkpoints_trouble() -> None:
+def test_a_full_disk_during_a_save_is_a_checkpoint_fault() -> None:
     """Elsewhere it is the file system's."""
     full = "OSError: [Errno 28] No space left on device"
     assert one(full).cause.fault == "filesystem"
@@ -198,8 +198,8 @@ def test_a_full_disk_under_a_save_is_the_checkpoints_trouble() -> None:
     )
 
 
-def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first() -> None:
-    """They are two things to look at."""
+def test_a_numeric_incident_beside_a_crash_is_reported_after_the_root_cause() -> None:
+    """They are two incidents."""
     crash = Match(
         signature="cuda-oom", fault="cuda_oom", layer="program", scope="user", file="a", line=90
     )
@@ -208,8 +208,8 @@ def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first(
     assert [verdict.cause.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
 
 
-def test_a_traceback_whose_last_line_is_missing_is_told_with_little_confidence() -> None:
-    """The end of a log may be cut off; it is no healthy log for that."""
+def test_a_traceback_without_its_last_line_is_reported_with_low_confidence() -> None:
+    """A log may be cut off at its end; that does not make it healthy."""
     head = "Traceback (most recent call last):\n"
     imports = '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\n'
     assert one(head + imports).cause.fault == "config_error"
@@ -218,12 +218,12 @@ def test_a_traceback_whose_last_line_is_missing_is_told_with_little_confidence()
 
 
 def test_a_healthy_log_has_no_verdict() -> None:
-    """Nor has an empty one."""
+    """An empty log has none either."""
     assert diagnosed("", "all is well\nloss is falling\n") == []
 
 
-def test_what_is_told_of_a_log_is_judged_elsewhere_as_it_would_be_here() -> None:
-    """Excused lines, frames and what was lived through stay behind; so do a hundred echoes of one kind."""
+def test_summarised_matches_of_a_log_correlate_like_the_whole_log() -> None:
+    """The summary drops excused lines, frames, survived faults and a hundred echoes of one kind."""
     saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
     noise = "Connection reset by peer, retrying in 3 s\n" * 20
     for text in (

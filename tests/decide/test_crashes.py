@@ -1,4 +1,4 @@
-"""A supervisor that dies, or whose store fails, at any moment of any story changes nothing of how it ends."""
+"""A crash of the supervisor or a failure of its store, at any moment of any scenario, does not change how it ends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.decide.scenario import Scenario, scenarios
 # Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every third place.
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ
 LIMIT_SECONDS = 3600 if WITH_EVERYTHING else 600
-# Failures of one story that are printed.
+# Failures of one scenario that are printed.
 SHOWN = 3
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """Play every story with its faults, on all cores: forked, so that nothing is imported twice."""
+    """Play every scenario with its faults, on all cores: forked, so that nothing is imported twice."""
     stories = sorted(scenarios(), key=lambda scenario: -scenario.until)
     shapes: dict[str, str] = {}
     for story in stories:
@@ -44,10 +44,10 @@ def reports() -> dict[str, Report]:
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
-def test_one_fault_anywhere_changes_no_ending(
+def test_one_fault_at_any_place_changes_no_ending(
     scenario: Scenario, reports: dict[str, Report]
 ) -> None:
-    """Persists, acts and outcomes are struck, one in each play: the run ends as undisturbed, and all that must hold holds."""
+    """Each play has one fault, in a persist, an act or an outcome: the run ends as undisturbed, and all that must hold holds."""
     report = reports[scenario.name]
     more = len(report.failures) - SHOWN
     text = "\n".join((*report.failures[:SHOWN], f"... and {more} more" if more > 0 else ""))
@@ -67,8 +67,8 @@ def test_the_injection_is_not_empty(reports: dict[str, Report]) -> None:
     [scenario for scenario in scenarios() if not scenario.has_faults],
     ids=lambda scenario: scenario.name,
 )
-def test_a_story_without_faults_has_one_attempt(scenario: Scenario) -> None:
-    """Where nothing breaks but the supervisor, and nobody asks for a change, no gang is ever started again."""
+def test_a_scenario_without_faults_has_one_attempt(scenario: Scenario) -> None:
+    """Where only the supervisor fails and no operator asks for a change, no gang is ever restarted."""
     world = scenario.play(scenario.build(watcher=Watching(scenario.policy)))
     planned = [
         record.attempt

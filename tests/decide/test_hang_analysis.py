@@ -1,4 +1,4 @@
-"""Who is missing in a gang that hangs is named from where its ranks stood, and nobody is when that does not show."""
+"""Hang analysis names the missing ranks of a gang by the stacks of all ranks, and names none when the stacks do not show them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ATTEMPT = AttemptId(1, 1, 0)
 C10D = "torch/distributed/distributed_c10d.py"
 LOGGER = "torch/distributed/c10d_logger.py:wrapper:83"
 OUTER = "train.py:main:9"
-# Where ranks stand, the innermost frame first.
+# Stacks of ranks, the innermost frame first.
 REDUCE = (f"{C10D}:all_reduce:3252", LOGGER, "loop.py:step:70", OUTER)
 REDUCE_LATER = (f"{C10D}:all_reduce:3252", LOGGER, "loop.py:step:95", OUTER)
 BARRIER = (f"{C10D}:barrier:5350", LOGGER, "loop.py:save:120", OUTER)
@@ -60,10 +60,10 @@ CHECKS = ("megatron/core/distributed/param_and_grad_buffer.py:check_grads:200", 
 Where = tuple[str, ...] | str
 
 
-def say(
+def judge(
     places: Mapping[int, Where], *, nodes: int = 2, size: int = 4, pipeline: int = 1
 ) -> MissingRanks | None:
-    """Judge ranks, each at its place: 8 on two nodes unless told otherwise."""
+    """Judge ranks, each with its stack: 8 on two nodes by default."""
     rank_stacks = [
         RankStack(ranks=(rank,), state=at, wchan="nfs_wait")
         if isinstance(at, str)
@@ -74,40 +74,40 @@ def say(
     return find_missing_ranks(rank_stacks, nodes=names, ranks_per_node=size, pipeline=pipeline)
 
 
-def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
-    """Place all ranks alike, but for some."""
+def all_except(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
+    """Give all ranks the same stack, except some."""
     return {rank: apart.get(rank, others) for rank in range(num)}
 
 
 @pytest.mark.parametrize(
     ("places", "who"),
     [
-        (but(REDUCE, {3: WORK}), ("n1", 3)),
-        (but(REDUCE, {5: LOADER}), ("n2", 5)),
+        (all_except(REDUCE, {3: WORK}), ("n1", 3)),
+        (all_except(REDUCE, {5: LOADER}), ("n2", 5)),
         (
-            but(REDUCE, {0: REDUCE_LATER, 1: BARRIER, 6: WORK}),
+            all_except(REDUCE, {0: REDUCE_LATER, 1: BARRIER, 6: WORK}),
             ("n2", 6),
             # Waiters at different lines.
         ),
         # Several, of one node.
-        (but(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),
-        # Nothing to be read but the state.
-        (but(REDUCE, {6: "D"}), ("n2", 6)),
-        (but(REDUCE, {6: "T"}), ("n2", 6)),
-        # Below the same function, and not waiting in it.
-        (but(FINISH, {1: CHECKS}), ("n1", 1)),
-        # It skipped one, and waits in the next.
-        (but(REDUCE, {2: BARRIER}), ("n1", 2)),
-        (but(REDUCE, {2: REDUCE_LATER}), ("n1", 2)),
+        (all_except(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),
+        # Only the state is readable.
+        (all_except(REDUCE, {6: "D"}), ("n2", 6)),
+        (all_except(REDUCE, {6: "T"}), ("n2", 6)),
+        # Below the same function, without waiting in it.
+        (all_except(FINISH, {1: CHECKS}), ("n1", 1)),
+        # The rank skipped one collective, and waits in the next.
+        (all_except(REDUCE, {2: BARRIER}), ("n1", 2)),
+        (all_except(REDUCE, {2: REDUCE_LATER}), ("n1", 2)),
         (
-            but(BACKWARD, {7: WORK}),
+            all_except(BACKWARD, {7: WORK}),
             ("n2", 7),
             # Waiting in C++, below a function that may also work.
         ),
-        (but(BACKWARD, {7: REDUCE}), ("n2", 7)),
-        (but(P2P, {2: WORK}), ("n1", 2)),
+        (all_except(BACKWARD, {7: REDUCE}), ("n2", 7)),
+        (all_except(P2P, {2: WORK}), ("n1", 2)),
         (
-            {**but(RECV, {0: SEND, 3: REDUCE}), 5: WORK},
+            {**all_except(RECV, {0: SEND, 3: REDUCE}), 5: WORK},
             ("n2", 5),
             # Stages wait in different places.
         ),
@@ -118,33 +118,33 @@ def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Wh
         ),
     ],
 )
-def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int | None]) -> None:
-    """The one rank, or the ranks of one node, that are not where the others wait."""
-    said = say(places)
-    assert said is not None
-    assert (said.node, said.rank) == who, said
+def test_the_missing_ranks_are_named(places: dict[int, Where], who: tuple[str, int | None]) -> None:
+    """Named are the one rank, or the ranks of one node, that do not wait with the others."""
+    verdict = judge(places)
+    assert verdict is not None
+    assert (verdict.node, verdict.rank) == who, verdict
 
 
 @pytest.mark.parametrize(
     "places",
     [
-        but(REDUCE, {}),
-        but(WORK, {}),
+        all_except(REDUCE, {}),
+        all_except(WORK, {}),
         # An even split.
-        but(REDUCE, dict.fromkeys(range(4, 8), WORK)),
-        but(REDUCE, dict.fromkeys(range(4), BARRIER)),
+        all_except(REDUCE, dict.fromkeys(range(4, 8), WORK)),
+        all_except(REDUCE, dict.fromkeys(range(4), BARRIER)),
         # Of two nodes.
-        but(REDUCE, {1: WORK, 6: WORK}),
-        but(REDUCE, dict.fromkeys(range(5), ("loop.py:step:1",))),
-        but(
+        all_except(REDUCE, {1: WORK, 6: WORK}),
+        all_except(REDUCE, dict.fromkeys(range(5), ("loop.py:step:1",))),
+        all_except(
             LOADER,
             {2: REDUCE},
-            # Storage does not answer, and one rank had read before: it waits for the others.
+            # Storage does not answer. One rank has read already: it waits for the others.
         ),
-        # A pipeline: the first stage always stands elsewhere.
-        but(RECV, {0: SEND}),
-        but(RECV, {7: REDUCE}),
-        but(RECV, {0: P2P, 7: BACKWARD, 1: WORK}),
+        # A pipeline: the first stage always has another stack.
+        all_except(RECV, {0: SEND}),
+        all_except(RECV, {7: REDUCE}),
+        all_except(RECV, {0: P2P, 7: BACKWARD, 1: WORK}),
         {rank: (f"{rank}.py:a:1", OUTER) for rank in range(8)},
         # Of six nothing is known.
         {0: REDUCE, 1: WORK},
@@ -152,33 +152,35 @@ def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int |
         {0: WORK},
     ],
 )
-def test_nobody_is_named_when_it_does_not_show(places: dict[int, Where]) -> None:
-    """All alike, an even split, several of different nodes, pipelines, and gangs of which too little was read."""
-    said = say(places)
-    assert said is not None
-    assert (said.node, said.rank) == (None, None), said
-    assert "no rank is named" in said.evidence or "does not show" in said.evidence
+def test_no_rank_is_named_when_the_stacks_do_not_show_it(places: dict[int, Where]) -> None:
+    """Equal stacks, an even split, ranks of different nodes, pipelines, and gangs with too few stacks name no rank."""
+    verdict = judge(places)
+    assert verdict is not None
+    assert (verdict.node, verdict.rank) == (None, None), verdict
+    assert "no rank is named" in verdict.evidence or "does not show" in verdict.evidence
 
 
-def test_a_gang_of_which_nothing_was_read_says_nothing() -> None:
-    """Stacks that could not be read are no evidence; a rank of nobody's is none either."""
-    assert say(dict.fromkeys(range(8), "S")) is None
-    assert say({8: WORK, -1: REDUCE}) is None
+def test_a_gang_without_readable_stacks_gives_no_verdict() -> None:
+    """Unreadable stacks are no evidence; a rank outside the gang is none either."""
+    assert judge(dict.fromkeys(range(8), "S")) is None
+    assert judge({8: WORK, -1: REDUCE}) is None
     assert find_missing_ranks([], nodes=["n1"], ranks_per_node=1) is None
 
 
-def test_stages_of_a_pipeline_are_compared_each_with_itself() -> None:
-    """Stages that wait in collectives of their own differ as a matter of course; a rank that differs from its stage does not."""
+def test_a_rank_is_compared_with_the_ranks_of_its_own_stage() -> None:
+    """Stages that wait in collectives of their own differ as a matter of course; a rank does not normally differ from its stage."""
     last: dict[int, Where] = {6: BARRIER, 7: BARRIER}
-    assert [say(but(REDUCE, last), pipeline=n).node for n in (1, 4)] == ["n2", None]  # type: ignore[union-attr]
-    said = say({**but(REDUCE, {4: BARRIER, 5: BARRIER, 6: BARRIER, 7: REDUCE_LATER})}, pipeline=2)
-    assert said is not None
-    assert (said.node, said.rank) == ("n2", 7)
+    assert [judge(all_except(REDUCE, last), pipeline=n).node for n in (1, 4)] == ["n2", None]  # type: ignore[union-attr]
+    verdict = judge(
+        {**all_except(REDUCE, {4: BARRIER, 5: BARRIER, 6: BARRIER, 7: REDUCE_LATER})}, pipeline=2
+    )
+    assert verdict is not None
+    assert (verdict.node, verdict.rank) == ("n2", 7)
 
 
 def test_two_ranks_of_which_one_waits() -> None:
-    """A pair is no majority, but whoever waits is there; two that wait in different places are not told apart."""
-    one, two = say({0: WORK, 1: REDUCE}, size=1), say({0: BARRIER, 1: REDUCE}, size=1)
+    """A pair is no majority, but the waiting rank is present; of two ranks in different calls none is named."""
+    one, two = judge({0: WORK, 1: REDUCE}, size=1), judge({0: BARRIER, 1: REDUCE}, size=1)
     assert one is not None
     assert two is not None
     assert (one.node, one.rank, two.node) == ("n1", 0, None)
@@ -187,29 +189,30 @@ def test_two_ranks_of_which_one_waits() -> None:
     )
 
 
-def test_the_evidence_says_who_stands_where() -> None:
-    """One sentence: the missing one and the others; or how they divide, and of how many nothing is known."""
+def test_the_evidence_names_the_stack_of_each_group_of_ranks() -> None:
+    """One sentence names the missing rank and the others, or how ranks divide and how many stacks are unknown."""
 
     def evidence(places: Mapping[int, Where]) -> str:
-        said = say(places)
-        return said.evidence if said is not None else ""
+        verdict = judge(places)
+        return verdict.evidence if verdict is not None else ""
 
     reduce = "distributed_c10d.py:all_reduce:3252 from loop.py:step:70"
     barrier = "distributed_c10d.py:barrier:5350 from loop.py:save:120"
-    assert evidence(but(REDUCE, {3: WORK})) == (
+    assert evidence(all_except(REDUCE, {3: WORK})) == (
         f"rank 3 on n1 stands in loop.py:step:77, the other 7 wait in {reduce}"
     )
-    assert evidence(but(REDUCE, {3: "D", 1: BARRIER})) == (
+    assert evidence(all_except(REDUCE, {3: "D", 1: BARRIER})) == (
         f"rank 3 on n1 stands in state D in nfs_wait, the other 7 wait: 6 in {reduce} (ranks 0, 2, 4-7); 1 in {barrier} (rank 1)"
     )
-    assert evidence(but(REDUCE, {4: WORK, 6: WORK}, num=7)) == (
+    assert evidence(all_except(REDUCE, {4: WORK, 6: WORK}, num=7)) == (
         "ranks 4, 6 on n2 stand in loop.py:step:77, the other 5 wait in "
         f"{reduce}; 1 could not be read"
     )
     assert (
-        evidence(but(REDUCE, {})) == f"all 8 ranks wait in {reduce}: the missing rank does not show"
+        evidence(all_except(REDUCE, {}))
+        == f"all 8 ranks wait in {reduce}: the missing rank does not show"
     )
-    assert evidence(but(REDUCE, dict.fromkeys(range(4), WORK))) == (
+    assert evidence(all_except(REDUCE, dict.fromkeys(range(4), WORK))) == (
         f"the ranks divide, no rank is named: 4 in loop.py:step:77 (ranks 0-3); 4 in {reduce} (ranks 4-7)"
     )
 
@@ -229,34 +232,36 @@ frames = st.lists(
     ),
     pipeline=st.integers(0, 9),
 )
-def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
+def test_for_any_stacks_the_verdict_is_bounded_and_names_a_minority(
     places: dict[int, tuple[list[str], str]], pipeline: int
 ) -> None:
-    """Nothing raises; whoever is named was read, and fewer ranks than the others stand with them."""
+    """The analysis never raises; a named rank has a readable stack, and its group is smaller than the rest."""
     rank_stacks = [
         RankStack(ranks=(rank,), state=state, frames=tuple(at))
         for rank, (at, state) in places.items()
     ]
-    said = find_missing_ranks(rank_stacks, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
-    if said is None:
+    verdict = find_missing_ranks(
+        rank_stacks, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline
+    )
+    if verdict is None:
         return
-    assert len(said.evidence) < 2_000
-    assert said == find_missing_ranks(
+    assert len(verdict.evidence) < 2_000
+    assert verdict == find_missing_ranks(
         rank_stacks[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline
     )
-    if said.rank is not None:
-        assert said.rank in places
-        assert said.node == ("n1" if said.rank < 4 else "n2")
+    if verdict.rank is not None:
+        assert verdict.rank in places
+        assert verdict.node == ("n1" if verdict.rank < 4 else "n2")
 
 
-# ---- the table of functions that wait
+# ---- the table of blocking functions
 
 
 ROWS = [*((row.file, row.functions) for row in BLOCKING_CALLS), *MAYBE_BLOCKING]
 
 
-@pytest.mark.parametrize(("file", "functions"), ROWS, ids=lambda told: str(told)[:60])
-def test_each_function_that_waits_exists(file: str, functions: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("file", "functions"), ROWS, ids=lambda row: str(row)[:60])
+def test_each_blocking_function_exists(file: str, functions: tuple[str, ...]) -> None:
     """In the installed package the file defines every function of its row: a rule that cannot fire is a defect."""
     package = file.partition("/")[0]
     found = importlib.util.find_spec(package)
@@ -267,7 +272,7 @@ def test_each_function_that_waits_exists(file: str, functions: tuple[str, ...]) 
     assert [name for name in functions if name not in defined] == []
 
 
-# ---- from the file of a stack to a stand
+# ---- from the file of a stack to a RankStack
 
 STACK = """rank 3, pid 41, state S, 2026-01-02 03:04:05 UTC
   thread 41 'python' S in futex_do_wait
@@ -287,8 +292,8 @@ Thread 41 (idle): "MainThread"
 """
 
 
-def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
-    """State and place in the kernel of the main thread, and its Python frames, without long paths."""
+def test_a_stack_is_reduced_to_the_main_thread() -> None:
+    """A RankStack has the main thread's state, its kernel function and its Python frames, without long paths."""
     rank_stack = parse_stack(3, STACK)
     assert rank_stack == RankStack(
         ranks=(3,),
@@ -313,7 +318,7 @@ def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
     st.sampled_from(["", "    f (x.py:1)\n", "Thread 41 (idle)\n", '"MainThread"\n']),
 )
 def test_hostile_names_stay_short_and_printable(text: str, after: str) -> None:
-    """Whatever a rank calls its functions, files and threads, a stand is bounded, ASCII, and survives the wire."""
+    """For any names of functions, files and threads a RankStack is bounded, ASCII, and survives the wire."""
     hostile = (
         STACK.replace("all_reduce", text)
         .replace("'python'", repr(text))
@@ -333,8 +338,8 @@ def test_hostile_names_stay_short_and_printable(text: str, after: str) -> None:
         )
 
 
-def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
-    """Ranks that stand alike are told together; the message of a thousand that all differ still fits."""
+def test_a_node_reports_a_bounded_number_of_stacks(tmp_path: Path) -> None:
+    """Ranks with equal stacks share a row; the message of a thousand different stacks still fits."""
     for rank in range(1000):
         where = "é" * 500 + f"{rank} (" + "x" * 500 + f"{rank}.py:5)"
         text = STACK.replace("rank 3", f"rank {rank}")
@@ -362,16 +367,16 @@ def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
-    """In backward, or in a copy from a GPU, it may wait for the very ranks that wait for it: the evidence says where it stands."""
-    said = say(but(REDUCE, {2: BACKWARD}))
-    assert said is not None
-    assert (said.node, said.rank) == (None, None)
-    assert "rank 2" in said.evidence
+    """In backward, or in a copy from a GPU, it may wait for the ranks that wait for it: the evidence gives its stack."""
+    verdict = judge(all_except(REDUCE, {2: BACKWARD}))
+    assert verdict is not None
+    assert (verdict.node, verdict.rank) == (None, None)
+    assert "rank 2" in verdict.evidence
     rank_stacks = [
         RankStack(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
         for rank in range(8)
     ]
-    # The rank that logs reads its loss: .item().
+    # The logging rank reads its loss: .item().
     for has_gpus, rank in ((True, None), (False, 3)):
         found = find_missing_ranks(
             rank_stacks, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus

@@ -1,4 +1,4 @@
-"""Who is missing in a gang that hangs is named in its incident once all its nodes have said where their ranks stood."""
+"""The incident of a hang names the missing rank once all nodes have reported their ranks' stacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTEMPT = AttemptId(1, 1, 0)
 
 
 def hang(harness: ControllerHarness, **who: object) -> int:
-    """Let the gang make no step any more; return its generation."""
+    """Let the gang stop stepping; return its generation."""
     finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
     harness.take(replace(finding, **who))
     attempt = harness.state.runs[1].attempt
@@ -26,7 +26,7 @@ def hang(harness: ControllerHarness, **who: object) -> int:
 
 
 def gone(node: str, generation: int, *rank_stacks: RankStack, stacks: int = 2) -> s.RanksTerminated:
-    """Make the word of a node that its ranks are gone, and where they stood."""
+    """Make a node's message that its ranks are terminated, with their last stacks."""
     return s.RanksTerminated(
         node=node,
         incarnation=1,
@@ -43,8 +43,8 @@ def incident(harness: ControllerHarness) -> Incident:
     return found
 
 
-def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
-    """One node alone does not say; together they do, and the incident, its evidence and the journal know rank and node."""
+def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_reported() -> None:
+    """One node alone does not suffice; both do, and the incident, its evidence and the journal name rank and node."""
     harness = training_harness()
     generation = hang(harness)
     harness.take(
@@ -71,8 +71,8 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     assert harness.state.runs[1].attempt.rank_stacks == []
 
 
-def test_a_node_speaks_of_its_own_ranks_only() -> None:
-    """Whatever a node says of ranks elsewhere, or of very many, does not count."""
+def test_a_node_reports_stacks_of_its_own_ranks_only() -> None:
+    """Stacks that a node reports for ranks elsewhere, or for too many, do not count."""
     harness = training_harness()
     generation = hang(harness)
     harness.take(
@@ -87,7 +87,7 @@ def test_a_node_speaks_of_its_own_ranks_only() -> None:
 
 
 def test_a_stopped_rank_stays_the_culprit() -> None:
-    """Where the signal says who it was, stacks add evidence and change nobody's name."""
+    """Where the signal names the rank, stacks add evidence and change no name."""
     harness = training_harness()
     generation = hang(harness, fault="rank_stopped", node="n1", rank=0)
     harness.take(
@@ -113,8 +113,8 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
     )
 
 
-def test_without_stands_nothing_is_said() -> None:
-    """Agents of an earlier release, and nodes whose stacks could not be read, leave the incident as it was."""
+def test_without_stacks_the_incident_stays_as_it_was() -> None:
+    """Agents of an earlier release, and nodes with unreadable stacks, do not change the incident."""
     harness = training_harness()
     generation = hang(harness)
     harness.take(gone("n1", generation, stacks=0))

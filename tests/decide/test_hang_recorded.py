@@ -1,4 +1,4 @@
-"""Who is missing by what ranks recorded of their collectives, and that nobody is named who may only be a victim."""
+"""Hang analysis names the missing rank by the recorded collectives, and never a rank that may only be a victim."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ WORK = ("loop.py:step:77", "train.py:main:9")
 
 
 def recorded(rank: int, *collectives: tuple[str, int, str, bool], state: str = "S") -> RankStack:
-    """Make the stand of a rank of which nothing is known but what it recorded: it sleeps below a line of the user's."""
-    told = tuple(
-        Collective(group=group, sequence=sequence, operation=operation, waits_at=sequence * waits)
-        for group, sequence, operation, waits in collectives
+    """Make the stack of a rank that sleeps below a user's line: only its recorded collectives are evidence."""
+    records = tuple(
+        Collective(
+            group=group, sequence=sequence, operation=operation, waits_at=sequence * is_waiting
+        )
+        for group, sequence, operation, is_waiting in collectives
     )
-    return RankStack(ranks=(rank,), state=state, frames=WORK, collectives=told)
+    return RankStack(ranks=(rank,), state=state, frames=WORK, collectives=records)
 
 
 def waiting(
     rank: int, sequence: int = 7, operation: str = "all_reduce", group: str = "0"
 ) -> RankStack:
-    """Make the stand of a rank that waits in a collective."""
+    """Make the stack of a rank that waits in a collective."""
     return recorded(rank, (group, sequence, operation, True))
 
 
 @pytest.mark.parametrize(
-    ("apart", "who"),
+    ("apart", "culprit"),
     [
         # It never came.
         ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),
-        # It came to this one, and is at work: what the others wait for is not this group's.
+        # It reached this one, and works: the others do not wait for this group's collective.
         ([recorded(3, ("0", 7, "all_reduce", False))], ("n1", 3)),
-        # Behind, since it waits for another, which waits for nobody.
+        # It lags, since it waits for another, which waits for none.
         (
             [
                 recorded(3, ("0", 6, "all_reduce", False), ("2 tp", 9, "all_gather", True)),
@@ -43,7 +45,7 @@ def waiting(
         ),
         # It left one out.
         ([waiting(3, 7, "barrier")], ("n1", 3)),
-        # All wait, and nobody knows for whom.
+        # All wait, and no record shows for which rank.
         ([waiting(3, 6)], None),
         (
             [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
@@ -59,28 +61,30 @@ def waiting(
     ],
 )
 @pytest.mark.parametrize("has_gpus", [False, True])
-def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
-    apart: list[RankStack], who: tuple[str, int] | None, has_gpus: bool
+def test_recorded_collectives_name_the_missing_rank_where_frames_do_not(
+    apart: list[RankStack], culprit: tuple[str, int] | None, has_gpus: bool
 ) -> None:
-    """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
+    """Eight ranks are all at the same line, as ranks that wait for their GPU are."""
     own = {rank_stack.ranks[0]: rank_stack for rank_stack in apart}
     rank_stacks = [own.get(rank) or waiting(rank) for rank in range(8)]
-    said = find_missing_ranks(rank_stacks, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
-    assert said is not None
-    assert (said.node, said.rank) == (who or (None, None)), said.evidence
-    assert "all_reduce 7 of group 0" in said.evidence
+    verdict = find_missing_ranks(
+        rank_stacks, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus
+    )
+    assert verdict is not None
+    assert (verdict.node, verdict.rank) == (culprit or (None, None)), verdict.evidence
+    assert "all_reduce 7 of group 0" in verdict.evidence
 
 
 def named(
     rank_stacks: list[RankStack], *, nodes: int = 4, size: int = 1
 ) -> tuple[str | None, int | None]:
-    """Say whom a gang's stands name, on nodes with GPUs."""
+    """Return the node and rank that a gang's stacks name, on nodes with GPUs."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    said = find_missing_ranks(
+    verdict = find_missing_ranks(
         rank_stacks, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True
     )
-    assert said is not None
-    return said.node, said.rank
+    assert verdict is not None
+    return verdict.node, verdict.rank
 
 
 def test_a_rank_that_waits_for_a_peer_is_not_missing_from_the_collective_it_has_yet_to_reach() -> (
@@ -91,13 +95,13 @@ def test_a_rank_that_waits_for_a_peer_is_not_missing_from_the_collective_it_has_
     fed = recorded(2, ("peers", 1, "recv 2<-0", True))
     others = [waiting(rank, 11, group=f"{rank % 2} dp") for rank in (1, 3)]
     assert named([lost, fed, *others]) == (None, None)
-    # And the same if nothing was recorded of rank 0, whoever it is.
+    # The same holds if rank 0 recorded nothing.
     assert named([RankStack(ranks=(0,), state="S", frames=WORK), fed, *others]) == (None, None)
     assert named([fed, *others]) == (None, None)
 
 
-def test_the_root_of_a_gather_is_its_victim() -> None:
-    """All but rank 3, which is stuck in the kernel, have given their part and gone on; the root waits for that of rank 3."""
+def test_the_root_of_a_gather_is_a_victim() -> None:
+    """Rank 3 is stuck in the kernel. All others have sent their part and gone on; the root waits for rank 3's."""
     root = recorded(0, ("0", 103, "gather", True))
     others = [waiting(rank, 104) for rank in (1, 2, 4, 5, 6, 7)]
     stuck = RankStack(ranks=(3,), state="D", wchan="nfs_wait")
@@ -105,7 +109,7 @@ def test_the_root_of_a_gather_is_its_victim() -> None:
     assert named([root, *others, stuck], nodes=2, size=4) == ("n1", 3)
 
 
-def test_a_record_without_a_collective_says_nothing_of_who_waits_for_a_gpu() -> None:
+def test_a_record_without_collectives_names_no_rank_that_waits_for_a_gpu() -> None:
     """A recorder may be switched off, or be another backend's."""
     assert named([recorded(0), waiting(1), waiting(2), waiting(3)]) == (None, None)
 

@@ -1,4 +1,4 @@
-"""Hardware: by what it is recognised, what counts against it, and for how long."""
+"""Hardware: how the supervisor recognises it, which faults count against it, and for how long."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def machine(name: str, *parts: str, refused: bool = False) -> Hardware:
 def test_hardware_is_recognised_by_its_parts(
     before: tuple[str, ...], now: tuple[str, ...], same: bool
 ) -> None:
-    """A board or file that is equal, else a GPU, else a network card where there is no board: it is the same machine."""
+    """An equal board or file makes it the same machine, else an equal GPU, else a network card where there is no board."""
     state = known(machine("first", *before))
     assert identify(state, "second", now) == ("first" if same else "second")
 
@@ -91,7 +91,7 @@ def with_node(*, size: int = 4) -> tuple[State, Node]:
 
 
 def report_failure(state: State, node: Node, at: float) -> list[object]:
-    """Let a node's hardware offend once; return what was decided, applied."""
+    """Let a node's hardware have one fault; return the applied records."""
     state.now = at
     decision = Decision(state=state, policy=POLICY, now=at)
     record_hardware_fault(decision, node, fault="node_silent", evidence="dead")
@@ -105,8 +105,8 @@ def state_of(state: State, name: str) -> str:
     return state.nodes[name].state
 
 
-def test_offences_count_for_four_weeks() -> None:
-    """Three within 28 days make a lemon; one that is older does not count, and is still remembered."""
+def test_hardware_faults_count_for_four_weeks() -> None:
+    """Three within 28 days make a lemon; an older one does not count, and is still recorded."""
     state, node = with_node()
     report_failure(state, node, DAY_SECONDS)
     report_failure(state, node, 20 * DAY_SECONDS)
@@ -120,8 +120,8 @@ def test_offences_count_for_four_weeks() -> None:
     assert "lemon" in state.hardware["h1"].reason
 
 
-def test_whoever_fell_silent_with_many_did_nothing() -> None:
-    """A node that was given up with its failure domain, or in a mass silence, has no hardware fault."""
+def test_correlated_silence_is_no_hardware_fault() -> None:
+    """A node that is lost with its failure domain, or in correlated silence, has no hardware fault."""
     state, node = with_node()
     node.domain_down = "rack r1"
     assert report_failure(state, node, 1.0) == []
@@ -130,8 +130,8 @@ def test_whoever_fell_silent_with_many_did_nothing() -> None:
     assert report_failure(state, node, 1.0) == []
 
 
-def test_no_more_than_two_of_a_small_fleet_are_quarantined_without_a_person() -> None:
-    """The third lemon stays, a person is told which command takes it out; one that a person judged does not count."""
+def test_the_supervisor_quarantines_no_more_than_two_nodes_of_a_small_fleet_by_itself() -> None:
+    """The third lemon stays and a page names the command that removes it; one that an operator judged does not count."""
     state, _ = with_node(size=5)
     for name in ("n1", "n2", "n3"):
         for at in (1.0, 2.0, 3.0):
@@ -159,8 +159,8 @@ def test_a_large_fleet_may_lose_two_in_a_hundred() -> None:
     assert sum(node.state == "quarantined" for node in state.nodes.values()) == 4
 
 
-def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
-    """A bad machine that comes back with another board, and then with other GPUs, does not get rid of its name."""
+def test_refused_hardware_is_recognised_by_former_parts() -> None:
+    """A bad machine that returns with another board, and then with other GPUs, keeps its identity."""
     state = known(machine("bad", "board:1", "gpu:a", refused=True))
     for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
         decision = Decision(state=state, policy=POLICY, now=1.0)

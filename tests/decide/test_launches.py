@@ -1,4 +1,4 @@
-"""When a gang counts as up, and what follows only from then on."""
+"""When a gang counts as up, and which limits run only from then on."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def held(kind: tuple[str, str] = ("", "")) -> World:
 
 
 def watched(world: World) -> WatchedAttempt:
-    """Return what detectors are told of the one gang; asked afresh, since tests apply records past the controller."""
+    """Return the gang as detectors get it; a fresh controller derives it, since tests apply records directly."""
     (found,) = Controller(world.supervisor.policy, world.state).watch().attempts
     return found
 
 
 def test_a_gang_is_up_once_its_last_node_has_started_its_ranks() -> None:
-    """Before that no detector is told since when it is up, and nothing is due for its having been up for long."""
+    """Before that no detector gets its start time, and no deadline follows from its uptime."""
     world = held(SCRIPT)
     world.run_until(29.0)
     run = world.state.runs[1]
@@ -54,8 +54,8 @@ def test_a_gang_is_up_once_its_last_node_has_started_its_ranks() -> None:
     assert run.has_proved_itself(up_at + 10.0)
 
 
-def test_a_gang_that_takes_long_to_end_was_not_up_meanwhile() -> None:
-    """Ranks that died after 5 s are no more steady when their end is confirmed a minute later."""
+def test_the_time_a_gang_takes_to_end_does_not_count_as_uptime() -> None:
+    """Ranks that died after 5 s do not count as steady when their end is confirmed a minute later."""
     run = Run(run=1, spec=RunSpec(name="a", command=("train",), steady_seconds=10.0))
     run.attempt = Attempt(
         attempt=AttemptId(1, 1, 0), generation=1, nodes=["n1"], started_at=100.0, stopping_at=105.0
@@ -66,10 +66,10 @@ def test_a_gang_that_takes_long_to_end_was_not_up_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(("launched", "since"), [(["n1", "n2"], 7.0), (["n2"], None)])
-def test_a_snapshot_that_does_not_say_when_a_gang_was_up_is_understood(
+def test_a_snapshot_without_the_start_time_of_a_gang_loads(
     launched: list[str], since: float | None
 ) -> None:
-    """Earlier releases counted from the launch: that is when it was up, if all its nodes were."""
+    """Earlier releases counted from the launch: that is its start time, if all its nodes were up."""
     attempt = Attempt(
         attempt=AttemptId(1, 1, 0),
         generation=1,
@@ -85,7 +85,7 @@ def test_a_snapshot_that_does_not_say_when_a_gang_was_up_is_understood(
 
 
 def test_ranks_are_known_to_report_steps_by_a_step_and_not_by_a_hello() -> None:
-    """A script may say hello, to be asked before it is stopped, and never a step: its start then has no limit."""
+    """A script may send a hello, so that it is asked to stop, and never a step: its start then has no limit."""
     world = held(SCRIPT)
     world.run_until(40.0)
     attempt = watched(world).attempt
@@ -98,14 +98,14 @@ def test_ranks_are_known_to_report_steps_by_a_step_and_not_by_a_hello() -> None:
 
 
 def test_the_built_in_trainer_is_known_to_report_steps() -> None:
-    """From its first launch on."""
+    """The supervisor knows it from the first launch on."""
     world = held()
     world.run_until(10.0)
     assert watched(world).reports_steps
 
 
-def test_an_attempt_that_gave_way_is_no_failed_preparation() -> None:
-    """Only what could not be prepared counts towards giving the run up, not what was withdrawn for another's sake."""
+def test_a_withdrawn_attempt_is_no_failed_preparation() -> None:
+    """Only a failed preparation counts towards the limit, not an attempt withdrawn in favour of another run."""
     state = State(runs={1: Run(run=1, spec=RunSpec(name="a", command=("x",)))})
     for restart, failed in enumerate((False, False, False, True)):
         attempt = AttemptId(1, 1, restart)

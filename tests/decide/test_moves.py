@@ -1,4 +1,4 @@
-"""The life-cycle tables are what the code runs: a decision that moves anything otherwise is refused, and says why."""
+"""The life-cycle tables are enforced: the controller refuses a decision with any other move, with the reason."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def state_with(node: str) -> State:
     return State(nodes={"n1": Node(node="n1", index=0, state=node)})  # type: ignore[arg-type]
 
 
-def test_an_illegal_move_names_what_moves_and_what_it_may_do() -> None:
-    """An operator who reads it in the journal knows which table to look at."""
+def test_an_illegal_move_names_its_subject_and_the_legal_moves() -> None:
+    """The message leads an operator to the right table."""
     wrong = r.NodeChanged(node="n1", state="active", reason="")
     with pytest.raises(IllegalMove) as refused:
         check_moves(state_with("maintenance"), [wrong])
@@ -31,7 +31,7 @@ def test_an_illegal_move_names_what_moves_and_what_it_may_do() -> None:
 
 
 def test_moves_of_one_decision_are_checked_in_turn() -> None:
-    """The second starts where the first has ended."""
+    """The second move starts from the state after the first."""
     first, second = (r.NodeChanged(node="n1", state=to, reason="") for to in ("lost", "left"))
     check_moves(state_with("active"), [first, second])
     with pytest.raises(IllegalMove, match="from left to lost"):
@@ -46,7 +46,7 @@ def test_moves_of_one_decision_are_checked_in_turn() -> None:
 def test_a_controller_makes_no_decision_with_an_illegal_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever asks it records the failure and goes on."""
+    """The caller records the failure and continues."""
 
     def settle(decision: Decision) -> None:
         decision.add(r.NodeChanged(node="n1", state="absent", reason="wrong"))
@@ -57,8 +57,8 @@ def test_a_controller_makes_no_decision_with_an_illegal_move(
         controller.decide(r.Settle(), 1.0)
 
 
-def test_tables_lead_nowhere_that_they_do_not_know() -> None:
-    """Every state that a move leads to has a row of its own."""
+def test_every_target_state_has_a_row() -> None:
+    """No table leads to a state that it does not list."""
     for table in (
         lifecycles.NODE,
         lifecycles.RUN,

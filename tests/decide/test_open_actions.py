@@ -1,4 +1,4 @@
-"""Open actions are found without looking at all of them, and always the same ones as if one did."""
+"""The index of open actions finds the same ones as a scan of all of them."""
 
 import random
 
@@ -11,8 +11,8 @@ from runner.facts.messages import records as r
 KINDS: tuple[ActionKind, ...] = ("node_task", "probe_node", "page")
 
 
-def looked_for(state: State, kind: str, **args: object) -> list[Action]:
-    """Find open actions the long way."""
+def scanned(state: State, kind: str, **args: object) -> list[Action]:
+    """Find open actions by a scan."""
     return [
         item.action
         for item in state.actions.values()
@@ -21,8 +21,8 @@ def looked_for(state: State, kind: str, **args: object) -> list[Action]:
     ]
 
 
-def test_actions_are_found_by_kind_and_node_whatever_became_of_others() -> None:
-    """After any number of beginnings and endings, and in what a snapshot brings back."""
+def test_the_index_finds_actions_by_kind_and_node() -> None:
+    """It does so after any number of starts and ends, and after a snapshot is loaded."""
     dice, state, names = random.Random(7), State(), ("n1", "n2")
     for name in names:
         apply_record(state, r.NodeExpected(node=name))
@@ -39,18 +39,18 @@ def test_actions_are_found_by_kind_and_node_whatever_became_of_others() -> None:
         assert again == state
         for each in (state, again):
             for kind in KINDS:
-                assert each.open_actions(kind) == looked_for(state, kind)
-                checks = looked_for(state, kind, task="check")
+                assert each.open_actions(kind) == scanned(state, kind)
+                checks = scanned(state, kind, task="check")
                 assert each.num_open(kind, "check") == len(checks)
                 for name in names:
                     for more in ({}, {"task": "check"}, {"task": "drill"}):
                         found = each.open_actions(kind, node=name, **more)
-                        assert found == looked_for(state, kind, node=name, **more)
+                        assert found == scanned(state, kind, node=name, **more)
                         assert each.is_open(kind, name, more.get("task", "")) == bool(found)
 
 
-def test_one_node_s_actions_are_found_without_a_walk_over_those_of_all() -> None:
-    """Of thousands of open actions none is looked at but the node's own."""
+def test_the_index_finds_one_nodes_actions_without_a_scan() -> None:
+    """Of thousands of open actions only the node's own are read."""
     actions = OpenActions()
     state = State(actions=actions)
     for number in range(3000):

@@ -1,6 +1,6 @@
-"""RandomFaults that fits the state gets deep into it: nothing raises, what must hold holds, and the journal says it all.
+"""RandomFaults fit the state and so get deep into it: nothing raises, the invariants hold, and the journal has it all.
 
-`test_random_streams` draws inputs without looking; here they are picked from what there is, stale and doubled ones among them.
+`test_random_streams` draws inputs blindly; these are picked from the state, stale and repeated ones among them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def play(deeds: list[tuple[int, int, int]]) -> RandomFaults:
 
 @given(STREAMS)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_noise_breaks_nothing(deeds: list[tuple[int, int, int]]) -> None:
+def test_random_faults_break_no_invariant(deeds: list[tuple[int, int, int]]) -> None:
     """Random inputs, valid and not, never make a decision fail, and break no invariant (they are checked per entry)."""
     faults = play(deeds)
     state = faults.state
@@ -57,7 +57,7 @@ def test_noise_breaks_nothing(deeds: list[tuple[int, int, int]]) -> None:
     assert again.ledger.dump() == faults.turns.ledger.dump()
 
 
-def test_long_noise_breaks_nothing() -> None:
+def test_long_random_faults_break_no_invariant() -> None:
     """Hundreds of inputs in a row reach states that short streams do not: launches, swaps, ladders that end."""
     for seed in range(NUM_LONG):
         dice = random.Random(seed)
@@ -72,8 +72,10 @@ def test_long_noise_breaks_nothing() -> None:
 
 @given(STREAMS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_the_history_of_noise_can_be_told(deeds: list[tuple[int, int, int]]) -> None:
-    """Story, lineage and ledger fold any journal, and the ledger's seconds add up."""
+def test_timeline_lineage_and_ledger_fold_the_journal_of_random_faults(
+    deeds: list[tuple[int, int, int]],
+) -> None:
+    """Timeline, lineage and ledger fold any journal, and the ledger's seconds add up."""
     faults = play(deeds)
     story(faults.entries)
     ledger = Ledger()

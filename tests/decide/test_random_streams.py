@@ -1,4 +1,4 @@
-"""Random streams of inputs, valid, stale, doubled and foreign: nothing raises, what must hold holds, a replay is the original."""
+"""Random streams of inputs, valid, stale, repeated and foreign: nothing raises, invariants hold, a replay equals the original."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
 from tests.decide.scenario import runbooks, scenarios
 
-# N9 is in nobody's cluster until it joins.
+# N9 is unknown until it joins.
 NODES = ("n1", "n2", "n3", "n9")
 POLICY = Policy(
     cluster=ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2, spares=1)),
@@ -43,11 +43,11 @@ POLICY = Policy(
 node = st.sampled_from(NODES)
 attempt = st.builds(AttemptId, st.integers(1, 2), st.integers(1, 2), st.integers(0, 3))
 instance_ids = st.sampled_from(["", "", "a", "b"])
-heard_from = {"node": node, "incarnation": st.integers(1, 3)}
-source = {**heard_from, "instance_id": instance_ids}
+heartbeat_nodes = {"node": node, "incarnation": st.integers(1, 3)}
+source = {**heartbeat_nodes, "instance_id": instance_ids}
 of_attempt = {**source, "attempt": attempt, "generation": st.integers(1, 12)}
 text = st.text(max_size=20)
-runs = st.sampled_from(["a", "b", "1", "2", "nobody"])
+runs = st.sampled_from(["a", "b", "1", "2", "unknown"])
 request = {"id": st.integers(0, 30).map(lambda number: f"q{number}"), "by": text}
 spec = st.builds(
     RunSpec,
@@ -201,7 +201,7 @@ inputs = st.one_of(
         ranks=st.lists(st.integers(-1, 9), max_size=3).map(tuple),
         detail=text,
     ),
-    st.builds(f.HeartbeatResumed, **heard_from),
+    st.builds(f.HeartbeatResumed, **heartbeat_nodes),
     st.builds(
         f.GangStillStepping,
         attempt=attempt,
@@ -251,7 +251,7 @@ stream = st.lists(st.tuples(inputs, st.floats(0.0, 20.0)), max_size=60)
 
 @dataclass
 class Cluster:
-    """A controller on a store in memory, and what its journal holds."""
+    """A controller on a store in memory, and its journal."""
 
     store: MemoryStore
     turns: DecisionLog
@@ -264,7 +264,7 @@ def unavailable(error: StoreUnavailable) -> None:
 
 
 def lead(store: MemoryStore, holder: str) -> DecisionLog:
-    """Take the lease and stand where the journal ends."""
+    """Acquire the lease and recover to the end of the journal."""
     lease = store.acquire_lease("supervisor", holder, ttl_seconds=0.0)
     turns = DecisionLog(Controller(POLICY), Journal(store, lease), on_outage=unavailable)
     turns.recover()
@@ -272,7 +272,7 @@ def lead(store: MemoryStore, holder: str) -> DecisionLog:
 
 
 def live(facts: Iterable[tuple[object, float]], *, snapshot_at: int | None = None) -> Cluster:
-    """Take all inputs in, checking what must hold after each entry."""
+    """Handle all inputs, checking the invariants after each entry."""
     store = MemoryStore()
     cluster = Cluster(store, lead(store, "one"))
     books = Books(policy=POLICY)
@@ -293,10 +293,10 @@ def live(facts: Iterable[tuple[object, float]], *, snapshot_at: int | None = Non
 
 @settings(max_examples=150, deadline=None)
 @given(stream)
-def test_any_stream_is_borne_and_replays_to_the_same_state(
+def test_any_stream_is_handled_and_replays_to_the_same_state(
     facts: list[tuple[object, float]],
 ) -> None:
-    """No input makes a decision raise or breaks a rule; applying the journal gives the very same state and ledger."""
+    """No input makes a decision raise or breaks an invariant; applying the journal gives the same state and ledger."""
     cluster = live(facts)
     again = lead(cluster.store, "two")
     assert wire.encode(again.controller.state) == wire.encode(cluster.turns.controller.state)
@@ -317,8 +317,8 @@ def test_a_snapshot_and_its_tail_are_the_whole_journal(
 
 @settings(max_examples=50, deadline=None)
 @given(stream)
-def test_inputs_read_twice_lead_to_nothing(facts: list[tuple[object, float]]) -> None:
-    """What lies behind the inbox cursor was taken before: sending it again writes no entry."""
+def test_inputs_read_twice_change_nothing(facts: list[tuple[object, float]]) -> None:
+    """Inputs behind the inbox cursor were handled before: reading them again writes no entry."""
     cluster = live(facts)
     last = Journal(cluster.store).last()
     for number, (fact, _) in enumerate(facts):
@@ -327,7 +327,7 @@ def test_inputs_read_twice_lead_to_nothing(facts: list[tuple[object, float]]) ->
 
 
 def digest() -> str:
-    """Hash the journals of all stories, decided anew."""
+    """Hash the journals of all scenarios, decided by this process."""
     total = hashlib.sha256()
     for scenario in scenarios():
         for entry in scenario.play(scenario.build()).entries:
@@ -336,7 +336,7 @@ def digest() -> str:
 
 
 def test_deciding_again_in_another_process_gives_the_same_bytes() -> None:
-    """The order of hashes of strings, which differs between processes, decides nothing."""
+    """The order of string hashes, which differs between processes, influences no decision."""
     code = "from tests.decide.test_random_streams import digest; print(digest())"
     processes = [
         subprocess.Popen(
@@ -349,10 +349,10 @@ def test_deciding_again_in_another_process_gives_the_same_bytes() -> None:
         for seed in ("0", "1", "4711")
     ]
     try:
-        said = [process.communicate(timeout=100)[0].strip() for process in processes]
+        digests = [process.communicate(timeout=100)[0].strip() for process in processes]
     finally:
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0, 0]
-    assert len(said[0]) == 64
-    assert said == [said[0]] * 3
+    assert len(digests[0]) == 64
+    assert digests == [digests[0]] * 3

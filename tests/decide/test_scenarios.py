@@ -1,4 +1,4 @@
-"""Stories of what can happen to a cluster, told by what the controller made of it."""
+"""Scenarios of cluster faults, each compared with the transcript of the controller's decisions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ MAX_LINES = 40
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
-def test_a_story_is_told_as_before(scenario: Scenario, rewrite: bool) -> None:
-    """Each scenario leads to exactly the decisions its file shows, and breaks nothing that must hold."""
+def test_a_scenario_leads_to_its_transcript(scenario: Scenario, rewrite: bool) -> None:
+    """Each scenario leads to exactly the decisions its file shows, and breaks no invariant."""
     world = scenario.play(scenario.build(watcher=Watching(scenario.policy)))
     check_end(world)
-    told = write(world)
+    transcript = write(world)
     if rewrite:
-        (FOLDER / f"{scenario.name}.txt").write_text(f"{scenario.head}{MARK}\n{told}")
+        (FOLDER / f"{scenario.name}.txt").write_text(f"{scenario.head}{MARK}\n{transcript}")
     else:
-        assert told == scenario.transcript
-    lines = scenario.head.count("\n") + told.count("\n") + 1
+        assert transcript == scenario.transcript
+    lines = scenario.head.count("\n") + transcript.count("\n") + 1
     assert lines <= MAX_LINES, f"{lines} lines; one story each"
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
-def test_a_story_says_what_it_shows(scenario: Scenario) -> None:
+def test_a_scenario_begins_with_a_sentence(scenario: Scenario) -> None:
     """Each scenario begins with a sentence for the reader."""
     assert scenario.title.endswith("."), f"{scenario.name}: begin with `# A sentence.`"

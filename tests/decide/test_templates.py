@@ -1,4 +1,4 @@
-"""An unknown fault is recognised although a name in it differs, and two that only begin alike are not taken for one."""
+"""Templates recognise an unknown fault with another name in it, and separate two that only begin alike."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LEASE = "RuntimeError: worker {} lost its lease on shard {} of the corpus"
         (
             LEASE.format("alpha", "train"),
             "i3",
-            # The same words: newer ones that are alike come second.
+            # The same words; newer similar ones come second.
         ),
         (LEASE.format("gamma", "train"), "i5"),
         (LEASE.format("gamma", "test"), "i5"),
-        # Two words, of which one is equal.
+        # One of two words is equal.
         ("KeyError: 'weights'", ""),
         ("RuntimeError: worker alpha lost its way on shard train", ""),
         ("", ""),
     ],
 )
-def test_the_newest_of_those_alike_is_named(line: str, name: str) -> None:
-    """Words count where they stand."""
+def test_the_newest_similar_template_wins(line: str, name: str) -> None:
+    """Words are compared position by position."""
     known = {
         "i1": LEASE.format("beta", "train"),
         "i2": "KeyError: 'bias'",
@@ -38,13 +38,13 @@ def test_the_newest_of_those_alike_is_named(line: str, name: str) -> None:
     assert last_alike(line, known) == name
 
 
-def test_nothing_is_like_nothing() -> None:
-    """The first unknown fault of a cluster."""
+def test_no_template_matches_in_an_empty_history() -> None:
+    """The first unknown fault of a cluster has no similar one."""
     assert last_alike("Error: a", {}) == ""
 
 
-def test_of_very_many_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster may live for years."""
+def test_only_the_newest_templates_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may run for years."""
     monkeypatch.setattr(templates, "MAX_KNOWN", 2)
     known = {f"i{number}": f"Error: {'abc'[number]} happened to all of us" for number in range(3)}
     assert last_alike("Error: a happened to all of us", known) == "i2"
@@ -53,7 +53,7 @@ def test_of_very_many_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_may_hold_anything() -> None:
-    """They are what ranks wrote."""
-    odd = {"i1": "<*> <*> <*>", "i2": "%s {} \x00 \ud800", "i3": "x" * 5000, "i4": " "}
-    for line in (*odd.values(), "<*> a b", "\n\t"):
-        last_alike(line, odd)
+    """Ranks write arbitrary text."""
+    templates = {"i1": "<*> <*> <*>", "i2": "%s {} \x00 \ud800", "i3": "x" * 5000, "i4": " "}
+    for line in (*templates.values(), "<*> a b", "\n\t"):
+        last_alike(line, templates)

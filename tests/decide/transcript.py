@@ -1,6 +1,6 @@
-"""Transcripts: what the controller made of a story, one line per input that decided something, for a reviewer to read.
+"""Transcripts: the controller's decisions in a scenario, one line per input that decided something, for a reviewer to read.
 
-Left out is what only keeps the books: nodes that join as expected, marks of steps, checkpoints that verify.
+Routine records are left out: nodes that join as expected, step marks, checkpoints that verify.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runner.simulate.world import World
 
 
 class Scribe:
-    """Writes lines; remembers what makes later ones short."""
+    """Writes lines, and keeps what shortens later ones."""
 
     def __init__(self) -> None:
         self._actions: dict[str, str] = {}
@@ -41,28 +41,28 @@ class Scribe:
         written: list[tuple[str, list[str], list[str]]] = []
         for entry in entries:
             decided = self._decided(entry.records)
-            heard = self._heard(entry.input)
+            input_text = self._input_text(entry.input)
             time = f"{entry.now:7.2f}"
             same = bool(written) and written[-1][0] == time
-            if same and (isinstance(entry.input, r.Settle) or written[-1][1][-1:] == [heard]):
+            if same and (isinstance(entry.input, r.Settle) or written[-1][1][-1:] == [input_text]):
                 written[-1][2].extend(decided)
-            elif same and written[-1][1][0].split()[:1] == heard.split()[:1] and heard:
-                written[-1][1].append(heard.partition(" ")[2])
+            elif same and written[-1][1][0].split()[:1] == input_text.split()[:1] and input_text:
+                written[-1][1].append(input_text.partition(" ")[2])
                 written[-1][2].extend(decided)
             else:
-                written.append((time, [heard], decided))
+                written.append((time, [input_text], decided))
         return [
-            f"{time}  {', '.join(heard)} -> {'; '.join(decided)}".replace("   -> ", "  -> ")
-            for time, heard, decided in written
+            f"{time}  {', '.join(input_text)} -> {'; '.join(decided)}".replace("   -> ", "  -> ")
+            for time, input_text, decided in written
             if decided
         ]
 
-    def _heard(self, fact: object) -> str:
-        phrase = _HEARD.get(type(fact))
+    def _input_text(self, fact: object) -> str:
+        phrase = _INPUT_PHRASES.get(type(fact))
         if isinstance(fact, ActionResult):
             what = self._actions.get(fact.id, fact.id)
-            said = fact.message or _detail(fact)
-            return f"{what} {fact.outcome}{': ' if said else ''}{said}"
+            detail = fact.message or _detail(fact)
+            return f"{what} {fact.outcome}{': ' if detail else ''}{detail}"
         return phrase(fact) if phrase is not None else kind_of(fact)
 
     def _decided(self, records: tuple[object, ...]) -> list[str]:
@@ -93,7 +93,7 @@ class Scribe:
 
 
 def write(world: World) -> str:
-    """Write the transcript of a world, and how each run stands at its end."""
+    """Write the transcript of a world, and the state of each run at its end."""
     lines = Scribe().lines(world.entries)
     ledger = Ledger()
     for entry in world.entries:
@@ -160,7 +160,7 @@ def _lr(fact: q.AddRemedy) -> str:
     )
 
 
-_HEARD: dict[type, Callable[[Any], str]] = {
+_INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     r.Settle: lambda _: "",
     r.Tick: lambda _: "deadline",
     r.SupervisorStarted: lambda fact: f"supervisor_started {fact.holder}",
@@ -210,8 +210,10 @@ def _attempt(record: r.AttemptChanged) -> str:
 
 
 def _timed(record: r.StartTimed) -> str:
-    told = [f"{name} {p.seconds:g} s rank {p.rank} {p.node}" for name, p in record.slowest.items()]
-    return f"{record.attempt} up: {', '.join(told)}"
+    slowest = [
+        f"{name} {p.seconds:g} s rank {p.rank} {p.node}" for name, p in record.slowest.items()
+    ]
+    return f"{record.attempt} up: {', '.join(slowest)}"
 
 
 def _issued(record: r.ActionIssued) -> str:
@@ -253,7 +255,7 @@ def _domain(record: r.DomainStateRecorded) -> str:
     return f"{name} comes back" if record.back else f"{name} silent: {' '.join(record.nodes)}"
 
 
-def _noted(record: r.RequestRecorded) -> str:
+def _request_recorded(record: r.RequestRecorded) -> str:
     return f"{record.id} {record.state}: {record.message}"
 
 
@@ -295,7 +297,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.IncidentChanged: lambda x: f"{x.incident} {x.state}",
     r.ActionIssued: _issued,
     r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
-    r.RequestRecorded: _noted,
+    r.RequestRecorded: _request_recorded,
     r.ClusterClosing: lambda _: "closing",
     r.DomainStateRecorded: _domain,
     r.CorrelatedSilenceRecorded: lambda x: f"silent together: {' '.join(x.nodes) or 'none'}",

@@ -1,7 +1,7 @@
-"""Golden journals: what a release wrote must load for ever, and still mean the same.
+"""Golden journals: a journal that a release wrote must load for ever, and still mean the same.
 
-One folder a release: `journal.jsonl`, its entries, and `means.json`, what they come to. Written once, by running this file as a
-script with the release's number; a folder that is there already is never written again.
+One folder a release: `journal.jsonl`, its entries, and `means.json`, what they fold to. Written once, by running this file as a
+script with the release's number; an existing folder is never overwritten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELEASES = sorted(path.parent for path in HERE.glob("*/means.json"))
 
 
 def meaning(entries: list[JournalEntry]) -> dict[str, Any]:
-    """Say what a journal comes to: the state in short, the ledger's sums, and how much there is to tell."""
+    """Summarise a journal: the state in short, the ledger's sums, and the length of the timeline."""
     state, ledger = State(), Ledger()
     for entry in entries:
         apply_entry(state, entry)
@@ -56,7 +56,7 @@ def meaning(entries: list[JournalEntry]) -> dict[str, Any]:
 
 
 def read(release: Path) -> dict[str, list[JournalEntry]]:
-    """Read a release's journals by the name of the story they tell."""
+    """Read a release's journals by the name of their scenario."""
     journals: dict[str, list[JournalEntry]] = {}
     for line in (release / "journal.jsonl").read_text().splitlines():
         name, _, entry = line.partition("\t")
@@ -71,7 +71,7 @@ def test_there_is_a_golden_journal() -> None:
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_the_journal_of_a_release_still_means_the_same(release: Path) -> None:
-    """Every entry decodes, applies, and comes to the state, the sums and the story it came to then."""
+    """Every entry decodes and applies, and the state, the sums and the timeline are those of the release."""
     means = json.loads((release / "means.json").read_text())
     journals = read(release)
     assert sorted(journals) == sorted(means)

@@ -46,19 +46,19 @@ class Script:
 
 
 def admitted(run: int = 1, name: str = "tiny") -> RunAdmitted:
-    """A run begins."""
+    """Admit a run."""
     return RunAdmitted(run=run, spec=RunSpec(name=name, command=("train",), nodes=2))
 
 
 def run_is(state: RunStateName, reason: str = "", *, run: int = 1) -> RunChanged:
-    """The run moves."""
+    """Move the run to a state."""
     return RunChanged(run=run, state=state, reason=reason)
 
 
 def planned(
     attempt: AttemptId, *, nodes: tuple[str, ...] = ("n1", "n2"), incident: str | None = None
 ) -> AttemptPlanned:
-    """An attempt is planned."""
+    """Plan an attempt."""
     return AttemptPlanned(
         attempt=attempt,
         generation=attempt.restart + 1,
@@ -71,7 +71,7 @@ def planned(
 def prepared(
     attempt: AttemptId, *, resume_step: int = 0, maker: AttemptId | None = None
 ) -> AttemptPrepared:
-    """Its checkpoint is chosen; named after its maker, as checkpoints are."""
+    """Choose its checkpoint, named after the attempt that made it, as checkpoints are."""
     resume = f"/ckpt/{maker}-{resume_step:08d}" if maker is not None else ""
     return AttemptPrepared(
         attempt=attempt,
@@ -89,7 +89,7 @@ def attempt_is(
     outcome: Outcome | None = None,
     incident: str | None = None,
 ) -> AttemptChanged:
-    """The attempt moves."""
+    """Move the attempt to a state."""
     return AttemptChanged(attempt=attempt, state=state, outcome=outcome, incident=incident)
 
 
@@ -100,7 +100,7 @@ def opened(
     after: float | None = None,
     fault: str = "rank_crash",
 ) -> IncidentOpened:
-    """An incident opens, `after` seconds after the last good sign."""
+    """Open an incident, `after` seconds after the last good sign."""
     return IncidentOpened(
         incident=incident,
         fault=fault,
@@ -114,17 +114,17 @@ def opened(
 
 
 def resolved(incident: str) -> IncidentChanged:
-    """The incident is over."""
+    """Resolve the incident."""
     return IncidentChanged(incident=incident, state="resolved", reason="new step reached")
 
 
 def advanced(attempt: AttemptId, step: int, **timings: float) -> StepsAdvanced:
-    """The attempt reaches a step."""
+    """Let the attempt reach a step."""
     return StepsAdvanced(attempt=attempt, step=step, loss=5.0 - step / 100, timings=timings)
 
 
 def checkpoint(attempt: AttemptId, step: int, trust: Trust = Trust.INTACT) -> CheckpointRecorded:
-    """A checkpoint is known."""
+    """Record a checkpoint."""
     path = f"/ckpt/{attempt}-{step:08d}"
     return CheckpointRecorded(
         run=attempt.run, checkpoint=Checkpoint(step=step, attempt=attempt, path=path, trust=trust)
@@ -134,7 +134,7 @@ def checkpoint(attempt: AttemptId, step: int, trust: Trust = Trust.INTACT) -> Ch
 def crash_and_restart() -> Script:
     """A run of 100 steps, one a second, that loses a rank after step 50 and resumes from step 40.
 
-    10 s to the first step; marks every 10 steps; the rank dies at 60 s, seen at 60.5 s; gang gone at 61 s, told to start
+    10 s to the first step; marks every 10 steps; the rank dies at 60 s, seen at 60.5 s; gang gone at 61 s, ordered to start
     again at 63 s, first step (41) at 70 s, last step (100) at 129 s, finished at 131 s.
     """
     script = Script()

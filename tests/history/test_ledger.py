@@ -54,7 +54,7 @@ def fold(entries: Sequence[JournalEntry]) -> Ledger:
 
 
 def check_sums(summary: RunSummary) -> None:
-    """Assert what holds for every run at every moment."""
+    """Assert the invariants of every run at every moment."""
     assert summary.wall_seconds >= 0
     assert summary.productive_seconds >= 0
     assert all(seconds > 0 for seconds in summary.lost_seconds.values())
@@ -75,7 +75,7 @@ def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint()
             "stop": 0.5,
             "prepare": 2,
             "start": 7,
-            # Steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later.
+            # Steps 41 to 51 once more: they take 10 s by the marks, and the rank died a second later.
             "rework": 11,
             "finish": 2,
         },
@@ -87,8 +87,8 @@ def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint()
     check_sums(summary)
 
 
-def test_an_incident_knows_what_it_cost() -> None:
-    """Seconds to detect and recover, and the steps lost, are told per incident."""
+def test_an_incident_has_its_cost() -> None:
+    """The ledger has seconds to detect and recover, and the steps lost, per incident."""
     incident = fold(crash_and_restart().entries).incident("i1")
     assert incident is not None
     assert incident.detected_after_seconds == 0.5
@@ -97,14 +97,14 @@ def test_an_incident_knows_what_it_cost() -> None:
     assert incident.closed_at is not None
 
 
-def test_contributing_steps_leave_out_what_was_overwritten() -> None:
+def test_contributing_steps_leave_out_overwritten_steps() -> None:
     """The chain of attempts covers each step of the final state exactly once."""
     summary = fold(crash_and_restart().entries).summary(1, 2e9)
     assert summary.contributing_steps == {ONE: (1, 40), TWO: (41, 100)}
 
 
 def test_a_rewind_beyond_the_parent_takes_the_grandparents_steps() -> None:
-    """An attempt that resumes from an older attempt's checkpoint drops all that came between."""
+    """An attempt that resumes from an older attempt's checkpoint drops all steps in between."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(60, advanced(ONE, 51)).at(60, checkpoint(ONE, 20), checkpoint(ONE, 40))
     script.at(61, opened("i1", ONE), attempt_is(ONE, "ended", outcome="crashed", incident="i1"))
@@ -144,7 +144,7 @@ def test_a_crash_while_starting_again_costs_no_further_steps() -> None:
     check_sums(ledger.summary(1, script.start + 30))
 
 
-def test_an_incident_that_strikes_again_sums_up_what_it_cost() -> None:
+def test_a_repeated_incident_sums_up_its_cost() -> None:
     """The same fault on the next attempt is the same incident: its losses add up, and it recovers once."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(30, advanced(ONE, 21), opened("i1", ONE))
@@ -162,8 +162,8 @@ def test_an_incident_that_strikes_again_sums_up_what_it_cost() -> None:
     assert lost["stop"] == pytest.approx(1, abs=1e-3)
 
 
-def test_an_attempt_that_was_withdrawn_changes_no_cause() -> None:
-    """A launch given up before any rank was there is part of the same wait for the first step."""
+def test_a_withdrawn_attempt_changes_no_cause() -> None:
+    """A launch withdrawn before any rank started is part of the same wait for the first step."""
     script = (
         Script()
         .at(0, admitted(), planned(ONE))
@@ -177,8 +177,8 @@ def test_an_attempt_that_was_withdrawn_changes_no_cause() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["reconfigured", "moved"])
-def test_the_way_a_person_asks_for_is_not_blamed_on_faults(outcome: Outcome) -> None:
-    """A changed learning rate, or a node that is to leave, costs `requested` seconds until the next first step."""
+def test_a_requested_restart_is_not_charged_to_faults(outcome: Outcome) -> None:
+    """A changed learning rate, or a draining node, costs `requested` seconds until the next first step."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11), attempt_is(ONE, "stop_requested"))
     script.at(21, checkpoint(ONE, 12))
@@ -193,8 +193,8 @@ def test_the_way_a_person_asks_for_is_not_blamed_on_faults(outcome: Outcome) -> 
     assert summary.productive_seconds == pytest.approx(10 + 2 + 10, abs=1e-3)
 
 
-def test_a_person_who_stops_a_run_ends_the_account() -> None:
-    """After a stop on request the time since the last step is `requested`, and nothing is rework."""
+def test_an_operator_who_stops_a_run_ends_the_account() -> None:
+    """After a stop on request the time since the last step is `requested`, and no step is rework."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11)).at(
         24, attempt_is(ONE, "ended", outcome="stopped"), run_is("stopped")
@@ -221,8 +221,8 @@ def test_waiting_for_nodes_is_a_cause_of_its_own() -> None:
     )
 
 
-def test_a_run_that_tells_of_no_step_has_no_ettr() -> None:
-    """A script that reports nothing is not called unproductive: its time is `unreported`."""
+def test_a_run_that_reports_no_step_has_no_ettr() -> None:
+    """A script without reports does not count as unproductive: its time is `unreported`."""
     script = Script().at(0, admitted(), planned(ONE)).at(2, attempt_is(ONE, "running"))
     summary = fold(script.entries).summary(1, script.start + 100)
     assert summary.ettr_ratio is None
@@ -232,15 +232,15 @@ def test_a_run_that_tells_of_no_step_has_no_ettr() -> None:
     assert summary.lost_seconds == pytest.approx({"initial_start": 100}, abs=1e-3)
 
 
-def test_a_script_that_saves_on_its_own_is_believed_by_its_first_step() -> None:
-    """Without a checkpoint of ours, the first step of an attempt says what it built on."""
+def test_the_first_step_of_a_script_that_saves_by_itself_shows_its_resume_step() -> None:
+    """Without a Stoker checkpoint, the first step of an attempt shows where it resumed."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(60, advanced(ONE, 51)).at(
         60, opened("i1", ONE), attempt_is(ONE, "ended", outcome="crashed")
     )
     script.at(60, planned(TWO), prepared(TWO))
     before = fold(script.entries).summary(1, script.start + 60)
-    # Nothing known to be lost yet.
+    # No step is known to be lost yet.
     assert before.productive_seconds == pytest.approx(50, abs=1e-3)
     script.at(70, advanced(TWO, 31))
     ledger = fold(script.entries)
@@ -252,8 +252,8 @@ def test_a_script_that_saves_on_its_own_is_believed_by_its_first_step() -> None:
     assert incident.steps_lost == 21
 
 
-def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> None:
-    """The last step a node saw settles the tail between the last mark and the fault."""
+def test_steps_past_the_last_mark_count_when_an_exit_reports_them() -> None:
+    """The last step that a node reports settles the tail between the last mark and the fault."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11))
     script.at(25, opened("i1", ONE), attempt_is(ONE, "stopping", outcome="crashed", incident="i1"))
@@ -265,8 +265,8 @@ def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> N
     assert summary.lost_seconds["rework"] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_drill_is_noticed_as_long_after_as_it_was_ordered() -> None:
-    """A death that somebody saw names no seconds to detect; after a drill, those since its order stand in, once."""
+def test_the_detection_time_of_a_drill_counts_from_its_order() -> None:
+    """An observed death has no seconds to detect; after a drill, the seconds since its order count instead, once."""
     drill = Action(
         id="a1",
         action="node_task",
@@ -281,7 +281,7 @@ def test_a_drill_is_noticed_as_long_after_as_it_was_ordered() -> None:
     assert found == [0.25, None, None]
 
 
-def test_an_agent_that_is_replaced_under_running_ranks_loses_nothing() -> None:
+def test_an_agent_replaced_under_running_ranks_costs_nothing() -> None:
     """An incident that ends no attempt costs no second, and recovers when it is resolved."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(15, opened("i1", ONE, fault="node_silent", after=5.0)).at(20, advanced(ONE, 11))
@@ -294,8 +294,8 @@ def test_an_agent_that_is_replaced_under_running_ranks_loses_nothing() -> None:
     assert incident.steps_lost is None
 
 
-def test_the_books_survive_a_snapshot_at_any_moment() -> None:
-    """Dumped through JSON and loaded after any entry, the ledger ends with the very same figures."""
+def test_the_ledger_survives_a_snapshot_at_any_moment() -> None:
+    """Dumped through JSON and loaded after any entry, the ledger ends with the same figures."""
     entries = crash_and_restart().entries
     whole = fold(entries)
     for cut in range(len(entries)):
@@ -309,7 +309,7 @@ def test_the_books_survive_a_snapshot_at_any_moment() -> None:
 
 
 def test_marks_stay_few_and_keep_their_ends() -> None:
-    """However many marks come, a bounded number is kept, and whole seconds and steps stay right."""
+    """For any number of marks the ledger keeps a bounded number, and total seconds and steps stay right."""
     marks = StepMarks()
     for step in range(1, 20_001):
         marks.add(100.0 + step, step)
@@ -322,7 +322,7 @@ def test_marks_stay_few_and_keep_their_ends() -> None:
     assert marks.stepping_seconds(9e9) == 20_004
 
 
-# ---- whatever the journal says, the seconds add up ------------------------------------------------------------------
+# ---- for any journal, the seconds add up ----------------------------------------------------------------------------
 
 attempts = st.builds(AttemptId, st.just(1), st.integers(1, 2), st.integers(0, 3))
 maybe_incidents = st.none() | st.sampled_from(["i1", "i2", "i3"])
@@ -381,15 +381,15 @@ ends: st.SearchStrategy[RunStateName | None] = st.none() | st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(turns=turns, end=ends, later=st.floats(0, 100))
-def test_whatever_the_journal_says_the_seconds_add_up(
+def test_for_any_journal_the_seconds_add_up(
     turns: list[tuple[float, list[object], object]], end: RunStateName | None, later: float
 ) -> None:
     """Productive and lost seconds sum to the wall time, none is negative, ETTR is a ratio, after every entry."""
     script = Script(start=1_000.0).at(0, admitted())
     now = 0.0
-    for wait, some, heard in turns:
+    for wait, some, fact in turns:
         now += wait
-        script.at(now, *some, input=heard)
+        script.at(now, *some, input=fact)
     if end is not None:
         script.at(now, run_is(end))
     ledger = Ledger()

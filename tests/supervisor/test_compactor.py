@@ -1,4 +1,4 @@
-"""Snapshots and old entries are seen to by a thread of its own; whatever happens to it, the next life has the same state."""
+"""The compactor's own thread writes snapshots and moves old entries; after any fault the next supervisor has the same state."""
 
 import time
 from pathlib import Path
@@ -32,7 +32,7 @@ def never(error: StoreUnavailable) -> None:
 
 
 def opened(store: Store, folder: Path, holder: str = "a") -> tuple[DecisionLog, Journal]:
-    """Begin as a supervisor does."""
+    """Recover as a supervisor does."""
     lease = store.acquire_lease("lead", holder, ttl_seconds=60)
     journal = Journal(store, lease, archive=Archive(folder, "c"), segment_entries=SIZE)
     turns = DecisionLog(Controller(POLICY), journal, on_outage=never)
@@ -43,17 +43,17 @@ def opened(store: Store, folder: Path, holder: str = "a") -> tuple[DecisionLog, 
 def work(
     turns: DecisionLog, compactor: JournalCompactor, num_turns: int, *, is_quiet: bool = True
 ) -> int:
-    """Take turns, with a picture whenever one is due; return how many were taken."""
-    pictures = 0
+    """Process inputs, with a state image whenever one is due; return the number of images."""
+    num_images = 0
     for _ in range(num_turns):
         turns.process(
             SupervisorPaused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0
         )
         if compactor.is_idle and turns.is_snapshot_due(is_quiet=is_quiet):
             compactor.submit(turns.state_image())
-            pictures += 1
+            num_images += 1
             settle(compactor)
-    return pictures
+    return num_images
 
 
 def settle(compactor: JournalCompactor) -> None:
@@ -69,10 +69,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "SNAPSHOT_ENTRIES", 10)
 
 
-def test_while_people_wait_for_decisions_pictures_are_put_off_but_not_for_ever(
+def test_a_busy_supervisor_takes_fewer_state_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half as many are taken, and the tail that a take-over reads stays bounded."""
+    """It takes half as many, and the tail that a take-over reads stays bounded."""
     monkeypatch.setattr(turns_module, "SNAPSHOT_ENTRIES", 1)
     taken = {}
     for is_quiet in (True, False):
@@ -87,23 +87,23 @@ def test_while_people_wait_for_decisions_pictures_are_put_off_but_not_for_ever(
 
 
 def test_the_store_keeps_a_bounded_number_of_entries(tmp_path: Path) -> None:
-    """However many turns are taken, the stream holds no more than a segment and what two snapshots lie apart."""
+    """After any number of inputs, the stream holds no more than a segment and the entries between two snapshots."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
     compactor = JournalCompactor(journal, errors.append)
     compactor.start()
-    pictures = work(turns, compactor, 1000)
+    num_images = work(turns, compactor, 1000)
     compactor.close(10)
     assert not errors
-    assert pictures > 5
+    assert num_images > 5
     last = turns.controller.state.sequence
-    apart = last // pictures + 1
+    apart = last // num_images + 1
     assert last - journal.first_stored() <= SIZE + 3 * apart
     assert [entry.sequence for entry in journal.replay()] == list(range(1, last + 1))
 
 
-def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
-    """From whatever snapshot there is, take-over comes to the state that was, and reads no more than the tail."""
+def test_the_next_supervisor_has_the_same_state_and_ledger(tmp_path: Path) -> None:
+    """From any snapshot, the take-over reaches the same state, and reads only the tail."""
     store = MemoryStore()
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     journal = Journal(store, lease, archive=Archive(tmp_path, "c"), segment_entries=SIZE)
@@ -136,8 +136,8 @@ def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
     assert applied == after.controller.state.sequence
 
 
-def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: Path) -> None:
-    """Streams of words are cut where the state's cursors were when the picture was taken, and no further."""
+def test_journalled_messages_are_trimmed_from_the_store(tmp_path: Path) -> None:
+    """The compactor trims message streams up to the cursors of the state image, and no further."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
     compactor = JournalCompactor(journal, errors.append)
@@ -159,19 +159,19 @@ def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: 
     assert [item.number for item in left] == numbers[20:]
 
 
-def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
-    """What is decided after it was taken does not come into it."""
+def test_a_state_image_does_not_change_after_it_was_taken(tmp_path: Path) -> None:
+    """Later decisions do not change the image."""
     turns, _ = opened(MemoryStore(), tmp_path)
     turns.process(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
-    picture = turns.state_image()
-    before = picture.body
+    image = turns.state_image()
+    before = image.body
     turns.process(SupervisorPaused(seconds=1.0, reason="two"), 20.0)
-    assert picture.body == before
+    assert image.body == before
     assert wire.decode(before).state.now == 10.0
 
 
-def test_what_cannot_be_done_now_is_done_later(tmp_path: Path) -> None:
-    """A store or a disk that refuses costs nothing but room: the next time everything is written and moved."""
+def test_the_compactor_retries_after_an_error(tmp_path: Path) -> None:
+    """An error of the store or the disk costs only room: the next attempt writes and moves everything."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path / "past")
     (tmp_path / "past").write_text("in the way")
@@ -187,26 +187,26 @@ def test_what_cannot_be_done_now_is_done_later(tmp_path: Path) -> None:
     assert journal.first_stored() > 300
 
 
-def test_one_that_was_replaced_says_so(tmp_path: Path) -> None:
-    """A snapshot under a lost lease is refused, and its supervisor learns of it."""
+def test_a_replaced_supervisor_learns_of_its_lost_lease(tmp_path: Path) -> None:
+    """The store refuses a snapshot under a lost lease, and the compactor reports it."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
     compactor = JournalCompactor(journal, errors.append)
     compactor.start()
     settle(compactor)
     turns.process(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
-    picture = turns.state_image()
+    image = turns.state_image()
     store.break_lease("lead", "a")
     store.acquire_lease("lead", "b", ttl_seconds=60)
-    compactor.submit(picture)
+    compactor.submit(image)
     compactor.close(10)
     assert [type(error) for error in errors] == [Fenced]
 
 
-def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
+def test_the_next_supervisor_moves_the_entries_after_a_crash_behind_a_snapshot(
     tmp_path: Path,
 ) -> None:
-    """Beginning, an compactor finishes what an earlier life left."""
+    """On start the compactor finishes the move that its predecessor left."""
     store = MemoryStore()
     turns, journal = opened(store, tmp_path)
     for number in range(100):

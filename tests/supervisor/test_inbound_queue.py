@@ -17,12 +17,12 @@ from runner.supervisor.inbound_queue import (
 from tests.store.store_harness import SteppedClock
 
 CURSORS = {"signals": 3, "requests": 4, HEARTBEATS: 5}
-WORDS = {"signals": 3, "requests": 4}
+MESSAGES = {"signals": 3, "requests": 4}
 LONG = 60.0
 
 
 def batch(**counts: int) -> Batch:
-    """Make what a read of so many items found."""
+    """Make the batch of a read of so many items."""
     return Batch(
         items={
             name: tuple(Item(number, name.encode()) for number in range(1, count + 1))
@@ -32,32 +32,30 @@ def batch(**counts: int) -> Batch:
     )
 
 
-def test_all_heartbeats_that_wait_are_taken_after_a_moment_of_words_however_slow_words_are() -> (
-    None
-):
-    """A hundred words of 20 ms each: each portion has a few of them and then every heartbeat; nothing is lost or doubled."""
+def test_all_waiting_heartbeats_follow_a_moment_of_messages_even_if_messages_are_slow() -> None:
+    """A hundred messages of 20 ms each: each batch has a few of them, then every heartbeat, and none is lost or repeated."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     arrivals.add(batch(signals=100, heartbeats=300), 4)
-    words, portions = [], 0
+    numbers, num_batches = [], 0
     while arrivals:
         taken = []
         for stream, number, _ in chain.from_iterable(arrivals.batches()):
             taken.append(stream)
             if stream == "signals":
-                words.append(number)
+                numbers.append(number)
                 clock.seconds += 0.02
-        portions += 1
+        num_batches += 1
         assert 1 <= taken.count("signals") <= MAX_GROUP
         assert taken[-300:] == [HEARTBEATS] * 300
-        if words[-1] < 100:
+        if numbers[-1] < 100:
             arrivals.add(batch(heartbeats=300), 4)
-    assert words == list(range(1, 101))
-    assert portions == 7
+    assert numbers == list(range(1, 101))
+    assert num_batches == 7
 
 
-def test_one_word_is_taken_even_if_it_takes_long() -> None:
-    """So that there is an end to any queue."""
+def test_a_batch_has_a_group_of_messages_even_if_handling_takes_long() -> None:
+    """So any queue comes to an end."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     arrivals.add(batch(requests=3 * MAX_GROUP), 4)
@@ -67,22 +65,22 @@ def test_one_word_is_taken_even_if_it_takes_long() -> None:
         assert bool(arrivals) == (left > 0)
 
 
-def test_words_that_come_while_heartbeats_are_taken_go_before_the_next_of_them() -> None:
+def test_messages_that_arrive_between_heartbeats_come_first() -> None:
     """A decision does not wait for the heartbeats of the whole fleet."""
     arrivals = InboundQueue(SteppedClock())
     arrivals.add(batch(heartbeats=3 * MAX_GROUP), 4)
-    portion = arrivals.batches()
-    assert {stream for stream, _, _ in next(portion)} == {HEARTBEATS}
+    batches = arrivals.batches()
+    assert {stream for stream, _, _ in next(batches)} == {HEARTBEATS}
     arrivals.add(batch(signals=2), 4)
-    assert [(stream, number) for stream, number, _ in next(portion)] == [
+    assert [(stream, number) for stream, number, _ in next(batches)] == [
         ("signals", 1),
         ("signals", 2),
     ]
-    assert [len(group) for group in portion] == [MAX_GROUP, MAX_GROUP]
+    assert [len(group) for group in batches] == [MAX_GROUP, MAX_GROUP]
 
 
-def test_words_and_heartbeats_share_the_time_once_the_moment_of_words_is_over() -> None:
-    """A word waits for a few heartbeats, never for all of them; and heartbeats get half of the time in any case."""
+def test_messages_and_heartbeats_share_the_time_after_the_moment_of_messages() -> None:
+    """A message waits for a few heartbeats, never for all; heartbeats always get half of the time."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     arrivals.add(batch(signals=10 * MAX_GROUP, heartbeats=10 * MAX_GROUP), 4)
@@ -99,8 +97,8 @@ def _slowly(arrivals: InboundQueue, clock: SteppedClock) -> Iterator[list[Messag
         yield group
 
 
-def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time() -> None:
-    """After heartbeats the next read waits for words alone, until the pause is over; a small fleet makes hardly any."""
+def test_heartbeats_of_a_large_fleet_are_read_at_intervals_and_messages_at_any_time() -> None:
+    """After heartbeats the next read waits only for messages, until the pause is over; a small fleet has hardly a pause."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
@@ -108,7 +106,7 @@ def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time(
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
     arrivals.add(batch(heartbeats=3), 5000)
     wanted, wait_seconds = arrivals.next_read(CURSORS, LONG)
-    assert wanted == WORDS
+    assert wanted == MESSAGES
     assert wait_seconds == pytest.approx(LONGEST_SECONDS)
     clock.seconds += LONGEST_SECONDS
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
@@ -117,8 +115,8 @@ def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time(
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
 
 
-def test_a_backlog_of_heartbeats_is_read_at_once_and_until_then_silence_proves_nothing() -> None:
-    """Nobody can tell how long ago anything was said until a read could hold all there was."""
+def test_a_backlog_of_heartbeats_is_read_at_once_and_proves_no_silence() -> None:
+    """The age of a message is unknown until one read holds the whole backlog."""
     arrivals, lags = InboundQueue(SteppedClock()), list[float | None]()
     for more in (0, READ_LIMIT, 7):
         assert arrivals.next_read(CURSORS, LONG) == (CURSORS, 0.0 if more == 7 else LONG)
@@ -129,8 +127,8 @@ def test_a_backlog_of_heartbeats_is_read_at_once_and_until_then_silence_proves_n
     assert lags == [0.0, 0.0, None, None, 0.0, 0.0]
 
 
-def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> None:
-    """New ones are there before the last are taken: what was said before the read that brought those is heard all the same."""
+def test_heartbeats_that_always_wait_do_not_prevent_the_detection_of_a_silent_node() -> None:
+    """New heartbeats arrive before the last are handled: those sent before that read still count."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     lags = []
@@ -155,8 +153,8 @@ def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> No
     assert not arrivals._complete_reads
 
 
-def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
-    """A read held exactly as many as it could, and the next one finds no more: the fleet fell silent then."""
+def test_a_backlog_ends_with_a_read_that_is_not_full() -> None:
+    """One read is exactly full, and the next one is empty: the fleet fell silent then."""
     arrivals = InboundQueue(SteppedClock())
     arrivals.next_read(CURSORS, LONG)
     arrivals.add(batch(heartbeats=READ_LIMIT), 10_000)
@@ -167,8 +165,8 @@ def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
 
 
-def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_the_other() -> None:
-    """Words that wait do not keep heartbeats in the store, nor the other way round; with both there is nothing to read."""
+def test_each_queue_is_bounded_and_does_not_block_the_other() -> None:
+    """Waiting messages do not keep heartbeats in the store, nor the reverse; with both queues full nothing is read."""
     arrivals = InboundQueue(SteppedClock())
     arrivals.add(batch(signals=READ_LIMIT), 4)
     assert arrivals.next_read(CURSORS, LONG) == ({HEARTBEATS: 5}, ROOM_POLL_SECONDS)
@@ -178,21 +176,21 @@ def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_
     other = InboundQueue(SteppedClock())
     for _ in range(MAX_HEARTBEATS // READ_LIMIT):
         other.add(batch(heartbeats=READ_LIMIT), 4)
-    assert other.next_read(CURSORS, LONG) == (WORDS, ROOM_POLL_SECONDS)
+    assert other.next_read(CURSORS, LONG) == (MESSAGES, ROOM_POLL_SECONDS)
 
 
-def test_a_queue_of_words_is_told_of_in_full_second_by_second_and_a_short_one_is_not() -> None:
-    """What was told adds up to how long it lasted; a queue that ends and begins anew counts anew."""
+def test_a_long_queue_of_messages_is_reported_in_full_and_a_short_one_is_not() -> None:
+    """The reported seconds add up to its duration; a queue that ends and starts again counts from zero."""
     clock = SteppedClock()
     arrivals = InboundQueue(clock)
     assert arrivals.queued_seconds() == 0.0
     arrivals.add(batch(signals=1000), 4)
-    told = []
+    reported = []
     for _ in range(40):
-        told.append(arrivals.queued_seconds())
+        reported.append(arrivals.queued_seconds())
         clock.seconds += 0.3
-    assert sum(told) == pytest.approx(0.3 * 36)
-    assert all(seconds == 0.0 or seconds >= QUEUED_SECONDS for seconds in told)
+    assert sum(reported) == pytest.approx(0.3 * 36)
+    assert all(seconds == 0.0 or seconds >= QUEUED_SECONDS for seconds in reported)
     while arrivals:
         list(arrivals.batches())
     assert arrivals.queued_seconds() == 0.0

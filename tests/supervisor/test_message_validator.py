@@ -1,4 +1,4 @@
-"""What the supervisor believes of what lies in its streams: signed, of the right kind and life, and new; the rest is counted."""
+"""The supervisor accepts signed, new messages of the right kind and agent instance; it counts the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = Signer(b"the token of another cluster")
 
 
 def state_with(instance_id: str = "a") -> State:
-    """A state that knows n1 by the agent of one life, incarnation 3."""
+    """A state that knows n1 by one agent instance, incarnation 3."""
     state = State()
     state.nodes["n1"] = Node(node="n1", index=0, incarnation=3, instance_id=instance_id)
     return state
@@ -29,12 +29,12 @@ def state_with(instance_id: str = "a") -> State:
 def heartbeat(
     sequence: int, *, incarnation: int = 3, instance_id: str = "a", node: str = "n1"
 ) -> Heartbeat:
-    """A heartbeat."""
+    """Make a heartbeat."""
     return Heartbeat(node=node, incarnation=incarnation, sequence=sequence, instance_id=instance_id)
 
 
 def joined(sequence: int, *, incarnation: int, instance_id: str) -> NodeJoined:
-    """An agent that joins as n1."""
+    """Make the request of an agent to join as n1."""
     return NodeJoined(
         node="n1",
         incarnation=incarnation,
@@ -47,42 +47,42 @@ def joined(sequence: int, *, incarnation: int, instance_id: str) -> NodeJoined:
     )
 
 
-def take_in(validator: MessageValidator, state: State, stream: str, fact: object) -> object:
-    """Say something signed."""
+def accepted(validator: MessageValidator, state: State, stream: str, fact: object) -> object:
+    """Send a signed message; return what the validator accepts."""
     return validator.validate(stream, SIGNER.sign(stream, wire.encode(fact)), state)
 
 
 def refusal(validator: MessageValidator, state: State, stream: str, payload: bytes) -> str:
-    """Say something that is to be refused; return why it was."""
+    """Send a message that the validator refuses; return the reason."""
     with pytest.raises(MessageRefused) as refused:
         validator.validate(stream, payload, state)
     return refused.value.reason
 
 
 def write_down(state: State, fact: object, *records: object) -> None:
-    """Let the journal have it."""
+    """Apply inputs as the journal does."""
     entry = JournalEntry(sequence=state.sequence + 1, now=1.0, input=fact, records=records)
     apply_entry(state, entry)
 
 
-def test_what_is_signed_for_its_stream_is_taken_in() -> None:
-    """A heartbeat, a signal, an agent's answer and a request, each in its own stream."""
+def test_a_message_signed_for_its_stream_is_accepted() -> None:
+    """The validator accepts a heartbeat, a signal, an agent's answer and a request, each in its own stream."""
     validator, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (HEARTBEATS, heartbeat(1)),
         (SIGNALS, NodeLeft(node="n1", incarnation=3, sequence=2, instance_id="a")),
         (SIGNALS, ActionResult(id="a1", outcome="done")),
-        (REQUESTS, ShutDown(id="q-1", by="somebody")),
+        (REQUESTS, ShutDown(id="q-1", by="ann")),
     ):
-        assert take_in(validator, state, stream, fact) == fact
+        assert accepted(validator, state, stream, fact) == fact
     assert not validator.refused
 
 
-def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
-    """No code, another token's, another stream's, and a message altered after it was signed."""
+def test_a_message_not_signed_with_the_token_for_its_stream_is_refused() -> None:
+    """The code is missing, of another token or stream, or the message was altered afterwards."""
     validator, state = MessageValidator(SIGNER), state_with()
-    plain = wire.encode(ShutDown(id="q-1", by="nobody"))
-    altered = SIGNER.sign(REQUESTS, plain).replace(b"nobody", b"noboby")
+    plain = wire.encode(ShutDown(id="q-1", by="mallory"))
+    altered = SIGNER.sign(REQUESTS, plain).replace(b"mallory", b"malvory")
     for payload in (
         plain,
         b"",
@@ -106,24 +106,26 @@ def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
         (REQUESTS, ActionResult(id="a1", outcome="done")),
     ],
 )
-def test_a_kind_that_does_not_belong_in_a_stream_is_junk(stream: str, fact: object) -> None:
-    """Agents do not ask for things, and not even a holder of the token can speak as the supervisor itself."""
+def test_a_kind_that_does_not_belong_in_a_stream_is_malformed(stream: str, fact: object) -> None:
+    """Agents send no requests, and not even a holder of the token can send the supervisor's own inputs."""
     validator, state = MessageValidator(SIGNER), state_with()
     assert refusal(validator, state, stream, SIGNER.sign(stream, wire.encode(fact))) == "malformed"
 
 
 @pytest.mark.parametrize("signer", [SIGNER, UNSIGNED])
 @pytest.mark.parametrize(
-    "junk", [b"{", b"\x00" * 100, b'{"kind":"no such kind"}', b"[" * 50_000, b"x" * 70_000]
+    "malformed", [b"{", b"\x00" * 100, b'{"kind":"no such kind"}', b"[" * 50_000, b"x" * 70_000]
 )
-def test_junk_is_refused_whether_signed_or_not(signer: Signer, junk: bytes) -> None:
-    """Broken, nested, of unknown kind, too long: each is one refusal, whoever signed it."""
-    reason = refusal(MessageValidator(signer), state_with(), SIGNALS, signer.sign(SIGNALS, junk))
+def test_a_malformed_message_is_refused_signed_or_not(signer: Signer, malformed: bytes) -> None:
+    """Broken, nested, of unknown kind, too long: each is one refusal, with any signature."""
+    reason = refusal(
+        MessageValidator(signer), state_with(), SIGNALS, signer.sign(SIGNALS, malformed)
+    )
     assert reason == "malformed"
 
 
-def test_a_signal_taken_before_is_refused_when_it_comes_again() -> None:
-    """By incarnation and sequence, as the journal knows them: so a later supervisor refuses it too."""
+def test_a_replayed_signal_is_refused() -> None:
+    """The journal has its incarnation and sequence, so a later supervisor refuses it too."""
     state = state_with()
     write_down(
         state,
@@ -141,24 +143,24 @@ def test_a_signal_taken_before_is_refused_when_it_comes_again() -> None:
         assert validator.validate(SIGNALS, signer.sign(SIGNALS, wire.encode(news)), state) == news
 
 
-def test_a_heartbeat_said_again_proves_no_life() -> None:
-    """Neither the same one nor an older one of that life, nor one older than what the journal has of it."""
+def test_a_replayed_heartbeat_is_refused() -> None:
+    """That holds for the same one, an older one of that instance, and one older than the journal's signals."""
     validator, state = MessageValidator(SIGNER), state_with()
     write_down(state, NodeLeft(node="n1", incarnation=3, sequence=5, instance_id="a"))
     stale = SIGNER.sign(HEARTBEATS, wire.encode(heartbeat(4)))
     assert refusal(validator, state, HEARTBEATS, stale) == "replayed"
-    take_in(validator, state, HEARTBEATS, heartbeat(10))
+    accepted(validator, state, HEARTBEATS, heartbeat(10))
     for sequence in (10, 9, 6):
         payload = SIGNER.sign(HEARTBEATS, wire.encode(heartbeat(sequence)))
         assert refusal(validator, state, HEARTBEATS, payload) == "replayed"
-    take_in(validator, state, HEARTBEATS, heartbeat(11))
+    accepted(validator, state, HEARTBEATS, heartbeat(11))
     # In its own stream a heartbeat may be a moment behind a signal.
     write_down(state, NodeLeft(node="n1", incarnation=3, sequence=20, instance_id="a"))
-    take_in(validator, state, HEARTBEATS, heartbeat(19))
+    accepted(validator, state, HEARTBEATS, heartbeat(19))
 
 
-def test_what_is_not_counted_is_refused_in_a_signed_cluster_only() -> None:
-    """Without a sequence it could be said again and again; agents of older releases did count, and did not sign."""
+def test_an_unsequenced_message_is_refused_in_a_signed_cluster_only() -> None:
+    """Without a sequence it could be replayed; agents of older releases did count, and did not sign."""
     state = state_with()
     payload = SIGNER.sign(HEARTBEATS, wire.encode(heartbeat(0)))
     assert refusal(MessageValidator(SIGNER), state, HEARTBEATS, payload) == "unsequenced"
@@ -167,8 +169,8 @@ def test_what_is_not_counted_is_refused_in_a_signed_cluster_only() -> None:
     ) == heartbeat(0)
 
 
-def test_another_agent_under_a_nodes_name_is_not_the_node() -> None:
-    """Its heartbeats and signals are a stranger's; that it wants to join is heard, and whoever decides may refuse it."""
+def test_messages_of_another_agent_under_a_nodes_name_are_refused() -> None:
+    """Its heartbeats and signals are of an unknown sender; its request to join passes, and the controller may refuse it."""
     validator, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (HEARTBEATS, heartbeat(100, instance_id="b")),
@@ -177,21 +179,21 @@ def test_another_agent_under_a_nodes_name_is_not_the_node() -> None:
     ):
         payload = SIGNER.sign(stream, wire.encode(fact))
         assert refusal(validator, state, stream, payload) == "unknown_sender"
-    wish = joined(1, incarnation=1, instance_id="b")
-    assert take_in(validator, state, SIGNALS, wish) == wish
-    # refused: it leaves no mark on what the node itself said
-    write_down(state, wish)
+    request = joined(1, incarnation=1, instance_id="b")
+    assert accepted(validator, state, SIGNALS, request) == request
+    # A refused join does not make the node's own signals look stale.
+    write_down(state, request)
     news = NodeLeft(node="n1", incarnation=3, sequence=1, instance_id="a")
-    assert take_in(validator, state, SIGNALS, news) == news
+    assert accepted(validator, state, SIGNALS, news) == news
 
 
-def test_the_join_of_a_life_that_is_over_is_refused() -> None:
-    """A node that was started anew, its folder wiped, may count from 1 again; what joined before it may not come back."""
+def test_the_join_of_a_past_instance_is_refused() -> None:
+    """A node with a wiped folder may count from 1 again; the instances before it may not return."""
     state = state_with("")
     instance_ids = [("a", 5), ("b", 1), ("c", 1)]
     for instance_id, incarnation in instance_ids:
-        wish = joined(1, incarnation=incarnation, instance_id=instance_id)
-        assert take_in(MessageValidator(SIGNER), state, SIGNALS, wish) == wish
+        request = joined(1, incarnation=incarnation, instance_id=instance_id)
+        assert accepted(MessageValidator(SIGNER), state, SIGNALS, request) == request
         registered = NodeRegistered(
             node="n1",
             incarnation=incarnation,
@@ -201,7 +203,7 @@ def test_the_join_of_a_life_that_is_over_is_refused() -> None:
             pid=1,
             instance_id=instance_id,
         )
-        write_down(state, wish, registered)
+        write_down(state, request, registered)
     for instance_id, incarnation in instance_ids:
         payload = SIGNER.sign(
             SIGNALS, wire.encode(joined(1, incarnation=incarnation, instance_id=instance_id))

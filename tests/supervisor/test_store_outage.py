@@ -1,4 +1,4 @@
-"""What a supervisor does while its store is away: it can be told to end, and holds no silence against anybody."""
+"""A supervisor whose store is unreachable: it can be stopped, and declares no node silent."""
 
 import threading
 import time
@@ -23,12 +23,12 @@ from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Batch, Lease
 from runner.supervisor.loop import Supervisor
 
-# nobody here waits that long
+# Above every wait in this file.
 LONG_SECONDS = 60.0
 
 
-class HardOfHearing(MemoryStore):
-    """A store that for a while does not answer whoever blocks in it, or has no room for a word."""
+class FaultyStore(MemoryStore):
+    """A store that for a while does not answer blocking reads, or has no room for a message."""
 
     is_deaf = False
     is_full = False
@@ -40,7 +40,7 @@ class HardOfHearing(MemoryStore):
         super().renew(lease)
 
     def read(self, **asked: Any) -> Batch:
-        """Read, or do not."""
+        """Read, unless the store is deaf."""
         if self.is_deaf and asked["timeout_seconds"] > 0:
             raise StoreUnavailable("does not answer", delay_seconds=0.05)
         batch = super().read(**asked)
@@ -51,29 +51,29 @@ class HardOfHearing(MemoryStore):
 
 @dataclass(slots=True)
 class Stage:
-    """A supervisor in a thread, and a node that it hears."""
+    """A supervisor in a thread, and a node that sends it messages."""
 
-    store: HardOfHearing
+    store: FaultyStore
     agents: MemoryStore
     supervisor: Supervisor
     thread: threading.Thread
     sequence: int = 0
 
-    def say(self, stream: str, kind: Callable[..., object], **fields: object) -> None:
-        """Say something as the agent of n1."""
+    def send(self, stream: str, kind: Callable[..., object], **fields: object) -> None:
+        """Send a message as the agent of n1."""
         self.sequence += 1
-        said = kind(node="n1", incarnation=1, sequence=self.sequence, instance_id="a", **fields)
-        self.agents.append(stream, encode(said))
+        message = kind(node="n1", incarnation=1, sequence=self.sequence, instance_id="a", **fields)
+        self.agents.append(stream, encode(message))
 
     def inputs(self, kind: type) -> list[object]:
         """Return the inputs of a kind that were journalled."""
         return [e.input for e in Journal(self.agents).replay() if isinstance(e.input, kind)]
 
     def until(self, look: Callable[[], object], what: str) -> None:
-        """Wait for something."""
+        """Wait until `look` returns something true."""
         deadline = time.monotonic() + LONG_SECONDS
         while not look():
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            assert time.monotonic() < deadline, f"timed out waiting for {what}"
             time.sleep(0.05)
 
 
@@ -83,7 +83,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     cluster = ClusterSpec(
         name="c", state=str(tmp_path), heartbeat_timeout_seconds=1.0, heartbeat_seconds=0.2
     )
-    store = HardOfHearing()
+    store = FaultyStore()
     agents = store.another()
     lease = store.acquire_lease(LEASE, "a", ttl_seconds=600)
     place = SelfJoinedProvider(cluster, store, lease, UNSIGNED)
@@ -91,8 +91,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     thread = threading.Thread(target=supervisor.run, daemon=True)
     made = Stage(store, agents, supervisor, thread)
     thread.start()
-    made.say("signals", NodeJoined, hardware="h", slots=1, address="127.0.0.1", pid=1)
-    made.say("heartbeats", Heartbeat)
+    made.send("signals", NodeJoined, hardware="h", slots=1, address="127.0.0.1", pid=1)
+    made.send("heartbeats", Heartbeat)
     made.until(lambda: made.inputs(NodeJoined), "the node")
     yield made
     store.is_deaf = store.is_full = False
@@ -101,8 +101,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     thread.join(LONG_SECONDS)
 
 
-def test_it_can_be_told_to_end_while_the_store_is_away(stage: Stage) -> None:
-    """Also in the middle of a turn, whose entry the store does not take: whoever comes next reads what it took."""
+def test_the_supervisor_can_be_stopped_while_the_store_is_unreachable(stage: Stage) -> None:
+    """That holds in the middle of a turn whose entry the store refuses; the next supervisor reads the journal."""
     stage.store.go_down()
     turn = r.SupervisorPaused(seconds=0.1, reason="a turn to take")
     stage.supervisor._inbox.put(turn)
@@ -114,29 +114,29 @@ def test_it_can_be_told_to_end_while_the_store_is_away(stage: Stage) -> None:
     assert not stage.thread.is_alive()
 
 
-def test_silence_is_held_against_nobody_while_we_do_not_hear(stage: Stage) -> None:
-    """A store that takes our words while our reads fail says nothing of a node: its words are in the store, unheard."""
+def test_no_node_is_declared_silent_while_reads_of_the_store_fail(stage: Stage) -> None:
+    """While only the supervisor's reads fail, the nodes' heartbeats are in the store, unread."""
     stage.store.is_deaf = True
     for _ in range(15):
-        stage.say("heartbeats", Heartbeat)
+        stage.send("heartbeats", Heartbeat)
         time.sleep(0.2)
     stage.store.is_deaf = False
-    stage.until(lambda: stage.inputs(r.SupervisorPaused), "the outage to be owned up to")
+    stage.until(lambda: stage.inputs(r.SupervisorPaused), "the record of the outage")
     assert not stage.inputs(Finding)
     assert not stage.inputs(CorrelatedSilence)
 
 
-def test_silence_in_which_the_store_had_no_room_is_held_against_nobody(stage: Stage) -> None:
-    """However long that lasts: it has room again just as silence would be judged, and nobody could have spoken in it."""
+def test_no_node_is_declared_silent_for_the_time_in_which_the_store_was_full(stage: Stage) -> None:
+    """The store has room again just before the timeout, and no heartbeat could have arrived in that time."""
     stage.store.is_full = True
-    # more than two limits, and the store takes words again shortly before a third
+    # More than two timeouts, and the store accepts messages again shortly before a third.
     time.sleep(2.9)
     stage.store.is_full = False
-    # less than a limit
+    # Less than a timeout.
     time.sleep(0.6)
-    stage.say("heartbeats", Heartbeat)
+    stage.send("heartbeats", Heartbeat)
     for _ in range(5):
         time.sleep(0.2)
-        stage.say("heartbeats", Heartbeat)
+        stage.send("heartbeats", Heartbeat)
     assert not stage.inputs(Finding)
     assert not stage.inputs(CorrelatedSilence)

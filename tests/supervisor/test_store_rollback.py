@@ -1,4 +1,4 @@
-"""A store that forgot: what proves it, what is said, and what accepting it does and does not do."""
+"""A rolled-back store: what proves it, how the supervisor reports it, and what its acceptance does and does not do."""
 
 import logging
 from pathlib import Path
@@ -53,14 +53,14 @@ def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[De
 
 
 def grown(turns: DecisionLog, num_entries: int) -> None:
-    """Write so many entries."""
+    """Append so many entries."""
     for _ in range(num_entries):
         now = turns.controller.state.now + 1.0
         turns.process(r.SupervisorPaused(seconds=0.0, reason="x"), now)
 
 
 def older(store: MemoryStore, through: int) -> MemoryStore:
-    """Give a store as this one was after an entry."""
+    """Return a copy of this store as of an entry."""
     copy = MemoryStore()
     batch = store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0)
     for item in batch.items[JOURNAL][:through]:
@@ -75,13 +75,13 @@ def cluster(tmp_path: Path) -> ClusterSpec:
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "joined"])
-def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind: str) -> None:
-    """Whether or not the node is known; one that nobody can believe proves nothing."""
+def test_an_agent_ahead_of_the_journal_proves_a_store_rollback(kind: str) -> None:
+    """That holds for known and unknown nodes; an unverified message proves nothing."""
     signer = Signer(b"a token of this cluster's own")
     state = State(next_generation=7)
     state.nodes["n1"] = Node(node="n1", index=0, instance_id="a")
     about = {"incarnation": 1, "sequence": 1, "instance_id": "a"}
-    for node, generation in (("n1", 7), ("nobody knows it", 90)):
+    for node, generation in (("n1", 7), ("unknown", 90)):
         stream, fact = (
             (HEARTBEATS, Heartbeat(node=node, generation=generation, **about))  # type: ignore[arg-type]
             if kind == "heartbeat"
@@ -109,10 +109,10 @@ def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind
     assert MessageValidator(UNSIGNED).validate(HEARTBEATS, behind, state)
 
 
-def test_a_person_is_told_once_and_nobody_acts_afterwards(
+def test_the_supervisor_pages_once_and_no_supervisor_acts_afterwards(
     cluster: ClusterSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The register tells every later supervisor, on whatever machine, mark or no mark."""
+    """The register stops every later supervisor, on any machine, with or without a high-water mark."""
     store = MemoryStore()
     turns, _ = led(cluster, store)
     grown(turns, 3)
@@ -129,17 +129,17 @@ def test_a_person_is_told_once_and_nobody_acts_afterwards(
             led(each, store)
 
 
-def test_a_store_that_is_damaged_or_newer_is_not_said_to_have_forgotten(
+def test_a_damaged_or_newer_store_is_not_reported_as_rolled_back(
     cluster: ClusterSpec,
 ) -> None:
-    """Who can read it may act on it."""
+    """A supervisor that can read it may act on it."""
     store = MemoryStore()
     stop_all_action(store, StoreCorrupt("unknown kind"), holder="a", acknowledged=9, generation=4)
     assert read_stop_notice(store) is None
 
 
-def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: ClusterSpec) -> None:
-    """Lost entries are counted by the mark, generations by what agents say; afterwards the store is led as any other."""
+def test_acceptance_gives_up_lost_entries_and_reuses_no_number(cluster: ClusterSpec) -> None:
+    """The mark counts lost entries, agents' reports count generations; afterwards a supervisor leads the store as usual."""
     store = MemoryStore()
     turns, _ = led(cluster, store)
     grown(turns, 20)
@@ -154,7 +154,7 @@ def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: Cl
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
     came_back.break_lease("supervisor", "a")
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
-    assert accept_rollback(cluster, came_back, lease, known, by="somebody") == 13
+    assert accept_rollback(cluster, came_back, lease, known, by="ann") == 13
     came_back.break_lease("supervisor", "person")
     assert not assess_loss(cluster, came_back, UNSIGNED).is_any
     turns, _ = led(cluster, came_back)
@@ -163,10 +163,10 @@ def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: Cl
     led(cluster, came_back)
 
 
-def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
+def test_a_mark_on_another_machine_does_not_count_after_acceptance(
     cluster: ClusterSpec,
 ) -> None:
-    """It led last; the store was accepted here. But a store that forgets even that is refused there, too."""
+    """That machine led last; the store was accepted here. A store rolled back behind its acceptance is refused there too."""
     other = replace(cluster, state=f"{cluster.state}-of-another-machine")
     store = MemoryStore()
     turns, _ = led(other, store)
@@ -174,9 +174,7 @@ def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
     came_back = older(store, 12)
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
-    accept_rollback(
-        cluster, came_back, lease, assess_loss(cluster, came_back, UNSIGNED), by="somebody"
-    )
+    accept_rollback(cluster, came_back, lease, assess_loss(cluster, came_back, UNSIGNED), by="ann")
     came_back.break_lease("supervisor", "person")
     turns, _ = led(other, came_back)
     grown(turns, 3)
@@ -184,10 +182,10 @@ def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
         led(other, older(came_back, 12))
 
 
-def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
+def test_a_crash_during_acceptance_leaves_a_store_on_which_no_supervisor_acts(
     cluster: ClusterSpec,
 ) -> None:
-    """Doing it again finishes it."""
+    """A second acceptance completes it."""
     from runner.store.memory.faults import Crash, Faults, StoreFault
 
     for number in range(1, 8):
@@ -203,20 +201,20 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
         dying = came_back.another(faults=Faults(plan={number: StoreFault.CRASH_BEFORE}))
         try:
-            accept_rollback(here, dying, lease, known, by="somebody")
+            accept_rollback(here, dying, lease, known, by="ann")
         except Crash:
             with pytest.raises(StoreRolledBack):
                 led(here, came_back)
             lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
             accept_rollback(
-                here, came_back, lease, assess_loss(here, came_back, UNSIGNED), by="somebody"
+                here, came_back, lease, assess_loss(here, came_back, UNSIGNED), by="ann"
             )
         turns, _ = led(here, came_back)
         assert turns.controller.state.counters["stores_accepted"] in (1, 2)
 
 
 def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
-    """Where files of old entries reach further than the stream, no end of it can be the truth."""
+    """Where archive files reach further than the stream, no end of it can be the truth."""
     store = MemoryStore()
     turns, journal = led(cluster, store)
     grown(turns, 30)
@@ -235,8 +233,8 @@ def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
         assess_loss(cluster, mixed, UNSIGNED)
 
 
-def test_the_exit_code_is_the_one_that_is_documented() -> None:
-    """Unit files and whoever keeps a supervisor go by it."""
+def test_the_exit_code_is_the_documented_one() -> None:
+    """Unit files and process managers depend on it."""
     assert EXIT_CODE == exit_codes.STORE_ROLLED_BACK
     unit = (Path(__file__).parents[2] / "deploy" / "stoker-supervise.service").read_text()
     assert f"RestartPreventExitStatus={EXIT_CODE}\n" in unit

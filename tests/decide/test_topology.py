@@ -1,4 +1,4 @@
-"""Nearness: gangs stand in as few domains as can be, pipeline neighbours closest, and whoever has a place keeps it."""
+"""Topology: a gang spans as few domains as possible, pipeline neighbours are closest, and a placed node keeps its place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster(racks: int, switches: int, nodes: int) -> dict[str, dict[str, tuple[
 
 
 def test_distance_is_the_nearest_kind_that_two_nodes_share() -> None:
-    """0 on one switch, 1 in one rack, 2 beyond; a node that no domain names is far from all."""
+    """0 on one switch, 1 in one rack, 2 beyond; a node without a domain is far from all."""
     where = DomainMap(cluster(racks=2, switches=2, nodes=2))
     assert [where.distance("n0", name) for name in ("n1", "n2", "n4", "x")] == [0, 1, 2, 2]
     assert DomainMap({}).distance("n0", "n1") == 0
@@ -54,8 +54,8 @@ def test_columns_are_pipelines_of_whole_nodes() -> None:
     assert gang_shape(nodes=1, pipeline=1).neighbours(0) == []
 
 
-def test_a_gang_goes_where_it_fits_best() -> None:
-    """The smallest domain that holds it, of the nearest kind that can: what is left elsewhere stays whole for others."""
+def test_a_gang_gets_the_domain_that_fits_best() -> None:
+    """It gets the smallest domain that holds it, of the nearest possible kind: larger domains stay whole for other gangs."""
     where = DomainMap(cluster(racks=2, switches=2, nodes=4))
     free = names(0, 1, 4, 5, 6, 7, 8, 9, 10)
     assert arrange(free, gang_shape(nodes=2, pipeline=1), where) == ["n0", "n1"]
@@ -65,7 +65,7 @@ def test_a_gang_goes_where_it_fits_best() -> None:
 
 
 def test_each_pipeline_gets_a_switch_of_its_own() -> None:
-    """4 stages of 2 nodes: in the order of names each pipeline would cross switches; it need not."""
+    """4 stages of 2 nodes: in the order of names each pipeline would cross switches; the allocation avoids that."""
     where = DomainMap(cluster(racks=1, switches=2, nodes=4))
     shape = gang_shape(nodes=8, pipeline=4)
     chosen = arrange(names(*range(8)), shape, where)
@@ -83,7 +83,7 @@ def test_pipelines_use_what_whole_switches_leave() -> None:
 
 
 def test_the_nearest_spare_takes_a_vacant_place() -> None:
-    """Nearest to the stages before and after, not first by number; the others stay."""
+    """The spare nearest to the stages before and after wins, not the first by number; the other nodes stay."""
     where = DomainMap(cluster(racks=2, switches=2, nodes=3))
     shape = gang_shape(nodes=4, pipeline=2)
     places = ["n0", "n6", None, "n7"]
@@ -92,15 +92,15 @@ def test_the_nearest_spare_takes_a_vacant_place() -> None:
     assert fill(places, names(9, 2, 3, 8), shape, where) == ["n0", "n6", "n1", "n8"]
 
 
-def test_without_domains_nodes_come_in_their_order() -> None:
-    """Nothing is known of distances, so nothing is shuffled."""
+def test_without_domains_nodes_keep_their_order() -> None:
+    """Distances are unknown, so the order does not change."""
     where = DomainMap({})
     assert arrange(names(3, 1, 2), gang_shape(nodes=2, pipeline=2), where) == ["n3", "n1"]
     assert fill([None, "n9"], names(3, 1), gang_shape(nodes=2, pipeline=1), where) == ["n3", "n9"]
 
 
-def test_too_few_spares_fill_nothing() -> None:
-    """A gang is whole or not there."""
+def test_too_few_spares_fill_no_place() -> None:
+    """A gang is placed whole or not at all."""
     assert fill([None, None, "n1"], ("n2",), gang_shape(nodes=3, pipeline=1), DomainMap({})) is None
 
 
@@ -113,7 +113,7 @@ def situations(draw: st.DrawFn) -> tuple[Domains, list[str], list[str | None], i
     domains: dict[str, dict[str, tuple[str, ...]]] = {}
     for kind in range(draw(st.integers(0, 3))):
         groups = draw(st.integers(1, 6))
-        # Nested like a tree, or wild.
+        # Nested like a tree, or arbitrary.
         sort = seed.random() < 0.5
         owner = [
             index * groups // count if sort else seed.randrange(groups) for index in range(count)
@@ -134,7 +134,7 @@ def situations(draw: st.DrawFn) -> tuple[Domains, list[str], list[str | None], i
 
 @given(situations())
 @settings(max_examples=400, deadline=None)
-def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
+def test_a_placed_node_keeps_its_place_and_spares_in_order_are_never_better(
     situation: tuple[Domains, list[str], list[str | None], int],
 ) -> None:
     """A filled gang is whole, of different nodes, at a cost no higher than spares in their order; None only if too few."""
@@ -155,7 +155,7 @@ def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
     assert found == fill(places, spares, shape, DomainMap(domains))
 
 
-def test_two_thousand_nodes_are_arranged() -> None:
+def test_the_topology_places_two_thousand_nodes() -> None:
     """A gang of 2,000 nodes in pipelines of 8 is placed at no cost, and a rack's worth of vacancies is filled."""
     where = DomainMap(cluster(racks=35, switches=4, nodes=16))
     every = names(*range(35 * 64))
@@ -176,7 +176,7 @@ def test_two_thousand_nodes_are_arranged() -> None:
 
 
 def test_tensor_groups_that_span_nodes_are_named() -> None:
-    """First and last rank of each; none if the group's size divides the ranks of a node."""
+    """The result names first and last rank of each; none if the group's size divides the ranks of a node."""
     assert tensor_groups_across_nodes(tensor=2, ranks_per_node=4, world_size=8) == []
     assert tensor_groups_across_nodes(tensor=3, ranks_per_node=4, world_size=12) == [(3, 5), (6, 8)]
     assert tensor_groups_across_nodes(tensor=8, ranks_per_node=4, world_size=16) == [

@@ -1,4 +1,4 @@
-"""A fleet that comes at once is checked in turns."""
+"""The supervisor checks a fleet that joins at once a few nodes at a time."""
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
@@ -14,7 +14,7 @@ NODES = 3 * MAX_AT_ONCE + 5
 
 
 def take(controller: Controller, fact: object, now: float) -> None:
-    """Take an input in, and whatever follows from it, as turns do."""
+    """Handle an input and settle, as the decision log does."""
     while True:
         records = controller.decide(fact, now)
         entry = r.JournalEntry(
@@ -31,8 +31,8 @@ def checks(state: State) -> list[str]:
     return [action.id for action in state.open_actions("node_task", task="check")]
 
 
-def test_no_more_than_so_many_nodes_are_checked_at_once_and_all_of_them_in_the_end() -> None:
-    """Each answer lets the next one begin; none is forgotten."""
+def test_the_supervisor_limits_concurrent_checks_and_checks_every_node() -> None:
+    """Each finished check starts the next one, until every node is checked."""
     controller = Controller(Policy(cluster=ClusterSpec(name="c")))
     for number in range(NODES):
         joined = NodeJoined(
@@ -56,8 +56,8 @@ def test_no_more_than_so_many_nodes_are_checked_at_once_and_all_of_them_in_the_e
     assert all(node.state == "spare" for node in controller.state.nodes.values())
 
 
-def test_nodes_that_wait_for_their_check_begin_after_a_snapshot_too() -> None:
-    """What is open is known from the state alone."""
+def test_a_recovered_supervisor_starts_the_checks_that_were_waiting() -> None:
+    """The open checks follow from the state alone."""
     controller = Controller(Policy(cluster=ClusterSpec(name="c")))
     state = controller.state
     nodes = tuple(f"n{number}" for number in range(NODES))

@@ -1,4 +1,4 @@
-"""Lines that agents find amend an incident with its cause; the first response does not wait for them."""
+"""Matched log lines amend an incident with its cause; the first response does not wait for them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ATTEMPT = AttemptId(1, 1, 0)
 
 
 def match(signature: str, fault: str, layer: Any, **fields: Any) -> Match:
-    """Make a line that a signature knew."""
+    """Make a line that a signature matched."""
     given = {"scope": "gpu", "file": "rank0.err", "line": 7, "text": f"{fault} it says", "rank": 0}
     return Match(signature=signature, fault=fault, layer=layer, **{**given, **fields})
 
 
 def matched(node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
-    """Make the word of an agent."""
+    """Make an agent's message of matched lines."""
     return s.LinesMatched(
         node=node, incarnation=1, generation=1, attempt=ATTEMPT, matches=matches, **fields
     )
@@ -45,8 +45,8 @@ def incident(harness: ControllerHarness) -> Incident:
     return found
 
 
-def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
-    """What was done about the death is not done again, and what struck keeps its name."""
+def test_the_lines_of_a_dead_rank_give_the_cause() -> None:
+    """The supervisor does not repeat its response, and the incident keeps its name."""
     harness = crashed_harness()
     done = list(incident(harness).rungs_taken)
     oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)
@@ -59,7 +59,7 @@ def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
     assert found.rungs_taken == done
 
 
-def test_what_another_node_says_later_is_judged_together_with_it() -> None:
+def test_later_lines_of_another_node_are_judged_with_the_earlier_ones() -> None:
     """A deeper layer corrects an echo; what adds nothing changes nothing."""
     harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
@@ -74,8 +74,8 @@ def test_what_another_node_says_later_is_judged_together_with_it() -> None:
     assert harness.take(matched("n1", echo)) == []
 
 
-def test_what_ranks_elsewhere_say_of_the_peer_they_lost_is_no_cause() -> None:
-    """The first death is on n2; a deeper word of n1 is heard all the same."""
+def test_lost_peer_errors_of_other_ranks_are_no_cause() -> None:
+    """The first death is on n2; a line of a deeper layer from n1 still counts."""
     harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
     assert harness.take(matched("n1", echo)) == []
@@ -84,7 +84,7 @@ def test_what_ranks_elsewhere_say_of_the_peer_they_lost_is_no_cause() -> None:
 
 
 def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> None:
-    """The lines that it would have been judged with are gone; a deeper cause is still heard."""
+    """The lines to judge it with are gone; a deeper cause still counts."""
     harness = crashed_harness()
     harness.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
     apply_record(harness.state, r.IncidentChanged(incident="i1", state="resolved"))
@@ -94,8 +94,8 @@ def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> No
     assert kinds(harness.take(matched("n1", lost))) == ["IncidentDiagnosed"]
 
 
-def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
-    """Nor are lines of an attempt that no incident struck."""
+def test_survived_lines_and_weak_matches_are_no_cause() -> None:
+    """Lines of an attempt without an incident are none either."""
     harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
     later = LoggedStep(file="rank0.err", line=90, step=90)
@@ -109,7 +109,7 @@ def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
 
 
 def test_a_cause_survives_a_snapshot() -> None:
-    """The next supervisor knows it, and the lines that it goes by."""
+    """The next supervisor has the cause and the lines it rests on."""
     harness = crashed_harness()
     harness.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
     state = wire.decode(wire.encode(harness.state), limit_bytes=10**7)
@@ -117,8 +117,8 @@ def test_a_cause_survives_a_snapshot() -> None:
     assert found == incident(harness)
 
 
-def test_the_lines_of_an_incident_are_kept_while_it_is_live_and_bounded() -> None:
-    """Its cause stays; a thousand nodes that speak of one death fill no snapshot."""
+def test_an_open_incident_keeps_a_bounded_number_of_lines() -> None:
+    """Its cause stays; lines of a thousand nodes about one death do not fill the snapshot."""
     harness = crashed_harness()
     for number in range(40):
         fault = ("cuda_oom", "host_oom")[number % 2]
@@ -132,8 +132,8 @@ def test_the_lines_of_an_incident_are_kept_while_it_is_live_and_bounded() -> Non
     assert incident(harness).cause is not None
 
 
-def test_diagnosed_incidents_read_as_words() -> None:
-    """The story says what it was and by which line."""
+def test_the_timeline_shows_the_diagnosis() -> None:
+    """It names the cause and the line that shows it."""
     from runner.history.phrases import record_phrase
 
     harness = crashed_harness()
@@ -144,11 +144,11 @@ def test_diagnosed_incidents_read_as_words() -> None:
     assert "i1 was cuda_oom on n2 (85% sure)" in record_phrase(record)
 
 
-def test_a_fault_that_nobody_knows_is_recognised_the_second_time() -> None:
-    """By its words, whatever numbers and paths stand among them; another one is not taken for it."""
+def test_an_unknown_fault_is_recognised_the_second_time() -> None:
+    """The supervisor compares words and ignores numbers and paths; a different fault does not match."""
     harness = crashed_harness()
-    said = "FrobnicationError: frob 17 of /data/a.bin went astray at 0x7f11"
-    harness.take(matched("n2", match("error", "unknown", "other", scope="rank", text=said)))
+    text = "FrobnicationError: frob 17 of /data/a.bin went astray at 0x7f11"
+    harness.take(matched("n2", match("error", "unknown", "other", scope="rank", text=text)))
     first = harness.state.incidents["i1"].cause
     assert first is not None
     assert (first.fault, first.seen_in) == ("unknown", "")

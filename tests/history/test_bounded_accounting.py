@@ -1,4 +1,4 @@
-"""Books that are bounded, for snapshots: old accounts go, and no figure of a run changes by that."""
+"""Accounting bounded for snapshots: old accounts are dropped, and no figure of a run changes."""
 
 import json
 
@@ -17,8 +17,8 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_accounting, "FINE_ATTEMPTS", 3)
 
 
-def test_bounded_books_say_the_same_of_every_run() -> None:
-    """At every hundredth entry of some months with failures, sums and counts are those of the unbounded books."""
+def test_bounded_accounting_has_the_same_figures_for_every_run() -> None:
+    """At every hundredth entry of some months with failures, sums and counts equal those of the unbounded accounting."""
     whole, bounded = Ledger(), Ledger(bounded=True)
     for entry in LongJournal(nodes=30, days=150, mark_seconds=3000.0).entries():
         whole.apply(entry)
@@ -37,8 +37,8 @@ def test_bounded_books_say_the_same_of_every_run() -> None:
     assert len(bounded.account(1).attempts) <= 8 + len(bounded.account(1).checkpoints)
 
 
-def test_bounded_books_stop_growing() -> None:
-    """Twice the time with failures takes no more room; kept and loaded again, the books go on as before."""
+def test_bounded_accounting_stops_growing() -> None:
+    """Twice the time with failures takes no more room; dumped and loaded, the accounting continues as before."""
 
     def sizes(days: float) -> int:
         books = Ledger(bounded=True)
@@ -51,8 +51,8 @@ def test_bounded_books_stop_growing() -> None:
     assert sizes(300) < 1.2 * sizes(150)
 
 
-def test_lineage_needs_every_attempt_and_has_it() -> None:
-    """Who reads the journal from the beginning gets all attempts: only what goes into snapshots is bounded."""
+def test_lineage_has_every_attempt() -> None:
+    """A reader of the whole journal gets all attempts: only snapshots are bounded."""
     entries = list(LongJournal(nodes=30, days=100, mark_seconds=3000.0).entries())
     rows = lineage(entries, 1)
     assert len(rows) == len([entry for entry in entries if "AttemptPlanned" in str(entry.records)])

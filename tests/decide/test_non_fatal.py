@@ -1,4 +1,4 @@
-"""What is found of a gang that goes on: told and followed, ended by nobody; lines of hardware that ranks die of are their cause."""
+"""Non-fatal incidents of a running gang: opened, followed and resolved; hardware lines become the cause when ranks die of them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def found(harness: ControllerHarness, fault: Any, **fields: Any) -> Finding:
 
 
 def line(signature: str, fault: str, layer: Any, **fields: Any) -> Match:
-    """Make a line that a signature knew."""
+    """Make a line that a signature matched."""
     given = {"scope": "gpu", "file": "kernel", "line": 7, "text": f"{fault} it says"}
     return Match(signature=signature, fault=fault, layer=layer, **{**given, **fields})
 
 
 def lines(harness: ControllerHarness, node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
-    """Make the word of an agent whose ranks live."""
+    """Make an agent's message of lines while its ranks run."""
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
     given = {"generation": attempt.generation, "attempt": attempt.attempt, "ranks_alive": True}
@@ -48,14 +48,14 @@ def lines(harness: ControllerHarness, node: str, *matches: Match, **fields: Any)
 
 
 def stepped(harness: ControllerHarness, step: int) -> None:
-    """Let the gang tell of a step."""
+    """Let the gang report a step."""
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
     harness.take(s.Progress(node="n1", incarnation=1, attempt=attempt.attempt, step=step))
     harness.settle()
 
 
-def watched(harness: ControllerHarness) -> Incident:
+def only_incident(harness: ControllerHarness) -> Incident:
     """Return the only incident."""
     (incident,) = harness.state.incidents.values()
     return incident
@@ -64,14 +64,14 @@ def watched(harness: ControllerHarness) -> Incident:
 LOST = line("xid-79", "gpu_lost", "device", is_lasting=True, named={"gpu": "0000:a1:00"})
 
 
-def test_numbers_that_do_not_come_back_are_told_and_end_nothing() -> None:
-    """One incident, one page; the run goes on, and nothing else waits for it."""
+def test_a_lasting_numeric_fault_opens_an_incident_and_ends_no_gang() -> None:
+    """The supervisor opens one incident and pages once; the run goes on."""
     harness = training_harness()
     stepped(harness, 9)
     records = harness.take(found(harness, "divergence", step=8))
     assert kinds(records) == ["IncidentOpened", "RungTaken", "ActionIssued", "IncidentChanged"]
     assert harness.settle() == []
-    run, incident = harness.state.runs[1], watched(harness)
+    run, incident = harness.state.runs[1], only_incident(harness)
     assert run.incident is None
     assert run.attempt is not None
     assert run.attempt.state == "running"
@@ -79,26 +79,29 @@ def test_numbers_that_do_not_come_back_are_told_and_end_nothing() -> None:
     assert "run goes on" in incident.reason
 
 
-def test_the_same_again_is_one_incident() -> None:
-    """Its evidence grows, up to a point; a culprit that is named later is taken over; another rank is another matter."""
+def test_a_repeated_finding_amends_its_incident() -> None:
+    """Its evidence grows to a limit, and it takes a culprit named later; another rank gets its own incident."""
     harness = training_harness()
     harness.take(found(harness, "nan_loss"))
     assert kinds(harness.take(found(harness, "nan_loss", node="n2", rank=3))) == ["IncidentAmended"]
-    assert (watched(harness).node, watched(harness).rank) == ("n2", 3)
+    assert (only_incident(harness).node, only_incident(harness).rank) == ("n2", 3)
     for _ in range(20):
         harness.take(found(harness, "nan_loss", node="n2", rank=3))
-    assert len(watched(harness).evidence) == MAX_EVIDENCE
+    assert len(only_incident(harness).evidence) == MAX_EVIDENCE
     harness.take(found(harness, "nan_loss", node="n1", rank=0))
     assert len(harness.state.incidents) == 2
 
 
-def test_it_is_over_when_the_detector_says_so_or_a_later_attempt_has_passed_the_step() -> None:
-    """A run that ends closes what is left."""
+def test_an_incident_is_resolved_by_its_detector_or_by_a_later_attempt_past_the_step() -> None:
+    """The end of the run resolves the rest."""
     harness = training_harness()
     stepped(harness, 9)
     harness.take(found(harness, "loss_spike"))
     harness.take(found(harness, "loss_spike", recovered=True, evidence="back at 2.1"))
-    assert (watched(harness).state, watched(harness).reason) == ("resolved", "back at 2.1")
+    assert (only_incident(harness).state, only_incident(harness).reason) == (
+        "resolved",
+        "back at 2.1",
+    )
     assert harness.take(found(harness, "loss_spike", recovered=True)) == []
     harness.take(found(harness, "divergence"))
     stepped(harness, 30)
@@ -112,7 +115,7 @@ def test_it_is_over_when_the_detector_says_so_or_a_later_attempt_has_passed_the_
 
 
 def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident() -> None:
-    """What happens again after a restart has not been passed."""
+    """A fault that returns after a restart is not resolved."""
     harness = training_harness()
     stepped(harness, 9)
     harness.take(found(harness, "divergence"))
@@ -125,8 +128,8 @@ def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident(
     assert harness.state.incidents["i1"].state == "proving"
 
 
-def test_findings_without_end_open_no_incidents_without_end() -> None:
-    """Twenty ranks are enough to be told of at one time; once these are over, others are."""
+def test_endless_findings_open_a_bounded_number_of_incidents() -> None:
+    """At most twenty ranks have open incidents; once these are resolved, others get theirs."""
     harness = training_harness()
     for rank in range(MAX_NON_FATAL + 30):
         harness.take(found(harness, "nan_loss", node="n1", rank=rank))
@@ -136,8 +139,8 @@ def test_findings_without_end_open_no_incidents_without_end() -> None:
     assert [one.fault for one in harness.state.incidents.values()][-1] == "divergence"
 
 
-def test_a_page_that_says_restart_is_obeyed() -> None:
-    """What is done about a fault is written in its page, not here."""
+def test_a_runbook_that_orders_a_restart_is_followed() -> None:
+    """The runbook decides the response to a fault, not the code."""
     harness = training_harness()
     pages = tuple(
         replace(book, ladder=(replace(book.ladder[0], do="restart"),))
@@ -152,8 +155,8 @@ def test_a_page_that_says_restart_is_obeyed() -> None:
     assert (run.incident, run.attempt.state) == ("i1", "stopping")
 
 
-def test_a_finding_of_a_gang_that_has_ended_is_history() -> None:
-    """Nor is one that no page answers an incident."""
+def test_a_finding_of_an_ended_gang_opens_no_incident() -> None:
+    """A finding without a runbook opens none either."""
     harness = training_harness()
     harness.take(exited(harness, node="n2", rank=3))
     assert harness.take(found(harness, "divergence")) == []
@@ -161,19 +164,19 @@ def test_a_finding_of_a_gang_that_has_ended_is_history() -> None:
     assert other.take(found(other, "malformed_message")) == []
 
 
-def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None:
-    """Lines are in the journal at once; they are judged a moment later."""
+def test_hardware_lines_open_an_incident_unless_ranks_die_of_them() -> None:
+    """Lines enter the journal at once; the supervisor judges them a moment later."""
     harness = training_harness()
     assert kinds(harness.take(lines(harness, "n2", LOST))) == ["EvidenceRecorded"]
     assert harness.settle() == []
     assert harness.controller.wake_at() is not None
     harness.now += WAIT_SECONDS
     assert "IncidentDiagnosed" in kinds(harness.settle())
-    incident = watched(harness)
+    incident = only_incident(harness)
     assert (incident.fault, incident.node, incident.non_fatal) == ("gpu_lost", "n2", True)
     assert incident.cause is not None
     assert incident.cause.action_class == "swap"
-    # Told twice.
+    # Reported twice.
     assert harness.take(lines(harness, "n2", LOST)) == []
     harness.take(lines(harness, "n2", replace(LOST, line=9)))
     harness.now += WAIT_SECONDS
@@ -181,21 +184,21 @@ def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None
     assert len(harness.state.incidents) == 1
 
 
-def test_hardware_that_ranks_die_of_is_the_cause_of_their_death() -> None:
-    """There is one incident, its cause is known at once, and nothing is judged later."""
+def test_hardware_lines_are_the_cause_of_the_rank_deaths_that_follow() -> None:
+    """One incident opens with its cause, and no later judgment follows."""
     harness = training_harness()
     harness.take(lines(harness, "n2", LOST, last_step=8))
     harness.take(exited(harness, node="n2", rank=3, last_step=400))
     harness.now += WAIT_SECONDS
     harness.settle()
-    incident = watched(harness)
+    incident = only_incident(harness)
     assert incident.fault == "rank_crash"
     assert incident.cause is not None
     assert (incident.cause.fault, incident.cause.node) == ("gpu_lost", "n2")
 
 
-def test_a_watched_incident_is_over_when_ranks_die_of_it() -> None:
-    """Ten minutes later they do."""
+def test_a_non_fatal_incident_is_resolved_when_ranks_die_of_it() -> None:
+    """They die ten minutes later."""
     harness = training_harness()
     harness.take(lines(harness, "n2", LOST))
     harness.now += WAIT_SECONDS
@@ -206,8 +209,8 @@ def test_a_watched_incident_is_over_when_ranks_die_of_it() -> None:
     assert harness.state.incidents["i2"].cause == harness.state.incidents["i1"].cause
 
 
-def test_a_line_of_the_program_explains_a_death_that_follows_at_once_only() -> None:
-    """What ranks lived through for steps is none of its causes, and no incident."""
+def test_a_program_line_explains_only_a_death_that_follows_at_once() -> None:
+    """A line that ranks survive for steps is no cause, and no incident."""
     oom = line("cuda-oom", "cuda_oom", "program", file="rank3.err", rank=3)
     for reached, cause in ((9, "cuda_oom"), (50, None)):
         harness = training_harness()
@@ -215,16 +218,16 @@ def test_a_line_of_the_program_explains_a_death_that_follows_at_once_only() -> N
         harness.now += WAIT_SECONDS
         assert harness.settle() == []
         harness.take(exited(harness, node="n2", rank=3, last_step=reached))
-        found_cause = watched(harness).cause
+        found_cause = only_incident(harness).cause
         assert (found_cause.fault if found_cause else None) == cause
 
 
-def test_lines_that_come_when_the_gang_is_down_amend_its_incident() -> None:
-    """They were on their way when the rank died."""
+def test_lines_that_arrive_after_the_gang_is_down_amend_its_incident() -> None:
+    """The lines were in transit when the rank died."""
     harness = training_harness()
-    said = lines(harness, "n2", LOST)
+    report = lines(harness, "n2", LOST)
     harness.take(exited(harness, node="n2", rank=3))
-    assert kinds(harness.take(said)) == ["IncidentDiagnosed"]
+    assert kinds(harness.take(report)) == ["IncidentDiagnosed"]
 
 
 @pytest.mark.parametrize(
@@ -237,24 +240,24 @@ def test_lines_that_come_when_the_gang_is_down_amend_its_incident() -> None:
         ((99,), None, None),
     ],
 )
-def test_copies_that_differ_name_the_odd_rank_and_its_node(
+def test_replicas_that_differ_name_the_deviating_rank_and_its_node(
     ranks: tuple[int, ...], node: str | None, rank: int | None
 ) -> None:
-    """Several ranks of one node blame the node; a number that no rank has blames no node."""
+    """Several ranks of one node name the node; an unknown rank number names no node."""
     harness = training_harness()
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
-    said = s.ReplicasDisagree(
+    report = s.ReplicasDisagree(
         node="n1", incarnation=1, attempt=attempt.attempt, step=40, what="weight", ranks=ranks
     )
-    harness.take(said)
-    incident = watched(harness)
+    harness.take(report)
+    incident = only_incident(harness)
     assert (incident.fault, incident.node, incident.rank) == ("replicas_disagree", node, rank)
     assert "step 40, weight" in incident.evidence[0]
 
 
-def test_what_is_watched_survives_a_snapshot() -> None:
-    """Lines that wait to be judged, too."""
+def test_non_fatal_incidents_survive_a_snapshot() -> None:
+    """Lines that wait for their judgment survive too."""
     harness = training_harness()
     harness.take(found(harness, "divergence"))
     harness.take(lines(harness, "n2", LOST))
@@ -273,8 +276,8 @@ def _cleared(harness: ControllerHarness) -> None:
     assert any(isinstance(record, r.AttemptPlanned) for record in harness.settle())
 
 
-def test_lines_that_are_lived_through_make_room_for_those_that_count() -> None:
-    """Exceptions that a program deals with, day after day, keep no GPU from being told."""
+def test_survived_lines_make_room_for_hardware_lines() -> None:
+    """Exceptions that a program handles, day after day, do not crowd out a GPU's lines."""
     harness = training_harness()
     oom = line("cuda-oom", "cuda_oom", "program", file="rank3.err", rank=3)
     for number in range(300):
@@ -286,13 +289,13 @@ def test_lines_that_are_lived_through_make_room_for_those_that_count() -> None:
     assert len(attempt.pending_evidence) == MAX_MATCHES_KEPT
     harness.now += WAIT_SECONDS
     harness.settle()
-    assert watched(harness).fault == "gpu_lost"
+    assert only_incident(harness).fault == "gpu_lost"
     harness.take(lines(harness, "n2", replace(oom, line=999), last_step=50))
     assert [kept.match.line for kept in attempt.pending_evidence] == [7, 999]
 
 
-def test_a_line_that_breaks_the_judge_keeps_nobody_from_acting() -> None:
-    """A watchdog's line without a number of its collective, which torch writes as a matter of course."""
+def test_a_line_that_breaks_the_judgment_does_not_stop_the_supervisor() -> None:
+    """Torch's watchdog may write a line without the number of its collective."""
     harness = training_harness()
     waited = line(
         "watchdog-timeout",
@@ -307,7 +310,7 @@ def test_a_line_that_breaks_the_judge_keeps_nobody_from_acting() -> None:
     assert "Assigned" in kinds(harness.take(exited(harness, node="n2", rank=3)))
 
 
-def test_a_line_of_another_node_and_another_day_is_no_cause() -> None:
+def test_a_line_of_another_node_days_earlier_is_no_cause() -> None:
     """A disk that did not answer on n1 is not why rank 3 on n2 dies of a bug, days later."""
     disk = line("nfs", "filesystem", "machine", scope="storage", of_kernel=True)
     bad = line("row-remap", "gpu_ecc", "device", is_lasting=True, of_kernel=True, line=9)
@@ -322,18 +325,18 @@ def test_a_line_of_another_node_and_another_day_is_no_cause() -> None:
     assert all(one.is_live for one in harness.state.incidents.values() if one.non_fatal)
 
 
-def test_what_all_nodes_say_at_once_is_the_fault_of_none_of_them() -> None:
-    """A file server that does not answer: one incident, one page, no node."""
+def test_a_line_that_all_nodes_report_at_once_is_the_fault_of_none() -> None:
+    """A file server that does not answer gives one incident, one page and no node."""
     harness = training_harness()
     disk = line("nfs", "filesystem", "machine", scope="storage", of_kernel=True)
     for node in ("n1", "n2"):
         harness.take(lines(harness, node, disk))
     harness.now += WAIT_SECONDS
     harness.settle()
-    assert (watched(harness).fault, watched(harness).node) == ("filesystem", None)
+    assert (only_incident(harness).fault, only_incident(harness).node) == ("filesystem", None)
 
 
-def test_a_run_that_goes_on_from_sick_weights_has_not_passed_what_made_them_sick() -> None:
+def test_a_run_that_resumes_from_damaged_weights_has_not_passed_the_fault() -> None:
     """It diverged at 1,000, and the next attempt begins at 1,900; one that begins before the onset passes it."""
     for resumed, state in ((1900, "proving"), (900, "resolved")):
         harness = training_harness(checkpoints="/c")
@@ -347,8 +350,8 @@ def test_a_run_that_goes_on_from_sick_weights_has_not_passed_what_made_them_sick
         assert harness.state.incidents["i1"].state == state
 
 
-def test_a_straggler_that_is_in_the_gang_again_is_over_when_its_detector_says_so() -> None:
-    """A restart on the same nodes proves nothing about it."""
+def test_a_straggler_in_the_next_gang_is_resolved_by_its_detector() -> None:
+    """A restart on the same nodes proves nothing about the straggler."""
     harness = training_harness()
     stepped(harness, 9)
     harness.take(found(harness, "straggler", node="n2", rank=3))
@@ -361,8 +364,8 @@ def test_a_straggler_that_is_in_the_gang_again_is_over_when_its_detector_says_so
     assert harness.state.incidents["i1"].state == "resolved"
 
 
-def test_another_supervisor_finds_anew_what_is_still_so() -> None:
-    """Its detectors know nothing yet, and would never say that it is over; what hardware said stays."""
+def test_the_next_supervisor_detects_what_is_still_wrong_again() -> None:
+    """Its detectors start empty and could never resolve the incident; hardware incidents stay open."""
     harness = training_harness()
     harness.take(found(harness, "divergence"))
     harness.take(lines(harness, "n2", LOST))
@@ -373,8 +376,8 @@ def test_another_supervisor_finds_anew_what_is_still_so() -> None:
     assert states == {"divergence": "resolved", "gpu_lost": "proving"}
 
 
-def test_a_run_that_reports_no_steps_is_not_sick_for_ever() -> None:
-    """Its next attempt could never pass a step."""
+def test_the_incident_of_a_run_without_steps_does_not_stay_open_for_ever() -> None:
+    """The next attempt could never pass the step of the onset."""
     harness = training_harness()
     harness.take(found(harness, "divergence"))
     harness.take(exited(harness, node="n2", rank=3))
@@ -383,10 +386,10 @@ def test_a_run_that_reports_no_steps_is_not_sick_for_ever() -> None:
     assert harness.state.incidents["i1"].state == "resolved"
 
 
-def test_a_node_that_was_watched_and_dies_as_a_spare_ends_nobody_elses_gang() -> None:
-    """What its silence is about is not what its GPU said when it was in a gang."""
+def test_a_spare_with_an_old_non_fatal_incident_that_dies_ends_no_gang() -> None:
+    """Its silence has nothing to do with its GPU's lines from its time in a gang."""
     harness = training_harness()
-    harness.join("n3", instance_id="life-n3")
+    harness.join("n3", instance_id="agent-n3")
     harness.settle()
     incident = found(harness, "gpu_ecc", node="n3")
     harness.take(incident)
@@ -404,8 +407,8 @@ def test_a_node_that_was_watched_and_dies_as_a_spare_ends_nobody_elses_gang() ->
     assert harness.state.incidents["i1"].fault == "gpu_ecc"
 
 
-def test_a_nan_of_a_node_that_serves_on_is_over_when_the_run_has_passed_it() -> None:
-    """It began before the onset again, with the same nodes: the numbers were well this time."""
+def test_a_nan_on_a_node_in_service_is_resolved_when_the_run_passes_it() -> None:
+    """The run resumed before the onset on the same nodes, and its numbers were sound this time."""
     harness = training_harness(checkpoints="/c")
     stepped(harness, 50)
     harness.take(found(harness, "nan_loss", step=50, node="n2", rank=3))
@@ -416,14 +419,14 @@ def test_a_nan_of_a_node_that_serves_on_is_over_when_the_run_has_passed_it() -> 
     assert harness.state.incidents["i1"].state == "resolved"
 
 
-def test_an_unknown_line_that_was_kept_is_recognised_the_second_time() -> None:
-    """It came while the ranks lived, so that the cause is known with the incident."""
+def test_a_recorded_unknown_line_is_recognised_the_second_time() -> None:
+    """The line came while the ranks ran, so the incident has its cause from the start."""
     harness = training_harness()
-    said = line("error", "unknown", "other", scope="rank", file="rank3.err", rank=3)
+    report = line("error", "unknown", "other", scope="rank", file="rank3.err", rank=3)
     causes = []
     for number in (1, 2):
         words = f"FrobnicationError: frob {number} went astray"
-        harness.take(lines(harness, "n2", replace(said, text=words)))
+        harness.take(lines(harness, "n2", replace(report, text=words)))
         harness.take(exited(harness, node="n2", rank=3, stderr_tail=f"{words}{'!' * number}"))
         _cleared(harness)
         launch(harness)

@@ -30,8 +30,8 @@ from tests.history.journal_script import (
 )
 
 
-def told_crash() -> Script:
-    """A crash with everything an on-call wants to know: last words, rung, actions, refused checkpoint, timings."""
+def recorded_crash() -> Script:
+    """A crash with everything an on-call engineer wants to know: last output, rung, actions, refused checkpoint, timings."""
     script = Script().at(0, admitted()).at(0, planned(ONE))
     script.at(1, prepared(ONE), attempt_is(ONE, "launching")).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11))
@@ -80,9 +80,9 @@ def told_crash() -> Script:
     return script
 
 
-def test_the_story_of_an_incident_runs_from_its_first_signal_to_its_last_effect() -> None:
-    """One incident's chain in words: what came in, what was decided, why, and the slowest phase of the new start."""
-    lines = story(told_crash().entries, incident="i1")
+def test_the_timeline_of_an_incident_runs_from_its_first_signal_to_its_last_effect() -> None:
+    """The timeline shows one incident's inputs, decisions, reasons, and the slowest phase of the new start."""
+    lines = story(recorded_crash().entries, incident="i1")
     assert [
         (round(line.offset_seconds, 1), line.input_text, list(line.decided)) for line in lines
     ] == [
@@ -127,24 +127,24 @@ def test_the_story_of_an_incident_runs_from_its_first_signal_to_its_last_effect(
     ]
 
 
-def test_the_story_of_a_run_leaves_other_runs_out() -> None:
-    """Two runs in one journal are told apart, and an unknown one has no story."""
-    script = told_crash().at(70, admitted(2, "other"))
+def test_the_timeline_of_a_run_leaves_other_runs_out() -> None:
+    """Each of two runs in one journal has its own timeline, and an unknown run has none."""
+    script = recorded_crash().at(70, admitted(2, "other"))
     assert story(script.entries, run=2)[0].decided == ("run 2 other begins: 2 nodes x 1 ranks",)
     assert len(story(script.entries, run=2)) == 1
     assert len(story(script.entries, run=1)) + 1 == len(story(script.entries))
     assert story(script.entries, run=7) == []
 
 
-def test_the_story_can_begin_later() -> None:
-    """What lies before `since` is followed, so that later lines belong where they should, but not told."""
-    script = told_crash()
+def test_the_timeline_can_begin_later() -> None:
+    """Entries before `since` are folded, so that later lines belong to the right incident, but not shown."""
+    script = recorded_crash()
     lines = story(script.entries, incident="i1", since=script.start + 62)
     assert [line.offset_seconds for line in lines] == [0.0, 1.0]
 
 
-def test_only_nodes_in_trouble_are_worth_a_line() -> None:
-    """A node that joins the pool is routine; one that is lost, and one that comes back, are not."""
+def test_only_nodes_in_trouble_have_a_line() -> None:
+    """A node that joins the spares is routine; a lost node and a returning one are not."""
     script = (
         Script()
         .at(0, r.NodeChanged(node="n1", state="spare"))
@@ -153,12 +153,12 @@ def test_only_nodes_in_trouble_are_worth_a_line() -> None:
     script.at(2, r.NodeChanged(node="n1", state="lost", reason="dead")).at(
         3, r.NodeChanged(node="n1", state="spare")
     )
-    told = [line.decided for line in story(script.entries)]
-    assert told == [("n1 is lost: dead",), ("n1 is spare",)]
+    texts = [line.decided for line in story(script.entries)]
+    assert texts == [("n1 is lost: dead",), ("n1 is spare",)]
 
 
-def test_ranks_that_were_not_forked_are_told_once_an_attempt() -> None:
-    """The first node says why; others with the same trouble are silent, and forked ranks are no news."""
+def test_ranks_that_were_not_forked_are_reported_once_an_attempt() -> None:
+    """The first node's line gives the reason; others with the same reason, and forked ranks, have no line."""
 
     def launched(attempt: AttemptId, node: str, not_forked_reason: str = "") -> r.NodeLaunched:
         return r.NodeLaunched(node=node, attempt=attempt, not_forked_reason=not_forked_reason)
@@ -166,15 +166,15 @@ def test_ranks_that_were_not_forked_are_told_once_an_attempt() -> None:
     script = Script().at(0, planned(ONE)).at(1, launched(ONE, "n1"))
     script.at(2, launched(ONE, "n2", "no module\x1b[1m x")).at(3, launched(ONE, "n3", "other"))
     script.at(4, planned(TWO)).at(5, launched(TWO, "n3", "other"))
-    told = [words for line in story(script.entries) for words in line.decided]
-    assert [words for words in told if "planned" not in words] == [
+    texts = [words for line in story(script.entries) for words in line.decided]
+    assert [words for words in texts if "planned" not in words] == [
         "n2 started its ranks as fresh processes: no module [1m x",
         "n3 started its ranks as fresh processes: other",
     ]
 
 
-def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
-    """When a deadline ends an action, the line says which and what for."""
+def test_an_action_without_a_known_end_is_shown_with_its_kind() -> None:
+    """When a deadline ends an action, the line names the action and its purpose."""
     action = Action(
         id="a1", action="probe_node", reason="silent", incident="i1", args={"node": "n2"}
     )
@@ -189,8 +189,8 @@ def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
     assert last.decided == ("action a1 (probe_node) ended: unknown: no outcome within 8 s",)
 
 
-def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> None:
-    """A new kind of fact cannot slip by: it gets a phrase, or a place in the list of those that keep books only."""
+def test_every_kind_of_input_and_record_has_a_phrase_or_is_left_out_on_purpose() -> None:
+    """A new kind of fact gets a phrase, or a place in the list of those for accounting only."""
     silent = {
         "EvidenceJudged",
         "RankCapabilitiesRecorded",
@@ -198,13 +198,13 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
         "NodeExpected",
         "CheckpointRemoved",
     }
-    # Its input says it.
+    # Its input has the phrase.
     silent |= {"GangSteppedOn"}
     elsewhere = {
         "Assigned",
         "StepsAdvanced",
         "ActionEnded",
-        # Told by the story, which knows what went before.
+        # The timeline phrases it, since it needs the entries before.
     }
     inputs = {
         "Settle",
@@ -226,14 +226,14 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
                 assert cls in phrases._INPUTS, f"{cls.__name__} has no words"
 
 
-def test_hostile_text_cannot_paint_the_terminal() -> None:
+def test_hostile_text_cannot_control_the_terminal() -> None:
     """Control characters in foreign text are blanked, and its length is bounded."""
     assert wording.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
     assert len(wording.printable("x" * 10_000)) <= wording.MAX_TEXT
 
 
-def test_exits_are_told_as_people_say_them() -> None:
-    """Signals have names, codes have numbers, and an end that nobody saw is called that."""
+def test_exits_are_phrased_for_people() -> None:
+    """Signals have names, codes have numbers, and an unobserved end is called that."""
     assert phrases.exit_in_words(-9) == "was killed by SIGKILL"
     assert phrases.exit_in_words(-250) == "was killed by signal 250"
     assert phrases.exit_in_words(3) == "ended with exit code 3"
@@ -241,7 +241,7 @@ def test_exits_are_told_as_people_say_them() -> None:
 
 
 def test_lineage_names_parents_contributions_and_remedies() -> None:
-    """Each attempt with what it continued, what of it is left, how it ended, and under which remedies it ran."""
+    """Lineage shows each attempt's parent, the steps left of it, its end, and its remedies."""
     script = crash_and_restart()
     first, second = lineage(script.entries, 1)
     assert (first.parent, first.contributes, first.outcome, first.last_step) == (
@@ -274,8 +274,8 @@ def test_remedies_multiply_until_a_new_peak_replaces_them() -> None:
     ]
 
 
-def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() -> None:
-    """Nothing that concerns nodes, hardware, spares or domains is left to its class name."""
+def test_every_record_and_input_about_nodes_and_hardware_has_a_phrase() -> None:
+    """No fact about nodes, hardware, spares or domains is shown by its class name."""
     quiet: tuple[type, ...] = (
         r.NodeExpected,
         r.Assigned,
@@ -293,8 +293,8 @@ def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() 
     assert unheard == ["Heartbeat"]
 
 
-def a_bad_machine() -> Script:
-    """A machine fails, is quarantined, comes back under another name, and is let in again by a person."""
+def bad_machine() -> Script:
+    """A machine fails, is quarantined, returns under another name, and is readmitted by an operator."""
     script = Script().at(0, r.HardwareSeen(hardware="board:A1", node="n1"))
     script.at(0, r.NodeChanged(node="n1", state="checking", reason="joined"))
     script.at(1, r.NodeChanged(node="n1", state="spare", reason="passed its checks"))
@@ -320,10 +320,10 @@ def a_bad_machine() -> Script:
     return script
 
 
-def test_the_story_follows_a_machine_through_its_names() -> None:
-    """New machines and their first checks are routine; hardware faults, verdicts, other names and the way back are told."""
-    told = [text for line in story(a_bad_machine().entries) for text in line.decided]
-    assert told == [
+def test_the_timeline_follows_a_machine_through_its_names() -> None:
+    """New machines and their first checks are routine; hardware faults, verdicts, other names and the readmission are shown."""
+    texts = [text for line in story(bad_machine().entries) for text in line.decided]
+    assert texts == [
         "n1 is lost: dead",
         "a hardware fault of n1 (board:A1): node_silent: no  [31mword",
         "hardware board:A1 is refused from now on, under any name: 3 hardware faults",
@@ -334,12 +334,12 @@ def test_the_story_follows_a_machine_through_its_names() -> None:
         "n1 is checking: readmitted",
         "n1 is spare: passed its checks again",
     ]
-    heard = [line.input_text for line in story(a_bad_machine().entries)]
-    assert "ann asks to readmit n9: new DIMM" in heard
+    inputs = [line.input_text for line in story(bad_machine().entries)]
+    assert "ann asks to readmit n9: new DIMM" in inputs
 
 
-def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
-    """Who leaves and why, who may not join, when spares are low, and which rack is to blame."""
+def test_drains_refused_joins_spares_and_domains_have_phrases() -> None:
+    """The timeline shows draining nodes with the reason, refused joins, low spares, and the faulty rack."""
     script = Script()
     leaving = r.NodeDraining(node="n1", to="maintenance", reason="fans", spare="n3")
     notice = s.Notice(

@@ -1,4 +1,4 @@
-"""How many spares a cluster should have, and when somebody is told that they run low."""
+"""How many spares a cluster should have, and when the supervisor warns that they run low."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from runner.facts.specs.cluster import ClusterSpec
 
 @pytest.mark.parametrize(("nodes", "spares"), [(128, 2), (256, 2), (512, 3), (1024, 4)])
 def test_recommended_spares_are_those_of_a_published_cluster(nodes: int, spares: int) -> None:
-    """With the defaults, as many as ByteRobust's table says of its own backup machines (P99 of the binomial)."""
+    """The defaults give as many as ByteRobust's table gives for its own backup machines (P99 of the binomial)."""
     assert recommended_spares(ClusterSpec(name="c"), nodes) == spares
 
 
-def test_recommended_spares_grow_with_what_fails_and_with_how_long_it_takes() -> None:
+def test_recommended_spares_grow_with_failures_repair_time_and_nodes() -> None:
     """More failures, longer repairs and more nodes never make fewer spares enough; no node needs none."""
     assert recommended_spares(ClusterSpec(name="c"), 0) == 0
     sizes = (2, 100, 10_000)
@@ -33,6 +33,6 @@ def test_recommended_spares_grow_with_what_fails_and_with_how_long_it_takes() ->
 
 
 def test_recommended_spares_of_a_cluster_that_is_never_up_are_all() -> None:
-    """Where repairs take longer than nodes last, every node needs another."""
+    """If repairs take longer than the time between failures, every node needs a spare."""
     cluster = ClusterSpec(name="c", failures_per_1000_node_days=1000.0, repair_hours=24.0)
     assert recommended_spares(cluster, 7) == 7

@@ -1,4 +1,4 @@
-"""What people are told of a past that is in files."""
+"""Commands that read journal entries from archive files."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
 from tests.cli.conftest import Cluster, stoker
 
-# entries in a file
+# Entries in a file.
 SIZE = 4
 
 
@@ -28,10 +28,10 @@ def past(cluster: Cluster) -> Path:
     return archive.folder
 
 
-def test_story_and_lineage_are_the_same_when_the_past_is_in_files(
+def test_story_and_lineage_are_the_same_with_archived_entries(
     cluster: Cluster, request: pytest.FixtureRequest
 ) -> None:
-    """Not a word changes when entries move."""
+    """The output does not change when entries move."""
     commands = [("story",), ("story", "i1"), ("lineage", "tiny"), ("story", "--json")]
     before = [stoker(*words).output for words in commands]
     request.getfixturevalue("past")
@@ -40,23 +40,23 @@ def test_story_and_lineage_are_the_same_when_the_past_is_in_files(
     assert [each.output for each in after] == before
 
 
-def test_a_past_that_is_elsewhere_is_said_to_be(cluster: Cluster, past: Path) -> None:
-    """Where the folder is not to be seen, the story says from which entry on it tells, and tells that."""
+def test_the_story_warns_about_an_archive_it_cannot_read(cluster: Cluster, past: Path) -> None:
+    """Without the folder, the story names the first entry it has, and starts there."""
     shutil.move(past, past.with_name("elsewhere"))
-    told = stoker("story")
-    assert told.exit_code == 0
-    assert "from journal entry" in told.stderr
-    assert str(past) in told.stderr
+    result = stoker("story")
+    assert result.exit_code == 0
+    assert "from journal entry" in result.stderr
+    assert str(past) in result.stderr
 
 
-def test_a_spoilt_file_is_named_and_the_last_while_can_still_be_told(
+def test_a_damaged_file_is_named_and_recent_entries_are_still_shown(
     cluster: Cluster, past: Path
 ) -> None:
-    """All of it cannot be told then, and no gap is passed over; files before the last while are not opened."""
+    """The whole story fails, since no gap is skipped; --since does not open older files."""
     first = sorted(past.glob("*.gz"))[0]
     first.write_bytes(first.read_bytes()[:-8])
-    told = stoker("story")
-    assert told.exit_code == 1
-    assert first.name in told.stderr
+    result = stoker("story")
+    assert result.exit_code == 1
+    assert first.name in result.stderr
     recent = stoker("story", "--since", "1s")
     assert recent.exit_code == 0, recent.output

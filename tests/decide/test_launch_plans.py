@@ -1,4 +1,4 @@
-"""Assignments of a large gang: what is worked out once for all nodes is what each of them would get alone."""
+"""Assignments of a large gang: the shared part computed once equals what each node would get alone."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ ATTEMPTS = AttemptId(1, 1, 0), AttemptId(2, 1, 0)
 
 
 def launched() -> State:
-    """Make a state in which two gangs were told to launch, one of them with a preload and the places turned round."""
+    """Make a state in which two gangs launch, one of them with a preload and rotated places."""
     state, generation = State(), 1
     for number in range(1, 8):
         joined = r.NodeRegistered(
@@ -58,8 +58,8 @@ def launched() -> State:
     return state
 
 
-def test_what_a_register_holds_is_what_the_node_alone_would_be_assigned() -> None:
-    """Each node of each gang, and a spare: the same fact, whether worked out for one node or written for all."""
+def test_a_register_equals_the_assignment_of_its_node_alone() -> None:
+    """For each node of each gang, and a spare, the assignment is the same, computed alone or for all."""
     state, registers = launched(), Registers(CLUSTER)
     registers.queue_all(state)
     written: dict[str, bytes] = {}
@@ -75,7 +75,7 @@ def test_what_a_register_holds_is_what_the_node_alone_would_be_assigned() -> Non
 
 
 def read_place(written: Mapping[str, bytes], name: str) -> int:
-    """Return a node's place in its gang, as its register says."""
+    """Return a node's place in its gang from its register."""
     plan = wire.decode(written[f"assignment/{name}"]).plan
     assert plan is not None
     return int(plan.node_rank)
@@ -83,7 +83,7 @@ def read_place(written: Mapping[str, bytes], name: str) -> int:
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_a_gang_s_plan_is_hashed_once(attempt: AttemptId) -> None:
-    """Two nodes' plans share everything but their place: the very same objects."""
+    """Two nodes' plans share the same objects, except for their place."""
     state, plans = launched(), Plans(CLUSTER)
     run = state.runs[attempt.run]
     assert run.attempt is not None

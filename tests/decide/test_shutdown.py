@@ -1,4 +1,4 @@
-"""When a cluster that was told to shut down has done so, and when whoever leads it next opens it again."""
+"""When a shutdown is complete, and when the next supervisor reopens the cluster."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from runner.facts.messages.requests import ShutDown
 from tests.decide.controller_harness import ControllerHarness, kinds
 
 
-def next_life(harness: ControllerHarness) -> list[str]:
-    """Let another supervisor lead; name what it decides."""
+def next_supervisor(harness: ControllerHarness) -> list[str]:
+    """Let another supervisor lead; name the records it decides."""
     started = r.SupervisorStarted(holder="other", token=2, version="0", nodes=("n1", "n2"))
     return kinds([*harness.take(started), *harness.settle()])
 
 
 def closed(harness: ControllerHarness) -> bool:
-    """Say whether nothing is left to do."""
+    """Return whether the shutdown is complete."""
     return harness.controller.has_closed
 
 
-def test_a_supervisor_that_dies_as_the_last_node_leaves_is_followed_by_one_that_ends() -> None:
-    """All nodes have left and the request is answered, but an agent's end is still being seen to: nothing is opened again."""
+def test_the_successor_of_a_supervisor_that_died_at_the_end_of_a_shutdown_exits() -> None:
+    """All nodes have left and the request is answered, but an action on an agent is still open: the cluster stays closed."""
     harness = ControllerHarness()
     harness.settle()
     for number, name in ((1, "n1"), (2, "n2")):
@@ -34,8 +34,8 @@ def test_a_supervisor_that_dies_as_the_last_node_leaves_is_followed_by_one_that_
     harness.settle()
     assert harness.state.requests["q1"].state == "done"
     harness.take(ActionResult(id=stops[0], outcome="done"))
-    assert "ClusterReopened" not in next_life(harness)
+    assert "ClusterReopened" not in next_supervisor(harness)
     assert not closed(harness)
     harness.take(ActionResult(id=stops[1], outcome="done"))
     assert closed(harness)
-    assert "ClusterReopened" in next_life(harness)
+    assert "ClusterReopened" in next_supervisor(harness)

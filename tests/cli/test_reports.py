@@ -16,7 +16,7 @@ from tests.cli.conftest import Cluster, example_view, stoker
 
 
 def test_status_shows_runs_nodes_and_incidents(cluster: Cluster) -> None:
-    """One screen says how the run stands, where it runs, and that nothing is open."""
+    """One screen shows the run's progress, its nodes, and that no incident is open."""
     cluster.lead()
     result = stoker("status")
     assert result.exit_code == 0
@@ -28,11 +28,11 @@ def test_status_shows_runs_nodes_and_incidents(cluster: Cluster) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_status_says_whether_ranks_were_forked_and_if_not_why(cluster: Cluster) -> None:
-    """A run that wants warm processes has a line about its live attempt; one that is over, or wants none, has none."""
-    told = stoker("status").stdout
-    assert "run tiny: fresh processes: n2: no module named torhc" in told
-    assert "run old" not in told
+def test_status_shows_why_ranks_were_not_forked(cluster: Cluster) -> None:
+    """A run with preload has a line about its live attempt; a finished run, or one without preload, has none."""
+    output = stoker("status").stdout
+    assert "run tiny: fresh processes: n2: no module named torhc" in output
+    assert "run old" not in output
     old, tiny = example_view().runs
     cluster.publish(example_view(runs=(old, replace(tiny, not_forked_reason=""))))
     assert "run tiny: ranks forked from warm processes" in stoker("status").stdout
@@ -45,10 +45,10 @@ def test_status_says_whether_ranks_were_forked_and_if_not_why(cluster: Cluster) 
 
 
 def test_nodes_show_their_warm_process(cluster: Cluster) -> None:
-    """Ready with its memory, or why there is none to fork from; programs get both as fields."""
-    told = stoker("nodes").stdout
-    assert "ready 480 MB" in told
-    assert "no module named  [31mtorhc" in told
+    """The table shows it ready with its memory, or the reason why there is none; JSON has both as fields."""
+    output = stoker("nodes").stdout
+    assert "ready 480 MB" in output
+    assert "no module named  [31mtorhc" in output
     plain = json.loads(stoker("nodes", "--json").stdout)
     assert [(node["warm"], node["warm_resident_bytes"]) for node in plain] == [
         ("ready", 480_000_000),
@@ -57,17 +57,17 @@ def test_nodes_show_their_warm_process(cluster: Cluster) -> None:
     ]
 
 
-def test_output_that_nobody_has_read_is_told_with_its_node(cluster: Cluster) -> None:
-    """In floods the middle is skipped, and counted."""
+def test_unread_output_is_shown_with_its_node(cluster: Cluster) -> None:
+    """In a flood the agent skips the middle of the output, and counts it."""
     flooded = NodeStatus(node="n1", state="active", log_bytes_skipped=3_000_000_000)
     cluster.publish(example_view(nodes=(flooded, NodeStatus(node="n2", state="active"))))
-    assert "unread" in (told := stoker("nodes", "n1").stdout)
-    assert "3000 MB of its ranks' output, in floods" in told
+    assert "unread" in (output := stoker("nodes", "n1").stdout)
+    assert "3000 MB of its ranks' output, in floods" in output
     assert "unread" not in stoker("nodes", "n2").stdout
 
 
-def test_status_says_when_nobody_leads_and_how_old_it_is(cluster: Cluster) -> None:
-    """With a dead supervisor the last View is shown for what it is."""
+def test_status_warns_without_a_leader_and_shows_its_age(cluster: Cluster) -> None:
+    """After the supervisor's death the command shows the last status with its age."""
     cluster.publish(example_view(wall=time.time() - 90))
     result = stoker("status")
     assert result.exit_code == 0
@@ -76,10 +76,10 @@ def test_status_says_when_nobody_leads_and_how_old_it_is(cluster: Cluster) -> No
     assert "90.0 s old" in result.stdout
 
 
-def test_a_leader_that_died_here_is_not_believed_for_the_rest_of_its_lease(
+def test_the_lease_of_a_leader_that_died_on_this_machine_does_not_count(
     cluster: Cluster,
 ) -> None:
-    """A lease in the name of a dead process of this machine counts as nobody's."""
+    """The command treats a lease of a dead process of this machine as free."""
     import socket
 
     child = subprocess.Popen(["true"])
@@ -90,21 +90,21 @@ def test_a_leader_that_died_here_is_not_believed_for_the_rest_of_its_lease(
 
 
 def test_a_cluster_that_was_shut_down_is_not_called_leaderless(cluster: Cluster) -> None:
-    """An orderly end is said as such."""
+    """The command reports an orderly shutdown as such."""
     view = example_view(closing=True, nodes=())
     cluster.publish(view)
     assert "shut down in order" in stoker("status").stdout
 
 
-def test_status_without_a_view_says_so(folder: Path) -> None:
-    """A supervisor that only just starts has nothing to show."""
+def test_status_reports_a_missing_status(folder: Path) -> None:
+    """A supervisor that is starting has published none yet."""
     Cluster(folder / ".stoker" / "fresh").store.close()
     assert "no status was published yet" in stoker("status").stdout
     assert stoker("nodes").exit_code == 2
 
 
 def test_json_has_every_field_and_no_bare_nan(cluster: Cluster) -> None:
-    """Programs get all keys, ids as text, and NaN as a string."""
+    """JSON has all keys, ids as text, and NaN as a string."""
     plain = json.loads(stoker("status", "--json").stdout)
     run = plain["status"]["runs"][1]
     assert run["attempt"] == "1.1.1"
@@ -116,8 +116,8 @@ def test_json_has_every_field_and_no_bare_nan(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "command", ["nodes", "runs", "incidents", "lineage old", "story", "story i1"]
 )
-def test_what_tables_say_json_says_too(cluster: Cluster, command: str) -> None:
-    """Every look has a table for people and a list for programs."""
+def test_json_has_the_content_of_the_tables(cluster: Cluster, command: str) -> None:
+    """Every read-only command has a table for people and a list for programs."""
     table, listed = stoker(*command.split()), stoker(*command.split(), "--json")
     assert table.exit_code == listed.exit_code == 0
     assert table.stdout.strip()
@@ -135,28 +135,28 @@ def test_incidents_can_be_those_of_one_run(cluster: Cluster) -> None:
     assert "did you mean 'tiny'?" in result.stderr
 
 
-def test_the_story_tells_an_incident_with_times_and_reasons(cluster: Cluster) -> None:
-    """Wall time, seconds since the first signal, what was decided and why."""
-    told = stoker("story", "i1").stdout
-    assert "+    0.000 s" in told
-    assert "-> incident i1: rank_crash on n1, rank 1, 0.5 s after the last good sign" in told
-    assert "-> 1.1.1 resumes from step 40" in told
-    assert "+    9.500 s" in told
+def test_the_story_shows_an_incident_with_times_and_reasons(cluster: Cluster) -> None:
+    """It has wall time, seconds since the first signal, decisions and reasons."""
+    output = stoker("story", "i1").stdout
+    assert "+    0.000 s" in output
+    assert "-> incident i1: rank_crash on n1, rank 1, 0.5 s after the last good sign" in output
+    assert "-> 1.1.1 resumes from step 40" in output
+    assert "+    9.500 s" in output
 
 
 def test_an_unknown_incident_is_answered_with_the_known_ones(cluster: Cluster) -> None:
-    """A typo in an incident's id is refused, and the way out named."""
+    """The command refuses a typo in an incident's id, and names the known ones."""
     result = stoker("story", "i7")
     assert result.exit_code == 2
     assert "no incident 'i7'" in result.stderr
     assert "known: i1" in result.stderr
 
 
-def test_the_story_can_be_cut_to_a_run_and_to_the_last_while(cluster: Cluster) -> None:
+def test_the_story_can_be_limited_to_a_run_and_to_recent_entries(cluster: Cluster) -> None:
     """--run and --since narrow it; a malformed age is refused."""
     assert (
         "nothing happened" in stoker("story", "--run", "tiny").stdout
-        # the journal knows run 1 only
+        # The journal has run 1 only.
     )
     assert "nothing happened" in stoker("story", "--since", "1s").stdout
     result = stoker("story", "--since", "soon")
@@ -164,22 +164,22 @@ def test_the_story_can_be_cut_to_a_run_and_to_the_last_while(cluster: Cluster) -
     assert "write 90s" in result.stderr
 
 
-def test_ages_are_read_with_their_unit() -> None:
-    """Seconds, minutes, hours and days; nothing without a unit."""
+def test_ages_are_parsed_with_their_unit() -> None:
+    """Units are seconds, minutes, hours and days; an age without a unit is refused."""
     assert [age_seconds(text) for text in ("90s", "15m", "3h", "2d")] == [90, 900, 10_800, 172_800]
     with pytest.raises(UserError):
         age_seconds("90")
 
 
-def test_lineage_says_what_is_left_of_each_attempt(cluster: Cluster) -> None:
-    """The steps kept, where each attempt began, and how it ended."""
-    told = stoker("lineage", "1").stdout.splitlines()
-    assert told[1].split()[:5] == ["1.1.0", "-", "0", "51", "1-40"]
-    assert told[2].split()[:5] == ["1.1.1", "1.1.0", "40", "100", "41-100"]
+def test_lineage_shows_the_contributing_steps_of_each_attempt(cluster: Cluster) -> None:
+    """It shows the steps kept, the start step of each attempt, and its end."""
+    output = stoker("lineage", "1").stdout.splitlines()
+    assert output[1].split()[:5] == ["1.1.0", "-", "0", "51", "1-40"]
+    assert output[2].split()[:5] == ["1.1.1", "1.1.0", "40", "100", "41-100"]
 
 
 def test_the_run_may_be_left_out_when_there_is_only_one(cluster: Cluster) -> None:
-    """The one live run is meant; with two of them a name is asked for; with none, a run is."""
+    """The command takes the one live run; with two it asks for a name, with none for a run."""
     assert stoker("lineage").exit_code == 0
     two = tuple(RunStatus(run=n, name=name, state="active") for n, name in ((1, "a"), (2, "b")))
     cluster.publish(example_view(runs=two))
@@ -191,16 +191,16 @@ def test_the_run_may_be_left_out_when_there_is_only_one(cluster: Cluster) -> Non
     assert "has no run yet" in stoker("lineage").stderr
 
 
-def test_the_newest_run_of_a_name_is_meant(cluster: Cluster) -> None:
-    """A name used again names its latest run; numbers name any."""
+def test_a_name_refers_to_its_newest_run(cluster: Cluster) -> None:
+    """A reused name refers to its latest run; numbers refer to any run."""
     runs = tuple(RunStatus(run=n, name="tiny", state="failed") for n in (1, 2))
     cluster.publish(example_view(runs=runs))
     assert json.loads(stoker("lineage", "tiny", "--json").stdout) == []
     assert len(json.loads(stoker("lineage", "1", "--json").stdout)) == 2
 
 
-def test_without_a_cluster_the_way_to_one_is_told(folder: Path) -> None:
-    """An empty folder is no cluster, and the message says how to start or name one."""
+def test_without_a_cluster_the_error_names_the_remedy(folder: Path) -> None:
+    """An empty folder has no cluster, and the message explains how to start or name one."""
     result = stoker("status")
     assert result.exit_code == 2
     assert "stoker run RUN.yaml" in result.stderr
@@ -218,8 +218,8 @@ def test_a_cluster_can_be_named_by_file_folder_or_name(cluster: Cluster, folder:
     assert "did you mean 'tiny'?" in result.stderr
 
 
-def test_several_clusters_in_a_folder_must_be_told_apart(cluster: Cluster, folder: Path) -> None:
-    """The led one is meant if there is exactly one; otherwise the names are listed."""
+def test_several_clusters_in_a_folder_must_be_distinguished(cluster: Cluster, folder: Path) -> None:
+    """The command takes the led one if there is exactly one; otherwise it lists the names."""
     other = Cluster(folder / ".stoker" / "other")
     result = stoker("status")
     assert result.exit_code == 2
@@ -229,8 +229,8 @@ def test_several_clusters_in_a_folder_must_be_told_apart(cluster: Cluster, folde
     other.store.close()
 
 
-def test_a_cluster_yaml_that_was_never_started_says_so(folder: Path) -> None:
-    """A file alone is no running cluster, and looking makes no store."""
+def test_a_never_started_cluster_yaml_is_reported_as_such(folder: Path) -> None:
+    """A file alone is no running cluster, and read-only commands create no store."""
     (folder / "cluster.yaml").write_text("name: big\n")
     result = stoker("status")
     assert result.exit_code == 2
@@ -238,8 +238,8 @@ def test_a_cluster_yaml_that_was_never_started_says_so(folder: Path) -> None:
     assert not (folder / ".stoker").exists()
 
 
-def test_a_spoilt_cluster_file_is_named(cluster: Cluster, folder: Path) -> None:
-    """Junk where the cluster is described is one message, not a traceback."""
+def test_a_damaged_cluster_file_is_named(cluster: Cluster, folder: Path) -> None:
+    """A malformed description of the cluster gives one message, not a traceback."""
     (folder / ".stoker" / "tiny" / "cluster.json").write_text("{")
     result = stoker("status")
     assert result.exit_code == 2
@@ -247,7 +247,7 @@ def test_a_spoilt_cluster_file_is_named(cluster: Cluster, folder: Path) -> None:
 
 
 def test_status_answers_quickly_and_without_heavy_imports(cluster: Cluster) -> None:
-    """Looking imports neither pydantic, yaml, rich nor the Prometheus client, which cost most of a start."""
+    """The command imports neither pydantic, yaml, rich nor the Prometheus client, which cost most of a start."""
     code = (
         "import sys; from runner.cli.main import cli; cli(['status'], standalone_mode=False); "
         "heavy = {'pydantic', 'yaml', 'rich', 'prometheus_client', 'asyncio', 'torch'} & set(sys.modules); "

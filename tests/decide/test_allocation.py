@@ -1,4 +1,4 @@
-"""Choice: who gets which node when several runs want it, and that nobody who runs is disturbed for it."""
+"""Allocation: which run gets which node when several want it, without disturbing a running gang."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def lose(state: State, *names: str) -> None:
         state.nodes[name].attempt = state.nodes[name].ranks_may_run = None
 
 
-def test_runs_come_by_priority_then_by_number() -> None:
-    """Those that are over do not come at all."""
+def test_runs_are_ordered_by_priority_then_by_number() -> None:
+    """Runs that have ended are left out."""
     state = fleet()
     for priority in (0, 5, 0, 5, -1):
         run(state, 1, priority=priority)
@@ -64,16 +64,16 @@ def test_runs_come_by_priority_then_by_number() -> None:
     assert [each.run for each in in_order(state.runs.values())] == [2, 4, 1, 3, 5]
 
 
-def test_nodes_keep_their_places() -> None:
-    """Only the place of a node that left is filled, by the first spare where no domain is known."""
+def test_a_restart_keeps_nodes_in_their_places() -> None:
+    """The allocation fills only the place of a node that left, with the first spare where no domain is known."""
     state = fleet("n1", "n2", "n3", "n4")
     mine = run(state, 3, "n3", "n1", "n2")
     lose(state, "n1")
     assert choose_nodes(state, mine, {}).nodes == ["n3", "n4", "n2"]
 
 
-def test_the_spare_named_for_a_leaving_node_takes_its_place() -> None:
-    """Even if another is nearer; who leaves is not chosen. A spare named for one is the last that others take."""
+def test_the_spare_named_for_a_draining_node_takes_its_place() -> None:
+    """The named spare wins over a nearer one, and other runs take it last; the draining node is not chosen."""
     state = fleet("n1", "n2", "n3", "n4", "n5")
     mine, other = run(state, 2, "n1", "n2"), run(state, 1, "n5")
     state.nodes["n2"].pending_drain = PendingDrain(to="maintenance", since=0.0, spare="n4")
@@ -85,8 +85,8 @@ def test_the_spare_named_for_a_leaving_node_takes_its_place() -> None:
     assert choose_nodes(state, mine, domains).nodes == ["n1", "n3"]
 
 
-def test_a_waiting_run_leaves_alone_what_another_has_between_two_attempts() -> None:
-    """Of the same priority or a higher one; and while the gang is being ended, of any."""
+def test_a_waiting_run_does_not_take_nodes_of_a_run_between_two_attempts() -> None:
+    """That holds for a run of equal or higher priority, and for any run whose gang is still being ended."""
     for priority, at, taken in (
         (0, "ended", None),
         (1, "ended", None),
@@ -102,8 +102,8 @@ def test_a_waiting_run_leaves_alone_what_another_has_between_two_attempts() -> N
         assert choose_nodes(state, waiting, {}).nodes == taken, (priority, at)
 
 
-def test_of_two_that_wait_with_equal_priority_the_later_gives_way() -> None:
-    """Else both would hold what the other lacks, for ever."""
+def test_of_two_waiting_runs_of_equal_priority_the_later_yields() -> None:
+    """Otherwise each would hold the nodes that the other lacks, for ever."""
     state = fleet("n1", "n2", "n3", "n4")
     first = run(state, 2, "n1", "n2", is_now="waiting")
     second = run(state, 2, "n3", "n4", is_now="waiting")
@@ -112,8 +112,8 @@ def test_of_two_that_wait_with_equal_priority_the_later_gives_way() -> None:
     assert choose_nodes(state, second, {}).nodes is None
 
 
-def test_a_plan_is_withdrawn_for_a_run_of_higher_priority_only() -> None:
-    """And only if it has what is lacking, and has not launched."""
+def test_the_supervisor_withdraws_a_plan_only_for_a_run_of_higher_priority() -> None:
+    """It does so only if the planned attempt has the lacking nodes and has not launched."""
     for priority, at, withdrawn in (
         (0, "preparing", [1]),
         (0, "prepared", [1]),
@@ -129,8 +129,8 @@ def test_a_plan_is_withdrawn_for_a_run_of_higher_priority_only() -> None:
         assert found == withdrawn, (priority, at)
 
 
-def test_nobody_gives_up_more_than_is_needed_and_the_last_gives_first() -> None:
-    """A free node is taken before one that a run between two attempts has; of those the last in order loses one."""
+def test_a_run_yields_no_more_nodes_than_needed_and_the_last_run_yields_first() -> None:
+    """A free node is taken before one of a run between two attempts; of those runs the last in order loses one."""
     state = fleet("n1", "n2", "n3", "n4", "n5")
     run(state, 1, "n1", at="prepared", priority=1)
     run(state, 2, "n2", "n3", at="prepared", priority=0)
@@ -143,8 +143,8 @@ def test_nobody_gives_up_more_than_is_needed_and_the_last_gives_first() -> None:
     assert [each.run for each in choice.withdraw] == [2]
 
 
-def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
-    """Its node is in doubt, or has yet to say that it is clear. If many are silent at once, nobody is believed to be lost."""
+def test_a_spare_is_reserved_for_an_earlier_run_that_may_need_it() -> None:
+    """That run's node is suspect, or has not confirmed that it is clear. In correlated silence no node counts as lost."""
     state = fleet("n1", "n2", "n3")
     first = run(state, 1, "n1", at="running", priority=5)
     mine = run(state, 1, "n2")
@@ -161,8 +161,8 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
 
 
-def test_a_spare_is_left_for_a_run_that_has_lost_one_node_and_doubts_another() -> None:
-    """It does not suffice should both be gone; but one is not yet, and then it does."""
+def test_a_spare_is_reserved_for_a_run_with_one_lost_and_one_suspect_node() -> None:
+    """The spare is too few if both nodes are lost, but enough if the suspect one returns."""
     state = fleet("n1", "n2", "n3", "n4")
     run(state, 2, "n1", "n2", at="stopping", priority=5)
     mine = run(state, 1, "n3")
@@ -174,8 +174,8 @@ def test_a_spare_is_left_for_a_run_that_has_lost_one_node_and_doubts_another() -
     assert choose_nodes(state, mine, {}).nodes == ["n4"]
 
 
-def test_a_run_that_waits_says_who_has_what_it_could_use() -> None:
-    """Nodes too small for it are not told of."""
+def test_a_waiting_run_reports_which_runs_have_nodes_it_could_use() -> None:
+    """The report leaves out nodes that are too small for the run."""
     state = fleet("n1", "n2", "n3")
     run(state, 2, "n1", "n2", at="running", priority=3)
     state.nodes["n1"].slots = 1
@@ -183,10 +183,10 @@ def test_a_run_that_waits_says_who_has_what_it_could_use() -> None:
     assert holders_of_nodes(state, mine) == "run 1 r1 (priority 3) has n2"
 
 
-def test_whatever_the_situation_a_choice_is_sound() -> None:
-    """Random fleets and runs: chosen nodes are usable, whole, in place if they served, and taken from nobody who keeps them.
+def test_every_allocation_is_sound() -> None:
+    """Random fleets and runs: chosen nodes are usable, whole, in place if they served, and taken from no run that keeps them.
 
-    And a choice is found whenever the nodes that no other run has suffice.
+    An allocation exists whenever the nodes that no other run has suffice.
     """
     for seed in range(500):
         draw = random.Random(seed)

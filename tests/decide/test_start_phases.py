@@ -1,4 +1,4 @@
-"""Who was slow to start, in a gang of many nodes: known exactly, and for one journal entry."""
+"""The slowest rank of each start phase in a large gang: known exactly, for one journal entry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gang_of_64() -> World:
     return world
 
 
-def test_the_slowest_of_512_ranks_is_told_once_per_launch() -> None:
+def test_the_slowest_of_512_ranks_is_recorded_once_per_launch() -> None:
     """Each of two launches on 64 nodes adds one entry about its phases, which names the slowest rank of all and its node."""
     world = gang_of_64()
     about = [entry for entry in world.entries if isinstance(entry.input, GangStartTimed)]
@@ -73,7 +73,7 @@ def test_a_launch_costs_a_node_two_entries() -> None:
     assert [type(entry.input).__name__ for entry in per_node] == ["RanksStarted", "RanksTerminated"]
 
 
-def test_the_story_names_the_slowest_rank_of_each_phase() -> None:
+def test_the_timeline_names_the_slowest_rank_of_each_phase() -> None:
     """One line per launch, phases in the order in which ranks go through them, short ones in milliseconds."""
     script = r.JournalEntry(
         sequence=1,
@@ -96,17 +96,17 @@ def test_the_story_names_the_slowest_rank_of_each_phase() -> None:
 
 
 def gang_attempt() -> AttemptId:
-    """Return the attempt of the story's sample."""
+    """Return the attempt of the timeline's sample."""
     return AttemptId(12, 1, 0)
 
 
-def test_a_gang_of_64_nodes_is_told_in_one_step() -> None:
-    """A launch, and its end, are each one change of the store for all assignments together."""
+def test_the_supervisor_assigns_a_gang_of_64_nodes_in_one_store_change() -> None:
+    """A launch, and its end, each change the store once for all assignments together."""
     world = gang_of_64()
     store = world.supervisor.store
     assert isinstance(store, MemoryStore)
     written = [name.split(",") for method, name in store.faults.operations if method == "put_many"]
     gangs = [names for names in written if len(names) > 1]
-    everybody = [f"assignment/n{index}" for index in range(1, NODES + 1)]
+    registers = [f"assignment/n{index}" for index in range(1, NODES + 1)]
     # Begin, go, idle, go.
-    assert [sorted(names) for names in gangs] == [sorted(everybody)] * 4
+    assert [sorted(names) for names in gangs] == [sorted(registers)] * 4

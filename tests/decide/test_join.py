@@ -1,4 +1,4 @@
-"""Who may have a node's name: never two at once, and never an agent whose word is not the node's."""
+"""Which agent may have a node's name: never two at once, and never a displaced one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.decide.scenario import parse_text
 
 
 def test_a_join_that_was_answered_may_be_repeated() -> None:
-    """An agent asks until it reads its name; what comes too late leads to nothing."""
+    """An agent asks until it reads its name; a late request changes nothing."""
     harness = ControllerHarness()
     assert "NodeRegistered" in kinds(harness.join("n1", "a"))
     assert harness.join("n1", "a") == []
 
 
-def test_other_hardware_is_refused_once_and_said_once() -> None:
-    """The name stays with whoever is heard; the newcomer asks again and again, and a person is told once."""
+def test_other_hardware_is_refused_and_paged_once() -> None:
+    """The agent with heartbeats keeps the name; the newcomer asks repeatedly, and the supervisor pages once."""
     harness = ControllerHarness()
     harness.join("n1", "a")
     assert kinds(harness.join("n1", "b", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
@@ -25,7 +25,7 @@ def test_other_hardware_is_refused_once_and_said_once() -> None:
 
 
 def test_one_machine_is_one_node() -> None:
-    """The hardware of a node that is heard gets no second name, known or new; it does once the first is gone."""
+    """Hardware of a node with heartbeats gets no second name, known or new, until the first node is gone."""
     harness = ControllerHarness()
     harness.join("n1", "a")
     assert kinds(harness.join("n9", "b", hardware="board:n1")) == ["JoinRefused", "ActionIssued"]
@@ -38,8 +38,8 @@ def test_one_machine_is_one_node() -> None:
     assert harness.state.nodes["n1"].hardware == ""
 
 
-def test_a_folder_that_was_wiped_may_count_its_lives_from_one_again() -> None:
-    """The same board with a lower incarnation is refused while the life before is heard, and taken once it is silent."""
+def test_an_agent_with_a_wiped_folder_may_count_incarnations_from_one() -> None:
+    """The supervisor refuses the lower incarnation only while the earlier instance sends heartbeats."""
     harness = ControllerHarness()
     harness.join("n1", "a", incarnation=7)
     assert kinds(harness.join("n1", "b", incarnation=1)) == ["JoinRefused"]
@@ -47,8 +47,8 @@ def test_a_folder_that_was_wiped_may_count_its_lives_from_one_again() -> None:
     assert "NodeRegistered" in kinds(harness.join("n1", "b", incarnation=1))
 
 
-def test_what_an_agent_says_that_is_not_the_nodes_leads_to_nothing() -> None:
-    """Only a wish to join is heard from it, and it does not make the node's own words look old."""
+def test_messages_of_a_displaced_agent_change_nothing() -> None:
+    """Only its request to join counts, and it does not make the current agent's messages look stale."""
     harness = ControllerHarness()
     harness.join("n1", "a", sequence=1)
     assert harness.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, instance_id="x")) == []
@@ -62,8 +62,8 @@ def test_what_an_agent_says_that_is_not_the_nodes_leads_to_nothing() -> None:
     assert kinds(harness.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, instance_id="a")))
 
 
-def test_agents_that_say_no_life_join_as_ever() -> None:
-    """An agent of an earlier release is taken by its incarnation alone."""
+def test_agents_without_an_instance_id_join_by_incarnation() -> None:
+    """The supervisor accepts an agent of an earlier release by its incarnation alone."""
     harness = ControllerHarness()
     harness.join("n1", "", incarnation=1)
     assert harness.join("n1", "", incarnation=1) == []
@@ -71,8 +71,8 @@ def test_agents_that_say_no_life_join_as_ever() -> None:
     assert "NodeRegistered" in kinds(harness.join("n1", "new", incarnation=3))
 
 
-def test_the_agent_that_lost_its_name_ends() -> None:
-    """Of two agents of one spare the later one has the name; the first sees it in its register, and is gone."""
+def test_the_agent_that_lost_its_name_exits() -> None:
+    """Of two agents of one spare the later one gets the name; the first reads that in its register, and exits."""
     story = parse_text(
         "s",
         "# A copy.\ncluster nodes=1 slots=2 spares=1\nrun a nodes=1\nat 0 start a\nat 6 bring-machine n2 n2\n",
@@ -88,8 +88,8 @@ def test_the_agent_that_lost_its_name_ends() -> None:
     assert agents() == [False, True]
 
 
-def test_an_agent_that_names_no_hardware_takes_nothing_back() -> None:
-    """The node keeps the hardware it was known by, so that hardware faults and a person's pardon find it."""
+def test_an_agent_without_hardware_parts_removes_none() -> None:
+    """The node keeps its known hardware, so that hardware faults and an operator's readmission find it."""
     harness = ControllerHarness()
     harness.join("n1", "a", hardware="board:x")
     harness.join("n1", "b", incarnation=2, hardware="")

@@ -1,4 +1,4 @@
-"""What nodes are told to have warm: which run's, when their registers are written, and what is shown of it."""
+"""Warm plans of nodes: for which run, when the supervisor writes their registers, and what the status shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ cluster nodes=2 slots=2 spares=1
 run a preload=torch
 at 0 start a
 """
-TWO_RUNS = """# Two runs that want different modules warm; b waits until a has left it nodes.
+TWO_RUNS = """# Two runs that want different modules warm; b waiting until a has released nodes.
 cluster nodes=2 slots=2 spares=1
 run a preload=torch
 run b preload=jax command=train.py
@@ -42,7 +42,7 @@ at 5 start b
 
 
 class Story:
-    """A scenario in virtual time whose writes of registers are counted."""
+    """A scenario in virtual time that counts its writes of registers."""
 
     def __init__(self, text: str) -> None:
         self.scenario: Scenario = parse_text("story", text)
@@ -51,13 +51,13 @@ class Story:
         self.world: World = self.scenario.build(
             store=contents, open_store=lambda _id: contents.another(faults=self.faults)
         )
-        self._told = 0
+        self._num_counted = 0
 
     def until(self, time: float) -> dict[str, int]:
         """Let time pass; return how often each node's register was written meanwhile."""
         self.world.run_until(time)
-        new = self.faults.operations[self._told :]
-        self._told = len(self.faults.operations)
+        new = self.faults.operations[self._num_counted :]
+        self._num_counted = len(self.faults.operations)
         written = [
             name for method, names in new if method == "put_many" for name in names.split(",")
         ]
@@ -65,7 +65,7 @@ class Story:
         return dict(Counter(nodes))
 
     def register(self, node: str) -> Assignment:
-        """Return what the node reads."""
+        """Return the node's assignment."""
         assignment = self.world.read_register(node)
         assert assignment is not None
         return assignment
@@ -76,14 +76,14 @@ class Story:
         return {name: plan.preload for name, plan in plans.items() if plan is not None}
 
 
-def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
-    """Each change of a run writes one register for each node that it concerns, and none for the others."""
+def test_a_run_warms_its_nodes_and_the_spare_until_it_ends() -> None:
+    """Each change of a run writes one register for each node concerned, and none for the others."""
     story = Story(ONE_RUN)
     assert story.until(0.1) == {
         "n1": 1,
         "n2": 1,
         "n3": 1,
-        # The take-over; nothing is known of their slots.
+        # The take-over; their slots are unknown.
     }
     assert story.warm() == {}
     # They register.
@@ -105,8 +105,8 @@ def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
     )
 
 
-def test_a_lost_node_is_wanted_warm_no_more_and_the_spare_that_takes_its_place_already_is() -> None:
-    """A spare becomes a node of the run without being told anew what to import."""
+def test_a_lost_node_loses_its_warm_plan_and_its_replacement_is_already_warm() -> None:
+    """A spare becomes a node of the run without a new warm plan."""
     story = Story(ONE_RUN)
     story.until(8.0)
     story.world.kill_node("n2")
@@ -117,8 +117,8 @@ def test_a_lost_node_is_wanted_warm_no_more_and_the_spare_that_takes_its_place_a
     assert story.register("n3").warm == before
 
 
-def test_of_two_runs_each_node_serves_one_and_a_waiting_run_gets_what_the_other_leaves() -> None:
-    """The spare belongs to the lower number; a run that is admitted, or waits, disturbs no node of another."""
+def test_each_node_warms_for_one_run_and_a_waiting_run_gets_the_rest() -> None:
+    """The spare belongs to the run of lower number; an admitted or waiting run disturbs no node of another."""
     story = Story(TWO_RUNS)
     story.until(4.0)
     assert story.until(8.0) == {}
@@ -131,7 +131,7 @@ def test_of_two_runs_each_node_serves_one_and_a_waiting_run_gets_what_the_other_
 
 
 def test_a_supervisor_that_takes_over_writes_every_register_once() -> None:
-    """What an earlier life wrote is not known, so all is written, and nothing twice."""
+    """It does not know its predecessor's writes, so it writes all registers, and none twice."""
     story = Story(ONE_RUN)
     story.until(8.0)
     story.world.crash_supervisor()
@@ -140,8 +140,8 @@ def test_a_supervisor_that_takes_over_writes_every_register_once() -> None:
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
 
 
-def test_a_write_that_failed_is_made_good() -> None:
-    """A store that was away when a run ended holds what it should once it is back."""
+def test_a_failed_write_is_repeated() -> None:
+    """A store that was unreachable when a run ended has the right registers once it is back."""
     story = Story(ONE_RUN)
     story.until(20.0)
     story.world.lose_store(8.0)
@@ -150,8 +150,8 @@ def test_a_write_that_failed_is_made_good() -> None:
     assert story.warm() == {}
 
 
-def test_without_preload_no_register_is_written_but_for_its_assignment() -> None:
-    """Runs that want nothing warm cost what they cost before; a join is answered by the register that names the agent."""
+def test_without_preload_registers_are_written_only_for_assignments() -> None:
+    """Runs without preload cost no extra writes; the register that names the agent answers a join."""
     story = Story(ONE_RUN.replace(" preload=torch", ""))
     story.until(0.1)
     assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}
@@ -184,15 +184,15 @@ def wanted(state: State) -> dict[str, int]:
 def test_a_spare_is_warm_for_the_first_live_run_that_fits_it() -> None:
     """Runs that are over, want nothing warm or are too large for the node are passed over."""
     over, plain = run(1, state="finished"), run(2, preload=())
-    large, waits = run(3, ranks_per_node=8), run(4, state="waiting")
-    state = state_of(over, plain, large, waits, run(5), small=2, big=8, unknown=0)
+    large, waiting = run(3, ranks_per_node=8), run(4, state="waiting")
+    state = state_of(over, plain, large, waiting, run(5), small=2, big=8, unknown=0)
     assert wanted(state) == {"small": 4, "big": 3}
     state.nodes["small"].state, state.nodes["big"].state = "lost", "left"
     assert wanted(state) == {}
 
 
-def test_between_two_attempts_a_node_stays_warm_for_the_run_it_was_last_planned_for() -> None:
-    """Else it would import other modules just when its ranks are to be started again; a run without preload counts too."""
+def test_between_two_attempts_a_node_stays_warm_for_its_last_run() -> None:
+    """Otherwise it would import other modules just before its ranks restart; a run without preload counts too."""
     state = state_of(run(1), run(2), run(3, preload=()), n1=2, n2=2, n3=2, n4=2)
     for number, generation, nodes in ((2, 1, ("n1", "n2")), (1, 2, ("n2",)), (3, 3, ("n3",))):
         attempt = AttemptId(number, 1, 0)
@@ -202,8 +202,8 @@ def test_between_two_attempts_a_node_stays_warm_for_the_run_it_was_last_planned_
     assert wanted(state) == {"n1": 2, "n2": 1, "n4": 1}
 
 
-def test_a_warm_plan_says_what_the_launch_plan_will_say() -> None:
-    """Command, environment, folder and interpreter are the same, or what was imported would not do for the ranks."""
+def test_a_warm_plan_equals_the_launch_plan() -> None:
+    """Command, environment, folder and interpreter are the same, or ranks could not use the imported modules."""
     story = Story(ONE_RUN)
     story.until(8.0)
     plan, warm = story.register("n1").plan, story.register("n3").warm
@@ -219,21 +219,21 @@ def test_a_warm_plan_says_what_the_launch_plan_will_say() -> None:
     assert story.register("n1").warm == warm
 
 
-def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> None:
-    """The View has state and memory from the heartbeat, and of a run why its ranks were not forked."""
+def test_the_status_shows_a_nodes_warm_process_while_it_exists() -> None:
+    """The status has state and memory from the heartbeat, and for a run the reason why its ranks were not forked."""
     story = Story(ONE_RUN)
     for name, reason in (("n1", "no memory"), ("n2", "another reason")):
         story.world.disable_forking(name, reason)
     story.until(8.0)
     story.world.kill_node("n2")
     story.until(14.0)
-    heard = LastHeartbeats()
+    last_heartbeats = LastHeartbeats()
     for name in ("n1", "n2"):
-        heard.record(
+        last_heartbeats.record(
             Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
         )
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
-    view = look(state, ledger, heard)
+    view = status_of(state, ledger, last_heartbeats)
     shown = {node.node: (node.state, node.warm, node.warm_resident_bytes) for node in view.nodes}
     assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
     assert [(one.preload, one.not_forked_reason) for one in view.runs] == [
@@ -242,33 +242,35 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     assert wire.decode(wire.encode(view)) == view
 
 
-def look(state: State, ledger: Ledger, heard: LastHeartbeats) -> ClusterStatus:
-    """Return the View of a state."""
-    built = build_status(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+def status_of(state: State, ledger: Ledger, last_heartbeats: LastHeartbeats) -> ClusterStatus:
+    """Return the status of a state."""
+    built = build_status(
+        state, CLUSTER, ledger, last_heartbeats, now=state.now, about={"wall": 1.0}
+    )
     view = wire.decode(wire.encode(built))
     assert isinstance(view, ClusterStatus)
     return view
 
 
 def test_a_node_with_another_library_is_named() -> None:
-    """A node that would run ranks with another version than most is said to, its spare too; a node that says nothing is not."""
+    """The status names a node with another version than most, spares included, but no node that reports no versions."""
     story = Story(ONE_RUN)
     story.until(8.0)
-    heard = LastHeartbeats()
+    last_heartbeats = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
         versions = {"python": "3.11.7", "torch": torch}
-        heard.record(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
+        last_heartbeats.record(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
-    view = look(state, ledger, heard)
+    view = status_of(state, ledger, last_heartbeats)
     assert view.runs[0].version_mismatches == ("n3: torch 2.12.1, most have 2.13.0",)
     assert "run a: n3: torch 2.12.1, most have 2.13.0" in rank_start_notes(view)
-    del heard.heartbeats["n3"]
-    view = look(state, ledger, heard)
+    del last_heartbeats.heartbeats["n3"]
+    view = status_of(state, ledger, last_heartbeats)
     assert view.runs[0].version_mismatches == ()
 
 
-def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many runs there are or have been, and each run has its own nodes compared."""
+def test_the_status_looks_up_the_run_of_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That holds for any number of runs, and the status compares the nodes of each run."""
     node_of, asked = Preloads.run_for, list[str]()
     state = state_of(run(1), run(2, ranks_per_node=4), n1=2, n2=2, n3=2)
     state.runs |= {
@@ -277,22 +279,24 @@ def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.Monke
     admitted = tuple(r.RunAdmitted(run=one.run, spec=one.spec) for one in state.runs.values())
     ledger = Ledger()
     ledger.apply(r.JournalEntry(sequence=1, now=0.0, input=r.Settle(), records=admitted))
-    heard = LastHeartbeats()
+    last_heartbeats = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
-        heard.record(Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0)
+        last_heartbeats.record(
+            Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0
+        )
 
     def run_for(preloads: Preloads, node: Node) -> Run | None:
         asked.append(node.node)
         return node_of(preloads, node)
 
     monkeypatch.setattr(Preloads, "run_for", run_for)
-    view = look(state, ledger, heard)
+    view = status_of(state, ledger, last_heartbeats)
     assert asked == ["n1", "n2", "n3"]
     assert [one.run for one in view.runs if one.version_mismatches] == [1]
 
 
-def test_the_latest_value_of_a_register_is_what_is_written() -> None:
-    """A value that could not be written yet is overtaken by the next one, and neither is lost nor written twice."""
+def test_the_latest_value_of_a_register_is_written() -> None:
+    """A newer value replaces one not yet written; no value is lost or written twice."""
     state = state_of(run(1), n1=2)
     registers = Registers(CLUSTER)
     registers.queue_all(state)
