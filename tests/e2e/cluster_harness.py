@@ -1,4 +1,4 @@
-"""A test harness: a folder with run.yaml and cluster.yaml, the `stoker` command as people use it, and an observer."""
+"""A test harness: a folder with run.yaml and cluster.yaml, the `stoker` command as operators use it, and an observer."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tests.e2e.corpus import false_alarms
 from tests.e2e.observer import Observer, environment_of, stat_of
 
 STOKER = str(Path(sys.executable).parent / "stoker")
-# between two looks at how far a run is
+# Between two polls of a run's progress.
 LOOK_SECONDS = 1.0
-# for anything a test expects; far above what it takes, for a loaded machine
+# For anything a test expects; far above the usual time, for a loaded machine.
 WAIT_SECONDS = 120.0
-# for what was ended to be gone
+# For ended processes to be gone.
 LEFT_SECONDS = 5.0
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the harness, told from later ones with its pid by its start."""
+    """A process of the harness; its start time distinguishes it from later ones with its pid."""
 
     pid: int
     start_ticks: int
@@ -69,7 +69,7 @@ class ClusterHarness:
         self._shared_memory = set(os.listdir(SHARED_MEMORY))
         self._store: Store | None = None
 
-    # -- what people write
+    # -- files that operators write
 
     def write_run(self, **fields: Any) -> Path:
         """Write run.yaml."""
@@ -93,10 +93,10 @@ class ClusterHarness:
         path.write_text(text)
         return path
 
-    # -- what people type
+    # -- commands that operators type
 
     def stoker(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Type a command and wait for its end."""
+        """Run a command and wait for its end."""
         return subprocess.run(
             [STOKER, *words],
             cwd=self.folder,
@@ -109,7 +109,7 @@ class ClusterHarness:
         )
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Type a command that stays; its output goes to `output`."""
+        """Start a long-running command; its output goes to `output`."""
         with (self.folder / "output").open("ab") as output:
             process = subprocess.Popen(
                 [STOKER, *words],
@@ -126,9 +126,9 @@ class ClusterHarness:
     def finish(
         self, process: subprocess.Popen[bytes], *, seconds: float = WAIT_SECONDS
     ) -> tuple[int, str]:
-        """Wait for a command that stays; return exit code and everything such commands have said.
+        """Wait for a long-running command; return its exit code and the output of all such commands.
 
-        It is given up when nothing has moved for so long: how fast a machine makes steps is not what is tested.
+        The wait fails when nothing has moved for so long: the machine's speed is not under test.
         """
         step, deadline = -1, time.monotonic() + seconds
         while True:
@@ -143,15 +143,15 @@ class ClusterHarness:
                 raise AssertionError(f"{what}:\n{self.report()}")
 
     def output(self) -> str:
-        """Return what the commands that stay have said."""
+        """Return the output of the long-running commands."""
         path = self.folder / "output"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    # -- what Stoker publishes
+    # -- the status that Stoker publishes
 
     @property
     def spec(self) -> ClusterSpec:
-        """The cluster, as whoever looks and asks is to know it."""
+        """The cluster, as read-only commands and requests need it."""
         written = self.folder / "cluster.yaml"
         return load_cluster(written) if written.exists() else find_cluster(str(self.state))
 
@@ -163,7 +163,7 @@ class ClusterHarness:
         return self._store
 
     def view(self) -> ClusterStatus | None:
-        """Return what the supervisor published last."""
+        """Return the status that the supervisor published last."""
         try:
             self._last_view = read_status(self.store)
         except StokerError:
@@ -177,7 +177,7 @@ class ClusterHarness:
         *,
         seconds: float = WAIT_SECONDS,
     ) -> T:
-        """Wait until the View shows something; return it."""
+        """Wait until `look` finds something in the status; return it."""
 
         def look() -> T | None:
             view = self.view()
@@ -188,7 +188,7 @@ class ClusterHarness:
     def until(
         self, holds: Callable[[], T | None], what: str, *, seconds: float = WAIT_SECONDS
     ) -> T:
-        """Wait until something holds that announces itself in no other way; return it."""
+        """Poll until a condition holds that no status shows; return its value."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = holds()
@@ -198,7 +198,7 @@ class ClusterHarness:
         raise AssertionError(f"never: {what}\n{self.report()}")
 
     def training(self, *, past_step: int = 0, after: AttemptId | None = None) -> Training:
-        """Wait for a whole gang, newer than `after`, that has done more than `past_step` steps."""
+        """Wait for a whole gang, newer than `after`, that has made more than `past_step` steps."""
 
         def look(view: ClusterStatus) -> Training | None:
             run = newest_run(view)
@@ -217,13 +217,13 @@ class ClusterHarness:
         return self.wait(look, f"a gang after {after} past step {past_step}")
 
     def ask(self, request: Request, *, seconds: float = 30.0) -> Answer:
-        """Hand a request in that no command makes, and wait for the last word on it."""
+        """Send a request that no command makes, and wait for its final answer."""
         from runner.cli.request_client import ask
 
         return ask(self.store, self.spec, request, timeout_seconds=seconds)
 
     def report(self) -> str:
-        """Say what a person would want to know about a test that failed."""
+        """Describe the state of the cluster for a test that failed."""
         parts = [f"observer: {self.observer.starts()} living {self.observer.gang()}", self.output()]
         view = self.view()
         if view is not None:
@@ -240,7 +240,7 @@ class ClusterHarness:
     # -- the end
 
     def end(self) -> list[str]:
-        """Close, and kill what is left; return what that was, and what was found in the logs of runs that were well."""
+        """Close, and kill all processes left; return those, and the findings in the logs of healthy runs."""
         if self._store is not None:
             with contextlib.suppress(StokerError):
                 self._last_view = read_status(self._store) or self._last_view

@@ -1,4 +1,4 @@
-"""Stands for end-to-end tests, and the proof that nothing of them is left."""
+"""Harnesses for end-to-end tests, and the proof that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[Callable[[], ClusterHarness]]:
-    """Give a maker of harnesses; afterwards what the observer saw is judged, and nothing may be left."""
+    """Give a maker of harnesses; afterwards check the observer, and that no process or memory is left."""
     harnesses: list[ClusterHarness] = []
 
     def make() -> ClusterHarness:
@@ -46,5 +46,5 @@ def harness(make_cluster: Callable[[], ClusterHarness]) -> ClusterHarness:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    """Train the built-in trainer once without any fault: what all disturbed runs are compared with."""
+    """Train the built-in trainer once without any fault: the tests compare all disturbed runs with it."""
     return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))

@@ -1,4 +1,4 @@
-"""The clean corpus: the logs of every healthy run of these tests. Nothing may be found in them, whatever they are full of."""
+"""The clean corpus: the logs of every healthy run of these tests. The diagnosis must find no fault in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.facts.messages.cluster_status import ClusterStatus
 
 
 def false_alarms(view: ClusterStatus | None, state: Path) -> list[str]:
-    """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; return what is found."""
+    """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; return the findings."""
     if view is None or view.incidents or not view.runs:
         return []
     if any(run.state != "finished" for run in view.runs):

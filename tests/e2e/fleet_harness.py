@@ -1,4 +1,4 @@
-"""Stands with a Redis server, a leader and a standby: on hosts of their own, or on this machine with rounds of kills."""
+"""Harnesses with a Redis server, a leader and a standby: on hosts of their own, or on this machine with rounds of kills."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.e2e.hosts import Host, Network
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, Rounds
 from tests.store.redis_server import NoRedis, RedisServer
 
-# How often each is struck in one pack of rounds; chosen.
+# How often each is killed in one pack of rounds; chosen.
 TARGETS: Mapping[str, int] = {
     "redis": 3,
     "leader": 3,
@@ -40,7 +40,7 @@ LIMITS: Mapping[str, Any] = {
     "lease_seconds": 1.0,
     "fence_seconds": 2.0,
 }
-# Redis stays away for at most so long in a round; chosen
+# Redis is down for at most so long in a round; chosen.
 AWAY_SECONDS = 3.0
 
 
@@ -76,7 +76,7 @@ class HostHarness(ClusterHarness):
         return self.network.hosts[name]
 
     def supervise(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a supervisor on a host, which leads or stands by."""
+        """Start a supervisor on a host, which leads or is a standby."""
         return self._on(name, "supervise", "--standby", "--cluster", "cluster.yaml")
 
     def agent(self, host: str, node: str = "", *, of: str = "") -> subprocess.Popen[bytes]:
@@ -87,7 +87,7 @@ class HostHarness(ClusterHarness):
         return self._on(host, *words, *where)
 
     def node_changes(self) -> list[NodeChanged]:
-        """Return what became of nodes, from the journal."""
+        """Return the changes of nodes, from the journal."""
         entries = Journal(self.store).replay()
         return [
             record
@@ -101,14 +101,16 @@ class HostHarness(ClusterHarness):
             return self.host(name).run(STOKER, *words, folder=self.folder, output=output)
 
     def report(self) -> str:
-        """Say what a person would want to know, the words of the hosts' programs included."""
+        """Describe the state of the cluster, with the output of the hosts' programs."""
         outputs = sorted(self.folder.glob("output.*"))
-        said = [f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in outputs]
-        return "\n".join([super().report(), *said])
+        outputs_text = [
+            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in outputs
+        ]
+        return "\n".join([super().report(), *outputs_text])
 
 
 class FleetRounds(Rounds):
-    """Kills, one a round, of whatever keeps a run going: the store, leader and standby, agents, ranks."""
+    """Kills, one a round, of the parts that keep a run going: the store, leader and standby, agents, ranks."""
 
     def __init__(self, harness: ClusterHarness, redis: RedisServer, seed: int) -> None:
         super().__init__(harness, seed)
@@ -133,8 +135,8 @@ class FleetRounds(Rounds):
         assert handed.returncode == 0, handed
         self.settle(self.harness.training(past_step=1))
 
-    def round(self, *, may_lead_anew: bool = True) -> None:
-        """Kill something, wait until all is as before, and see that the gang has gone on."""
+    def round(self, *, may_restart_supervisor: bool = True) -> None:
+        """Kill one part, wait until all is as before, and check that the gang has made progress."""
         what = self._draw()
         before = self.harness.training(past_step=1)
         self.done.append(what)
@@ -156,7 +158,7 @@ class FleetRounds(Rounds):
         self.goes_on(before)
 
     def leads(self, view: ClusterStatus) -> bool:
-        """Whether one of our supervisors has drawn this View, and the other one stands by."""
+        """Whether one of the supervisors published this status, and the other one is its standby."""
         leading = [process for process in self.supervisors if f":{process.pid}:" in view.holder]
         standing_by = self.harness.store.registers("status.standby.")
         others = [process for process in self.supervisors if process not in leading]
@@ -182,7 +184,7 @@ class FleetRounds(Rounds):
             held = f":{current.holder}:" if current is not None else ""
             return next((p for p in self.supervisors if f":{p.pid}:" in held), None)
 
-        return self.harness.until(look, "a leader that lives")
+        return self.harness.until(look, "a living leader")
 
     def _kill_supervisor(self, *, leads: bool) -> None:
         leader = self._leader()
@@ -193,7 +195,7 @@ class FleetRounds(Rounds):
         self.supervisors.append(self._supervise())
 
     def _pause_leader(self) -> None:
-        """Stop the leader for longer than its lease: the standby leads, and the old one ends when it sees that."""
+        """Stop the leader for longer than its lease: the standby leads, and the old leader exits when it learns of that."""
         leader = self._leader()
         leader.send_signal(signal.SIGSTOP)
         self.harness.until(lambda: self._leader() is not leader, "the standby leads")

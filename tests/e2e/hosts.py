@@ -1,7 +1,7 @@
-"""Hosts on one machine: each a network namespace and a pid namespace of its own, on one switch, to be killed, cut and brought back.
+"""Hosts on one machine: each a network namespace and a pid namespace of its own, on one switch, to kill, cut off and restart.
 
 The switch is a bridge of this machine, whose own address (`Network.address`) is where stores listen. A host dies as a whole when
-its first process is killed. What runs on a host is seen from here in /proc, under the pids of this machine.
+its first process is killed. Processes of a host are visible from here in /proc, under the pids of this machine.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import IO, Self
 
 TOOLS = ("ip", "nft", "nsenter", "unshare")
 INSTALL = "tests/install-tools.sh installs them"
-# for a host to have its first process, on a loaded machine; chosen
+# For a host to have its first process, on a loaded machine; chosen.
 UP_SECONDS = 20.0
 NAMESPACES = Path("/var/run/netns")
-# The first process of a host: it reaps what is orphaned there, and does nothing else.
+# The first process of a host: it reaps orphans, and does nothing else.
 _FIRST = """
 import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -41,7 +41,7 @@ while True:
 
 
 def why_not() -> str:
-    """Return why there can be no hosts here; empty when there can."""
+    """Return why this machine can have no hosts; empty when it can."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     if missing:
         return f"no {', '.join(missing)} on this machine; {INSTALL}"
@@ -55,16 +55,16 @@ def why_not() -> str:
 
 @dataclass(slots=True)
 class Host:
-    """One host. Everything on it dies with `kill`; what is on the disk stays, for `start` to find again."""
+    """One host. Everything on it dies with `kill`; files on the disk stay for the next `start`."""
 
     name: str
     address: str
     namespace: str
-    # of the switch: the outer end of its link
+    # Of the switch: the outer end of its link.
     port: str
     environment: Mapping[str, str]
     _first: subprocess.Popen[str] | None = None
-    # of its first process, as seen from here
+    # Of its first process, as seen from here.
     _pid: int = 0
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -94,7 +94,7 @@ class Host:
     def run(
         self, *words: str, folder: Path, output: IO[bytes], **environment: str
     ) -> subprocess.Popen[bytes]:
-        """Start a program on the host; it lives until it ends, or the host is killed."""
+        """Start a program on the host; it runs until it exits, or the host is killed."""
         assert self._first is not None, f"{self.name} is down"
         spaces = ("--pid", "--net", "--uts", "--mount")
         process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Host:
         return process
 
     def kill(self) -> None:
-        """Lose the host: every process on it at once, without a word."""
+        """Lose the host: kill every process on it at once."""
         if self._first is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -125,18 +125,18 @@ class Host:
         return [process.wait(UP_SECONDS) for process in self._running]
 
     def cut(self) -> None:
-        """Pull its cable: nothing goes in or out."""
+        """Pull its cable: no packet goes in or out."""
         _call("ip", "link", "set", self.port, "down")
 
-    def deafen(self, *, to: str) -> None:
-        """Cut one way: what `to` sends does not arrive here any more; what is sent from here goes out."""
-        self._drop("input", f"ip saddr {to}")
+    def drop_inbound(self, *, source: str) -> None:
+        """Drop packets from `source` to this host; packets of this host still go out."""
+        self._drop("input", f"ip saddr {source}")
 
-    def silence(self, *, towards: str) -> None:
-        """Cut the other way: what is sent from here to that address is lost; what comes from there arrives."""
-        self._drop("output", f"ip daddr {towards}")
+    def drop_outbound(self, *, destination: str) -> None:
+        """Drop packets from this host to `destination`; packets from there still arrive."""
+        self._drop("output", f"ip daddr {destination}")
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         """Undo all cuts."""
         _call("ip", "link", "set", self.port, "up")
         self._nft("delete table inet cut", may_fail=True)
@@ -152,14 +152,14 @@ class Host:
 
 
 class Network:
-    """A switch and the hosts on it, as a context; nothing of it is left afterwards."""
+    """A switch and the hosts on it, as a context; its exit removes all of it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._tag = uuid.uuid4().hex[:5]
         self._switch = f"stk{self._tag}"
         self._prefix = _free_prefix()
         self.address = f"{self._prefix}.1"
-        self.everybody = f"{self._prefix}.0/24"
+        self.subnet = f"{self._prefix}.0/24"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.hosts = {
             name: Host(
@@ -192,7 +192,7 @@ class Network:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Kill the hosts and take everything away."""
+        """Kill the hosts and remove the network."""
         self._remove()
 
     def _plug_in(self, host: Host) -> None:

@@ -1,4 +1,4 @@
-"""A supervisor with the plainest run there is: two ranks on two nodes that step until they are told that it is enough."""
+"""A supervisor with a minimal run: two ranks on two nodes that step until the file `enough` exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.e2e.scripts import STEPPING
 
 
 def led_run(harness: ClusterHarness, **limits: object) -> subprocess.Popen[bytes]:
-    """Start a supervisor and hand it the run; return the supervisor."""
+    """Start a supervisor and submit the run; return the supervisor."""
     harness.write_cluster(nodes=2, slots=1, limits=limits)
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
@@ -22,7 +22,7 @@ def led_run(harness: ClusterHarness, **limits: object) -> subprocess.Popen[bytes
 
 
 def finish(harness: ClusterHarness, supervisor: subprocess.Popen[bytes]) -> None:
-    """Let the ranks reach their goal, then end the cluster in order."""
+    """Let the ranks reach their goal, then shut the cluster down."""
     (harness.folder / "enough").touch()
     harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
     ended = harness.stoker("shutdown")

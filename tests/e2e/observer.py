@@ -93,7 +93,7 @@ class Observer:
         if self._thread is not None:
             self._thread.join()
 
-    # -- what was seen
+    # -- observations
 
     def attempts(self) -> list[AttemptId]:
         """Return the attempts of which any rank was seen, in the order they were seen."""
@@ -122,7 +122,7 @@ class Observer:
         return all(rank.is_gone for rank in list(self.seen) if rank.attempt == attempt)
 
     def check(self, *, out_of_reach: bool = False) -> None:
-        """Raise AssertionError unless what must never happen never happened.
+        """Raise AssertionError if an invariant was violated.
 
         `out_of_reach`: hosts were cut off, so that single ranks of an older attempt may have lived on out there, stuck.
         """
@@ -170,7 +170,7 @@ class Observer:
             self._foreign[pid] = now + FOREIGN_SECONDS if environment else 0.0
             return
         if any(mark not in environment for mark in MARKS):
-            # the keeper, or a copy of it that is about to become a rank
+            # The keeper, or a fork of it that is about to become a rank.
             return
         stat = stat_of(pid)
         if stat is None or stat[0] in "ZX" or not is_started_as_rank(pid, stat[1]):
@@ -199,7 +199,7 @@ class Observer:
             self.unsealed_resumes.append(f"{resume}: {error}")
 
     def _compare(self) -> None:
-        """Note two attempts of a run alive at once: each was seen alive, then the older again, then the newer again."""
+        """Record two attempts of a run alive at once: each was seen alive, then the older again, then the newer again."""
         by_attempt: dict[tuple[str, AttemptId], list[RankSeen]] = {}
         for rank in self._living.values():
             by_attempt.setdefault((rank.run, rank.attempt), []).append(rank)
@@ -244,7 +244,7 @@ def stat_of(pid: int) -> tuple[str, int, int] | None:
 def is_started_as_rank(pid: int, parent: int) -> bool:
     """Whether a process with a rank's marks is one, and has not inherited them from a rank.
 
-    A rank leads a session, and its parent is the keeper. What a rank starts has another parent only as long as that lives and
+    A rank leads a session, and its parent is the keeper. A rank's child has another parent only as long as that lives and
     is not just being replaced by exec: a pyenv shim, as which `python3` may start, does both.
     """
     try:

@@ -1,4 +1,4 @@
-"""The undisturbed run of the built-in trainer, and what it means for another run to equal it."""
+"""The undisturbed run of the built-in trainer, and the comparison of another run with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from runner import checkpoints
 from tests.e2e.cluster_harness import ClusterHarness, run_of
 
-# enough for all faults on a machine whose steps take a twentieth of a second
+# Enough for all faults on a machine whose steps take a twentieth of a second.
 STEPS = 130
 # So that they take so long on a large machine, and not ten times as long on a small one, where four ranks share two cores.
 GLOBAL_BATCH = 4 if (os.cpu_count() or 1) <= 4 else 16
@@ -27,7 +27,7 @@ NODES, RANKS = 2, 2
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an undisturbed run ended with. `metrics`: loss and gradient norm of the last steps, as the trainer noted them.
+    """The end of an undisturbed run. `metrics`: loss and gradient norm of the last steps, as the trainer logged them.
     `shards`: sizes and hashes of every rank's weights and moments.
     """
 
@@ -37,7 +37,7 @@ class Reference:
 
 
 def undisturbed_run(folder: Path) -> Reference:
-    """Run it in a folder of its own; raise AssertionError when it is anything but undisturbed."""
+    """Run it in a folder of its own; raise AssertionError if it was disturbed."""
     harness = ClusterHarness(folder)
     with harness.observer:
         prepare(harness)
@@ -54,7 +54,7 @@ def undisturbed_run(folder: Path) -> Reference:
 
 
 def prepare(harness: ClusterHarness, *, spares: int = 0, **fields: Any) -> None:
-    """Write what every run on this layout has in common."""
+    """Write the files that every run on this layout shares."""
     harness.write_cluster(nodes=NODES, slots=RANKS, spares=spares)
     harness.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
 
@@ -62,7 +62,7 @@ def prepare(harness: ClusterHarness, *, spares: int = 0, **fields: Any) -> None:
 def outcome_of(
     harness: ClusterHarness, *, steps: int = STEPS, ranks: int = NODES * RANKS
 ) -> Reference:
-    """Return what a finished run of so many ranks ended with: the last step's loss as published, and its last checkpoint."""
+    """Return the end of a finished run of so many ranks: the last step's loss as published, and its last checkpoint."""
     run = run_of(harness.view())
     assert run.state == "finished", harness.report()
     assert run.last is not None

@@ -1,4 +1,4 @@
-"""What users bring: scripts that know nothing of these tests, and most of them nothing of Stoker."""
+"""Users' scripts: they know nothing of these tests, and most of them nothing of Stoker."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ with open(f"steps.{rank}", "a+") as steps:
         report(kind="step", step=step, loss=1.0 / step)
 """
 
-# The same without a word to Stoker: lines on standard output are all there is to go by. In its first attempt it falls silent
-# after so many steps of that attempt as its argument says (0: never), alive and not stopped.
+# The same without any report to Stoker: it only prints lines to standard output. In its first attempt it falls silent
+# after so many steps of that attempt as its argument gives (0: never), alive and not stopped.
 PLAIN = """
 import os, sys, time
 rank, silent_after = os.environ["RANK"], int(sys.argv[1])
@@ -88,7 +88,7 @@ if rank == 0:
 dist.destroy_process_group()
 """
 
-# Sleeps, then ends as its arguments say.
+# Sleeps, then exits as its arguments order.
 ENDING = """
 import sys, time
 time.sleep(float(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""A gang whose every step can be foretold, rounds of kills against it, and the books on what Stoker's processes hold."""
+"""A gang whose every step can be computed in advance, rounds of kills against it, and records of Stoker's resources."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ PYTHON_IMPORTS = ("hashlib", "json", "socket")
 
 
 def expected_state(state: str, step: int) -> str:
-    """Return the state after `step`, given the one before: what both ranks must come to."""
+    """Return the state after `step` from the one before: both ranks must reach it."""
     parts = [hashlib.sha256(f"{state} {step} {rank}".encode()).hexdigest() for rank in (0, 1)]
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def check_chain(folder: Path) -> int:
-    """Check that every step of every attempt, on both ranks, came to what it must, without a gap; return the last step.
+    """Check that every step of every attempt, on both ranks, has the expected state, without a gap; return the last step.
 
     A rank that was cut off may still write down a step, once it is reached again, after a later attempt has begun: that one goes on
     from where its own attempt was.
@@ -112,7 +112,7 @@ def check_chain(folder: Path) -> int:
     for rank in (0, 1):
         lines = (folder / f"chain.{rank}").read_text().split("\n")[:-1]
         before: tuple[str, int] = ("", 0)
-        # attempts before -> their last step
+        # Earlier attempts -> their last step.
         ended: dict[str, int] = {}
         for attempt, number, state in (line.split() for line in lines):
             step = int(number)
@@ -137,8 +137,8 @@ def check_chain(folder: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """What a process holds at a quiet moment."""
+class ProcessResources:
+    """The resources of a process at a quiet moment."""
 
     num_descriptors: int
     resident_bytes: int
@@ -146,16 +146,16 @@ class Holding:
 
 @dataclass(slots=True)
 class Books:
-    """Holdings of each process of Stoker's own over the rounds, by what it is and its pid."""
+    """Resources of each of Stoker's processes over the rounds, by kind and pid."""
 
-    held: dict[tuple[str, int], list[Holding]] = field(default_factory=dict)
+    held: dict[tuple[str, int], list[ProcessResources]] = field(default_factory=dict)
 
     def note(self, harness: ClusterHarness) -> None:
         """Read every process."""
         for process in harness.processes():
             kind = kind_of(process)
             if kind != "rank":
-                self.held.setdefault((kind, process.pid), []).append(holding_of(process.pid))
+                self.held.setdefault((kind, process.pid), []).append(resources_of(process.pid))
 
     def growth(self, *, warm_up: int) -> dict[str, tuple[int, int, int]]:
         """Return by kind the largest growth of one process past its first rounds: rounds, descriptors, bytes."""
@@ -173,14 +173,14 @@ class Books:
         return grown
 
 
-def holding_of(pid: int) -> Holding:
-    """Read what a process holds."""
+def resources_of(pid: int) -> ProcessResources:
+    """Read the resources of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return Holding(len(os.listdir(f"/proc/{pid}/fd")), pages * os.sysconf("SC_PAGE_SIZE"))
+    return ProcessResources(len(os.listdir(f"/proc/{pid}/fd")), pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def kind_of(process: Process) -> str:
-    """Return what a process of a harness is."""
+    """Return the kind of a process of a harness."""
     if "RANK" in environment_of(process.pid):
         return "rank"
     for part, kind in (
@@ -235,10 +235,10 @@ class Rounds:
         assert handed.returncode == 0, handed
         self.settle(self.harness.training(past_step=1))
 
-    def round(self, *, may_lead_anew: bool) -> None:
-        """Kill something, wait until all is as before and the gang has gone on, and note what is held."""
+    def round(self, *, may_restart_supervisor: bool) -> None:
+        """Kill one process, wait until all is as before and the gang has gone on, and record all resources."""
         what = self._draw()
-        while what == "supervisor" and not may_lead_anew:
+        while what == "supervisor" and not may_restart_supervisor:
             what = self._draw()
         before = self.harness.training(past_step=1)
         self.done.append(what)
@@ -247,7 +247,7 @@ class Rounds:
             kill(before.pids[rank], signal.SIGSTOP if what == "stop" else signal.SIGKILL)
             self.settle(self.harness.training(past_step=before.step, after=before.attempt))
         elif what == "keeper":
-            # its ranks die with it
+            # Its ranks die with it.
             kill(self.pid_on_n2("keeper"))
             self.settle(self.harness.training(past_step=before.step, after=before.attempt))
         elif what == "supervisor":
@@ -267,13 +267,13 @@ class Rounds:
         return self.pack.pop()
 
     def goes_on(self, before: Training) -> None:
-        """Wait until all is as before with the same ranks, and see that they have gone on."""
+        """Wait until all is as before with the same ranks, and check that they made progress."""
         self.settle(before)
         after = self.harness.training(past_step=before.step)
         assert after.pids == before.pids
 
     def settle(self, now: Training) -> None:
-        """Wait until every process is there once, nodes are well and warm, and note what they hold."""
+        """Wait until every process exists once and nodes are healthy and warm, and record their resources."""
 
         def is_whole() -> bool:
             view = self.harness.view()
@@ -293,7 +293,7 @@ class Rounds:
         self.books.note(self.harness)
 
     def leads(self, view: ClusterStatus) -> bool:
-        """Whether a supervisor that lives has drawn this View."""
+        """Whether a living supervisor published this status."""
         return f":{self.supervisor.pid}:" in view.holder
 
     def pid_on_n2(self, kind: str) -> int:

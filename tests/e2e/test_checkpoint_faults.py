@@ -1,4 +1,4 @@
-"""Deaths in the middle of a save, and checkpoints whose bytes changed: no resume ever trusts what is not whole."""
+"""Deaths in the middle of a save, and checkpoints whose bytes changed: no resume ever uses an incomplete checkpoint."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def plan(seed: int) -> list[Death]:
 def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     harness: ClusterHarness, undisturbed: Reference
 ) -> None:
-    """Ten deaths inside ten saves: each resume takes the newest sealed checkpoint, and the end is the undisturbed one."""
+    """Ten deaths inside ten saves: each resume uses the newest sealed checkpoint, and the end equals the undisturbed one."""
     prepare(harness)
     run = harness.start("run", "run.yaml")
     now = harness.training(past_step=1)
     for death in plan(SEED):
-        strike(harness, now, death)
+        die_in_save(harness, now, death)
         harness.until(lambda: harness.observer.is_gone(now.attempt), "the gang's end")  # noqa: B023 - called at once
         sealed, rests = folders(harness)
         print(
@@ -57,22 +57,22 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
         before, now = now, harness.training(past_step=furthest(harness), after=now.attempt)
         resumed = harness.observer.resumes()[str(before.attempt.restarted())]
         assert resumed == (sealed[0] if sealed else "")
-    code, said = harness.finish(run, seconds=300)
-    assert code == 0, said
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
 
     assert_equal(harness, undisturbed)
     assert list(harness.observer.starts().values()) == [4] * (NUM_DEATHS + 1)
     assert {i.fault for i in incidents_of(harness.view())} == {"rank_crash"}
     sealed, rests = folders(harness)
     assert len(sealed) == 3
-    # what was cut short takes up no room for long
+    # An incomplete save is removed soon.
     assert rests == []
 
 
-def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
+def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
     harness: ClusterHarness, undisturbed: Reference
 ) -> None:
-    """One bit of the newest sealed checkpoint flips, a rank dies: the run resumes from the one before, and a person is told."""
+    """One bit of the newest sealed checkpoint flips, a rank dies: the run resumes from the one before, and the supervisor pages."""
     prepare(harness, keep_checkpoints=0)
     run = harness.start("run", "run.yaml")
     now = harness.training(past_step=9)
@@ -87,13 +87,13 @@ def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
     assert resumed == older[0]
     assert newest in (harness.state / "supervisor.log").read_text()
     assert "PAGE" in (harness.state / "supervisor.log").read_text()
-    code, said = harness.finish(run, seconds=300)
-    assert code == 0, said
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
     assert_equal(harness, undisturbed)
 
 
-def strike(harness: ClusterHarness, now: Training, death: Death) -> None:
-    """Have a rank die in the next save."""
+def die_in_save(harness: ClusterHarness, now: Training, death: Death) -> None:
+    """Let a rank die in the next save."""
     if death.point != SOME_TIME:
         drill = Drill(
             id=f"e2e-{uuid.uuid4().hex[:12]}",

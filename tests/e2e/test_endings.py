@@ -1,4 +1,4 @@
-"""Runs that cannot go on: they stop, or wait, and say why; everything they made is kept."""
+"""Runs that cannot go on: they stop or wait with a reason, and keep all files."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
     harness: ClusterHarness,
 ) -> None:
     """The same error at every start: three attempts, exit code 1, the reason, and the output of every attempt kept."""
-    code, said = run_script(harness, exit_code=3, words="no such thing as luck")
-    print(said)
+    code, output = run_script(harness, exit_code=3, words="no such thing as luck")
+    print(output)
     assert code == 1
     assert harness.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
     run = run_of(harness.view())
     assert run.state == "failed"
-    assert "exit code 3" in said
-    assert "no such thing as luck" in said
+    assert "exit code 3" in output
+    assert "no such thing as luck" in output
     assert run.reason
-    assert run.reason in said
+    assert run.reason in output
     (incident,) = incidents_of(harness.view())
     assert (incident.fault, incident.state) == ("rank_crash", "gave_up")
     assert incident.rungs == ("restart", "restart", "stop")
     for attempt in ("1.1.0", "1.1.1", "1.1.2"):
-        # Whichever rank was first; the other may have been ended before it could say a word.
+        # Either rank may be first; the other may have been killed before it printed a line.
         errors = (Path(run.folder) / "attempts" / attempt).glob("rank*.err")
         assert any("no such thing as luck" in path.read_text() for path in errors)
 
 
 def test_exit_code_78_stops_the_run_at_once(harness: ClusterHarness) -> None:
-    """Settings that cannot work are not tried twice, and the script's own words are told."""
-    code, said = run_script(harness, exit_code=78, words="width 7 is no multiple of heads 2")
-    print(said)
+    """The supervisor does not retry settings that cannot work, and shows the script's own error."""
+    code, output = run_script(harness, exit_code=78, words="width 7 is no multiple of heads 2")
+    print(output)
     assert code == 1
     assert harness.observer.starts() == {"1.1.0": 2}
-    assert "width 7 is no multiple of heads 2" in said
+    assert "width 7 is no multiple of heads 2" in output
     assert [i.fault for i in incidents_of(harness.view())] == ["settings_refused"]
 
 
-def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back(
+def test_without_a_spare_the_run_waits_and_goes_on_when_the_node_is_back(
     harness: ClusterHarness,
 ) -> None:
-    """A node is killed and none stands by: nothing is given up, a person is told, and `stoker agent` heals it."""
+    """A node is killed and there is no spare: the run waits, the supervisor pages, and `stoker agent` brings the node back."""
     harness.write_cluster(nodes=2, slots=1, limits={"heartbeat_timeout_seconds": 2.0})
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
@@ -58,7 +58,7 @@ def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back
     before = harness.training(past_step=1)
     drilled = harness.stoker("drill", "kill-node", "--node", "n2")
     assert drilled.returncode == 0, drilled
-    harness.wait(lambda view: run_of(view).state == "waiting" or None, "a run that waits")
+    harness.wait(lambda view: run_of(view).state == "waiting" or None, "a waiting run")
     assert node_of(harness.view(), "n2").state == "lost"
     assert "no spare left" in run_of(harness.view()).reason
     harness.until(lambda: "no spare left" in harness.output() or None, "a word about it")
@@ -68,10 +68,10 @@ def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back
     agent = harness.start("agent", "--node", "n2")
     after = harness.training(past_step=before.step, after=before.attempt)
     (harness.folder / "enough").touch()
-    code, said = harness.finish(run)
-    assert code == 0, said
+    code, output = harness.finish(run)
+    assert code == 0, output
     assert agent.wait(10) == 0
-    print(said)
+    print(output)
     assert harness.observer.starts() == {"1.1.0": 2, str(after.attempt): 2}
 
 
@@ -94,8 +94,8 @@ def test_a_second_interrupt_kills_everything_at_once(harness: ClusterHarness) ->
         "an orderly end that takes long",
     )
     kill(run.pid, signal.SIGINT)
-    code, said = harness.finish(run, seconds=20)
-    print(said)
+    code, output = harness.finish(run, seconds=20)
+    print(output)
     assert code == 130
 
 

@@ -12,7 +12,7 @@ from tests.e2e.reference import Reference, assert_equal, prepare
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_as_if_nothing_had_happened(
+def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_like_an_undisturbed_one(
     harness: ClusterHarness, undisturbed: Reference
 ) -> None:
     """SIGKILL to each rank in turn, SIGSTOP to one, a whole node killed: the same last step, loss and weights."""
@@ -29,8 +29,8 @@ def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_as_if_nothing
     print(f"step {now.step}: kill-node n2 of {now.attempt}")
     drilled = harness.stoker("drill", "kill-node", "--node", "n2")
     assert drilled.returncode == 0, drilled
-    code, said = harness.finish(run, seconds=300)
-    assert code == 0, said
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
 
     assert_equal(harness, undisturbed)
     assert list(harness.observer.starts().values()) == [4] * 7

@@ -1,4 +1,4 @@
-"""A fleet with several runs, and a store that goes away: who gets the spare, and that no outage of ours ends a healthy run."""
+"""A fleet with several runs, and an unreachable store: which run gets the spare, and that no outage ends a healthy run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def run_named(view: ClusterStatus | None, name: str) -> RunStatus:
     return next(run for run in view.runs if run.name == name)
 
 
-def steps_told(view: ClusterStatus) -> dict[str, int]:
-    """Return the last step of each run by its name; a run just handed in is not in the View yet."""
+def published_steps(view: ClusterStatus) -> dict[str, int]:
+    """Return the last step of each run by its name; a run just submitted is not in the status yet."""
     return {run.name: run.step for run in view.runs}
 
 
 def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> None:
-    """Two runs lose their node while no supervisor looks: the more important one goes on, the other waits, and says for what.
+    """Two runs lose their node while no supervisor runs: the more important one goes on, the other waits, with the reason.
 
-    So both losses are found in the same moment; found one after the other, the first would have the spare by right.
+    So the supervisor detects both losses at once; one after the other, the first run would get the spare.
     """
     limits = {"heartbeat_timeout_seconds": 1.0, "checks": []}
     harness.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
@@ -47,7 +47,7 @@ def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> N
         handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
         assert handed.returncode == 0, handed
     harness.wait(
-        lambda view: all(steps_told(view).get(name, 0) > 3 for name in ("minor", "major")),
+        lambda view: all(published_steps(view).get(name, 0) > 3 for name in ("minor", "major")),
         "both runs step",
     )
     view = harness.view()
@@ -79,10 +79,10 @@ def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> N
     assert harness.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def test_no_outage_of_the_store_ends_ranks_that_advance(
+def test_an_outage_of_the_store_ends_no_advancing_rank(
     harness: ClusterHarness, tmp_path: Path
 ) -> None:
-    """Redis is down for ten fence times: every rank lives on and steps; back again, all that was missed is caught up with."""
+    """Redis is down for ten fence times: every rank goes on stepping; the supervisor catches up afterwards."""
     with redis_server(tmp_path / "redis") as redis:
         local = {"nodes": 2, "slots": 1}
         write_redis_cluster(harness, redis, local=local, fence_seconds=FENCE_SECONDS)
@@ -102,7 +102,7 @@ def test_no_outage_of_the_store_ends_ranks_that_advance(
         assert (after.attempt, after.pids) == (before.attempt, before.pids)
         assert min(step.step for step in steps) > before.step
         assert supervisor.poll() is None
-        # What is asked and what dies now is dealt with as ever.
+        # Requests and deaths are handled as usual now.
         kill(after.pids[1])
         again = harness.training(past_step=after.step, after=after.attempt)
         assert again.attempt.restart == after.attempt.restart + 1

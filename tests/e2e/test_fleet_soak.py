@@ -17,12 +17,12 @@ SEED = int(os.environ.get("STOKER_SOAK_SEED", "20261122"))
 NUM_ROUNDS = 300 if "STOKER_SOAK" in os.environ else 20
 
 
-def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
+def test_a_run_in_a_fleet_survives_rounds_of_kills_bit_for_bit(
     harness: ClusterHarness, tmp_path: Path
 ) -> None:
-    """Each round, what was killed comes back and the gang goes on; its last loss is, bit for bit, that of an undisturbed run.
+    """Each round, the killed part returns and the gang goes on; its last loss is, bit for bit, that of an undisturbed run.
 
-    Struck are Redis, the leader (killed, or stopped for longer than its lease), the standby, an agent, a rank.
+    Killed are Redis, the leader (killed, or stopped for longer than its lease), the standby, an agent, a rank.
     """
     print(f"seed {SEED}, {NUM_ROUNDS} rounds")
     with redis_server(tmp_path / "redis") as redis:
@@ -36,13 +36,13 @@ def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
             lambda view: view if run_of(view).state == "finished" else None, "the end of the run"
         )
         last = check_chain(harness.folder)
-        told = run_of(view).last
-        assert told is not None
-        # What was told last may be a heartbeat older than the end, which the ranks wrote down themselves: `check_chain`.
-        assert 0 < told.step <= last
+        last_step = run_of(view).last
+        assert last_step is not None
+        # The last published step may be a heartbeat older than the end; the ranks logged that themselves: `check_chain`.
+        assert 0 < last_step.step <= last
         state = "begin"
-        for step in range(1, told.step + 1):
+        for step in range(1, last_step.step + 1):
             state = expected_state(state, step)
-        assert told.loss == int(state[:8], 16) / 2**32
+        assert last_step.loss == int(state[:8], 16) / 2**32
         assert {incident.state for incident in incidents_of(view)} <= {"resolved"}
         rounds.end()

@@ -27,7 +27,7 @@ def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
 
 
 def train(harness: ClusterHarness, *, victims: tuple[int, ...] = ()) -> int:
-    """Run the script, killing ranks after its next checkpoints; return the exit code."""
+    """Run the script, and kill ranks after its next checkpoints; return the exit code."""
     harness.write_script(DDP)
     lines = [f"name: {harness.name}", 'command: "{python} train.py"', f"python: {sys.executable}"]
     lines += ["nodes: 1", "ranks_per_node: 2"]

@@ -1,4 +1,4 @@
-"""Ranks that hang, in a script that knows nothing of Stoker: found from outside, stacks kept, and on it goes."""
+"""Ranks that hang, in a script that knows nothing of Stoker: it detects that from outside, keeps stacks, and restarts them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def next_attempt_steps(harness: ClusterHarness, before: str) -> int:
 def finish(harness: ClusterHarness, run: subprocess.Popen[bytes]) -> None:
     """Let the script come to its end."""
     (harness.folder / "enough").touch()
-    code, said = harness.finish(run)
-    assert code == 0, said
+    code, output = harness.finish(run)
+    assert code == 0, output
 
 
 def stacks_of(harness: ClusterHarness, attempt: str) -> dict[int, str]:
@@ -58,33 +58,33 @@ def stacks_of(harness: ClusterHarness, attempt: str) -> dict[int, str]:
 def test_a_stopped_rank_of_a_plain_script_is_replaced_and_its_stack_is_kept(
     harness: ClusterHarness,
 ) -> None:
-    """SIGSTOP to rank 1: both ranks are started again, go on from their own state, and where they stood is on disk."""
+    """SIGSTOP to rank 1: both ranks are started again, go on from their own state, and their stacks are on disk."""
     run = start(harness)
     last = steps_of(harness.folder, 0)[-1]
-    struck_at = time.monotonic()
+    stopped_at = time.monotonic()
     kill(harness.observer.gang()[1], signal.SIGSTOP)
     first = next_attempt_steps(harness, last.attempt)
-    print(f"SIGSTOP to the fourth new step of both ranks: {time.monotonic() - struck_at:.2f} s")
+    print(f"SIGSTOP to the fourth new step of both ranks: {time.monotonic() - stopped_at:.2f} s")
     assert first > last.step
     finish(harness, run)
     (incident,) = incidents_of(harness.view())
     assert (incident.fault, incident.rank, incident.node) == ("rank_stopped", 1, "n1")
-    said = stacks_of(harness, last.attempt)
-    assert "state T" in said[1]
-    assert all("train.py" in text for text in said.values()), said
+    stacks = stacks_of(harness, last.attempt)
+    assert "state T" in stacks[1]
+    assert all("train.py" in text for text in stacks.values()), stacks
     story = harness.stoker("story", "i1").stdout
     assert "stacks of 2 written down before" in story, story
     assert f"attempts/{last.attempt}/stacks" in story, story
     assert harness.observer.starts() == {"1.1.0": 2, "1.1.1": 2}
 
 
-def test_a_plain_script_that_falls_silent_is_found_by_the_pace_of_its_lines(
+def test_a_plain_script_without_new_lines_is_found_by_its_learned_timeout(
     harness: ClusterHarness,
 ) -> None:
-    """Alive, not stopped, and no line any more: found by what its lines have taught, not before `progress_seconds`.
+    """It is alive, not stopped, and prints no line: the learned timeout expires, not before `progress_seconds`.
 
-    Until then it writes for a little longer than that, which is as much as is needed to know its pace; and it may stand still
-    for a tenth of it, on a loaded machine, before there is no telling.
+    Until then it writes for a little longer than that, which is enough to learn its timeout. On a loaded machine it may pause
+    for a tenth of that.
     """
     run = start(harness, silent_after=640, progress_seconds=30)
     first = next_attempt_steps(harness, "1.1.0")
@@ -92,10 +92,10 @@ def test_a_plain_script_that_falls_silent_is_found_by_the_pace_of_its_lines(
     finish(harness, run)
     (incident,) = incidents_of(harness.view())
     assert incident.fault == "no_progress"
-    said = stacks_of(harness, "1.1.0")
-    assert all("train.py:15" in text for text in said.values()), said
+    stacks = stacks_of(harness, "1.1.0")
+    assert all("train.py:15" in text for text in stacks.values()), stacks
     story = harness.stoker("story", "i1").stdout
-    said_seconds = re.search(r"nothing written by the ranks of 1\.1\.0 for ([0-9.]+) s", story)
-    assert said_seconds is not None, story
-    assert float(said_seconds[1]) >= 30
+    gap_seconds = re.search(r"nothing written by the ranks of 1\.1\.0 for ([0-9.]+) s", story)
+    assert gap_seconds is not None, story
+    assert float(gap_seconds[1]) >= 30
     assert "learned: the longest of" in story, story

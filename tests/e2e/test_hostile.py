@@ -1,4 +1,4 @@
-"""Somebody who reaches the store and has no token, or only what he has seen go by: nothing is obeyed, and all of it is counted."""
+"""An attacker who reaches the store without the token, or with recorded messages: the supervisor refuses and counts all of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def led(harness: ClusterHarness, **limits: object) -> tuple[subprocess.Popen[byt
 
 
 def over(harness: ClusterHarness, supervisor: subprocess.Popen[bytes], before: Training) -> None:
-    """Steps go on in the same processes, none was started beside them, and the cluster ends in order."""
+    """Check that steps go on in the same processes and no others, and that the cluster ends in order."""
     assert harness.training(past_step=run_of(harness.view()).step + 5).pids == before.pids
     assert harness.observer.starts() == {str(before.attempt): 2}
     (harness.folder / "enough").touch()
@@ -47,25 +47,25 @@ def over(harness: ClusterHarness, supervisor: subprocess.Popen[bytes], before: T
 
 
 def await_refused(harness: ClusterHarness, reason: str, count: int) -> None:
-    """Wait until so many messages were passed over for this reason."""
+    """Wait until so many messages were refused for this reason."""
     harness.wait(
         lambda view: view.refused_messages.get(reason, 0) >= count or None, f"{count} {reason}"
     )
 
 
-def said(harness: ClusterHarness) -> list[MessageUnreadable]:
-    """What the journal has to say of messages that were none."""
+def unreadable_messages(harness: ClusterHarness) -> list[MessageUnreadable]:
+    """Return the journal's records of unreadable messages."""
     entries = Journal(harness.store).replay()
     return [entry.input for entry in entries if isinstance(entry.input, MessageUnreadable)]
 
 
-def test_a_request_without_the_token_is_not_obeyed(harness: ClusterHarness) -> None:
-    """Unsigned, signed with another token, or signed for another stream: the cluster is not shut down, and it is said once."""
+def test_a_request_without_the_token_is_refused(harness: ClusterHarness) -> None:
+    """Unsigned, signed with another token, or signed for another stream: the cluster stays up, and the journal records it once."""
     supervisor, before = led(harness)
     signer = signer_of(find_cluster(str(harness.state)))
     assert signer.is_active
     for number in range(20):
-        request = wire.encode(ShutDown(id=f"q-{number}", by="nobody"))
+        request = wire.encode(ShutDown(id=f"q-{number}", by="mallory"))
         harness.store.append("requests", request)
         harness.store.append("requests", signer.sign("signals", request))
     await_refused(harness, "unsigned", 40)
@@ -73,14 +73,14 @@ def test_a_request_without_the_token_is_not_obeyed(harness: ClusterHarness) -> N
     assert view is not None
     assert not view.closing
     assert not view.unsigned
-    assert len(said(harness)) == 1
+    assert len(unreadable_messages(harness)) == 1
     over(harness, supervisor, before)
 
 
-def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(
+def test_replayed_signals_and_requests_are_refused(
     harness: ClusterHarness,
 ) -> None:
-    """Every signal and request there ever was, appended again and again: not one of them is taken twice."""
+    """The attacker appends every earlier signal and request again and again: the supervisor handles none of them twice."""
     supervisor, before = led(harness)
     signer, store = signer_of(find_cluster(str(harness.state))), harness.store
     for stream in ("signals", "requests"):
@@ -100,10 +100,10 @@ def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(
     over(harness, supervisor, before)
 
 
-def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
+def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_replayed(
     harness: ClusterHarness,
 ) -> None:
-    """Its agent is killed; every heartbeat it ever sent comes again and again; it is found silent all the same."""
+    """Its agent is killed; the attacker replays every heartbeat it ever sent; the supervisor still finds it silent."""
     supervisor, before = led(harness, heartbeat_timeout_seconds=1.0)
     signer, store = signer_of(find_cluster(str(harness.state))), harness.store
     agent = node_of(harness.view(), "n2").agent_pid
@@ -117,7 +117,7 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
         if wire.decode(signer.verify("heartbeats", item.payload)).node == "n2"
     ]
     assert mine
-    with playing_back(harness, mine):
+    with replaying(harness, mine):
         harness.wait(
             lambda view: [i.fault for i in view.incidents] == ["node_silent"] or None, "silence"
         )
@@ -129,8 +129,8 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
     ]
 
 
-def test_an_assignment_put_back_starts_nothing_and_ends_nothing(harness: ClusterHarness) -> None:
-    """The register as it was before the launch, signed and all: its generation is old, and the ranks go on."""
+def test_a_replayed_assignment_starts_and_ends_no_rank(harness: ClusterHarness) -> None:
+    """The attacker writes the signed register from before the launch: its generation is old, and the ranks go on."""
     harness.write_cluster(nodes=2, slots=1, limits=NO_CHECKS)
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
@@ -153,8 +153,8 @@ def test_an_assignment_put_back_starts_nothing_and_ends_nothing(harness: Cluster
     over(harness, supervisor, before)
 
 
-def test_streams_full_of_junk_keep_nobody_from_being_heard(harness: ClusterHarness) -> None:
-    """Thousands of lines of noise in every stream, some of them larger than any message: a person is answered, agents are heard."""
+def test_malformed_messages_do_not_block_operators_and_agents(harness: ClusterHarness) -> None:
+    """Thousands of malformed lines in every stream, some larger than any message: requests and heartbeats still pass."""
     supervisor, before = led(harness)
     noise = [bytes([n % 256]) * (n % 900) for n in range(1500)]
     noise += [b"[" * 20_000, b'{"kind":"heartbeat","node":"n1"}', b"\xff" * 60_000]
@@ -163,23 +163,23 @@ def test_streams_full_of_junk_keep_nobody_from_being_heard(harness: ClusterHarne
             harness.store.append_many(stream, noise)
     with closing(sqlite3.connect(harness.state / "store" / "store.db")) as rows, rows:
         tables.append(rows, "signals", [b"x" * 200_000, b"{" * 2_000_000], seen=0, at=None)
-    # rings the bell that we could not
+    # Wakes the supervisor, which this test cannot.
     harness.store.append_many("signals", noise[:3])
     await_refused(harness, "unsigned", 6 * len(noise))
     await_refused(harness, "malformed", 2)
     journal = harness.store.last("journal")
-    answer = harness.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
+    answer = harness.ask(StopRun(id="q-unknown", by="ann", run="no such run"))
     assert answer.state == "refused"
-    assert len(said(harness)) <= 2
+    assert len(unreadable_messages(harness)) <= 2
     assert journal < 1000
     assert [i.fault for i in incidents_of(harness.view())] == []
     over(harness, supervisor, before)
 
 
-def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(
+def test_of_two_supervisors_that_both_act_as_leader_one_is_fenced(
     harness: ClusterHarness,
 ) -> None:
-    """Its lease is taken from it without its knowledge: its next append is refused, it ends, and nothing is launched twice."""
+    """Its lease is taken from it without its knowledge: its next append is refused, it exits, and no gang is launched twice."""
     first, before = led(harness)
     view = harness.view()
     assert view is not None
@@ -191,7 +191,7 @@ def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(
     over(harness, second, before)
 
 
-def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(harness: ClusterHarness) -> None:
+def test_a_supervisor_without_its_token_does_not_lead(harness: ClusterHarness) -> None:
     """A cluster that was led with a token is not led without: the error names the file, and running ranks go on."""
     supervisor, before = led(harness)
     supervisor.kill()
@@ -214,7 +214,7 @@ def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(harness: ClusterHa
 
 
 @contextmanager
-def playing_back(harness: ClusterHarness, heartbeats: list[bytes]) -> Iterator[None]:
+def replaying(harness: ClusterHarness, heartbeats: list[bytes]) -> Iterator[None]:
     """Append these again and again while the block runs."""
     ended = threading.Event()
 

@@ -24,14 +24,14 @@ NODES = ("h1", "h2", "h3", "h4")
 
 @pytest.fixture
 def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostHarness]:
-    """Give a cluster of four nodes on hosts of their own, led from c1 or c2, the other one standing by.
+    """Give a cluster of four nodes on hosts of their own, led from c1 or c2, the other one as standby.
 
-    Its parameter: other limits. By these, ranks that are cut off go on until they are told, so that a node that returns is seen
-    to end them first.
+    Its parameter: other limits. With these, ranks that are cut off go on until their agent ends them, so that a returning node
+    ends them first.
     """
     reason = why_not()
     if reason and os.environ.get("CI") == "true":
-        # continuous integration installs what is needed
+        # Continuous integration installs the requirements.
         pytest.fail(reason)
     if reason:
         pytest.skip(reason)
@@ -96,7 +96,7 @@ def swapped(harness: HostHarness, gone: str, before: Training) -> Training:
 
 
 def checked_and_spare(harness: HostHarness, name: str) -> None:
-    """Wait until a node is a spare again, and see in the story that it was checked on its way."""
+    """Wait until a node is a spare again, and find its check in the story."""
     harness.wait(lambda view: are(view, "spare", name), f"{name} is a spare again")
     story = harness.stoker("story", "--cluster", "cluster.yaml").stdout
     lines = [line for line in story.splitlines() if name in line]
@@ -104,7 +104,7 @@ def checked_and_spare(harness: HostHarness, name: str) -> None:
 
 
 def finish(harness: HostHarness) -> None:
-    """Let the run end, see that every step came to what it must, and that a shutdown ends agents on other hosts too."""
+    """Let the run end, check every step, and check that a shutdown ends agents on other hosts too."""
     (harness.folder / "enough").touch()
     harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
     assert check_chain(harness.folder) > 0
@@ -137,51 +137,51 @@ def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostHarn
 
 
 def cut(hosts: HostHarness, host: Host, how: str, peer: str) -> None:
-    """Cut a host off, from everybody or from one address."""
+    """Cut a host off, from the subnet or from one address."""
     if how == "both ways":
         host.cut()
-    elif how == "not heard":
-        host.silence(towards=peer)
+    elif how == "outbound lost":
+        host.drop_outbound(destination=peer)
     else:
-        host.deafen(to=peer)
+        host.drop_inbound(source=peer)
 
 
-@pytest.mark.parametrize("how", ["both ways", "not heard", "hears nothing"])
-def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
+@pytest.mark.parametrize("how", ["both ways", "outbound lost", "inbound lost"])
+def test_a_host_that_is_cut_off_is_swapped_and_ends_its_ranks_on_return(
     hosts: HostHarness, how: str
 ) -> None:
-    """The gang goes on elsewhere while its old rank still lives out there; that one is gone before the node is a spare."""
+    """The gang goes on elsewhere while its old rank still runs on the host; that rank is gone before the node is a spare."""
     before = begin(hosts)
     gone = run_of(hosts.view()).nodes[0]
     stranded = on(hosts, gone, before.attempt)
     host = hosts.host(gone)
-    cut(hosts, host, how, hosts.network.everybody)
+    cut(hosts, host, how, hosts.network.subnet)
     swapped(hosts, gone, before)
-    host.mend()
+    host.reconnect()
     checked_and_spare(hosts, gone)
     assert stranded
     assert all(seen.is_gone for seen in stranded)
     finish(hosts)
 
 
-@pytest.mark.parametrize("how", ["not heard", "hears nothing"])
-def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
+@pytest.mark.parametrize("how", ["outbound lost", "inbound lost"])
+def test_a_host_without_the_store_stays_in_service_while_its_gang_steps(
     hosts: HostHarness, how: str
 ) -> None:
-    """Its rank is seen to live by the steps of its gang: nothing is ended, a person is told, and mended it is in service again."""
+    """The steps of its gang prove its rank alive: the supervisor ends no rank and pages; reconnected, the host is active again."""
     before = begin(hosts)
     away = run_of(hosts.view()).nodes[1]
     host = hosts.host(away)
     cut(hosts, host, how, hosts.network.address)
-    hosts.wait(lambda view: are(view, "suspect", away), f"{away} is not heard")
+    hosts.wait(lambda view: are(view, "suspect", away), f"{away} is suspect")
 
-    def is_told() -> bool:
-        told = hosts.stoker("story", "--cluster", "cluster.yaml").stdout
-        return f"{away} stays in service" in told
+    def is_in_story() -> bool:
+        story = hosts.stoker("story", "--cluster", "cluster.yaml").stdout
+        return f"{away} stays in service" in story
 
-    hosts.until(is_told, f"{away} is left in service")
+    hosts.until(is_in_story, f"{away} is left in service")
     during = goes_on(hosts, before)
-    host.mend()
+    host.reconnect()
     hosts.wait(lambda view: are(view, "active", away), f"heartbeats of {away} resumed")
     goes_on(hosts, during)
     finish(hosts)
@@ -190,10 +190,10 @@ def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
 @pytest.mark.parametrize(
     "hosts", [{"fence_seconds": 2.0, "hard_cap_seconds": 8.0}], indirect=True, ids=["short cap"]
 )
-def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
-    """Its nodes go and come back without a hardware fault to their names; the run, which was all in it, goes on in the other rack.
+def test_a_silent_rack_is_no_hardware_fault_of_its_nodes(hosts: HostHarness) -> None:
+    """Its nodes leave and return without a hardware fault; the run, which was wholly in it, goes on in the other rack.
 
-    Nobody can tell whether its ranks are dead, so it does that once the hard cap has passed, when they must have ended.
+    The state of its ranks is unknown, so the run goes on once the hard cap has passed, when they must have ended.
     """
     before = begin(hosts)
     rack = tuple(sorted(run_of(hosts.view()).nodes))
@@ -205,7 +205,7 @@ def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
     assert not set(rack) & set(run_of(view).nodes)
     assert "domain_silent" in [incident.fault for incident in incidents_of(view)]
     for name in rack:
-        hosts.host(name).mend()
+        hosts.host(name).reconnect()
     hosts.wait(lambda view: are(view, "spare", *rack), "the rack's nodes are spares again")
     view = hosts.view()
     assert [node_of(view, name).hardware_faults for name in NODES] == [0, 0, 0, 0]
@@ -216,7 +216,7 @@ def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
 
 
 def test_bad_hardware_is_refused_under_another_name(hosts: HostHarness) -> None:
-    """A quarantined node whose agent comes back with a new name is recognised by its hardware, and given nothing to run."""
+    """A quarantined node whose agent comes back with a new name is recognised by its hardware, and gets no ranks."""
     agent = hosts.wait(lambda view: node_of(view, "h4").agent_pid, "the agent of h4")
     assert agent
     done = hosts.stoker("quarantine", "h4", "--reason", "ECC", "--cluster", "cluster.yaml")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 LIMITS = {
     "checks": [],
     "heartbeat_seconds": 0.2,
-    # an agent is started again within it, on a loaded machine too
+    # An agent is restarted within it, on a loaded machine too.
     "heartbeat_timeout_seconds": 8.0,
     "lease_seconds": 2.0,
     "hard_cap_seconds": 60.0,
@@ -50,7 +50,7 @@ class Machines:
         }
 
     def _write(self, folder: Path) -> None:
-        """Put on a machine what it needs: the cluster's file, and the files that it names."""
+        """Copy to a machine the cluster's file, and the files that it names."""
         folder.mkdir(parents=True, exist_ok=True)
         store = to_plain(self.redis.spec(password_file="password"))
         text = yaml.safe_dump({**self.fields, "store": store})
@@ -74,14 +74,14 @@ class Machines:
         return self.agents[node]
 
     def note(self, node: str, name: str) -> int:
-        """Return the pid that a node's agent or keeper has written down."""
+        """Return the pid in the pid file of a node's agent or keeper."""
         state = self.harness.folder / f"machine-{node}" / ".stoker" / self.harness.name
         return int(json.loads((state / "nodes" / node / name).read_text())["pid"])
 
 
 @pytest.fixture
 def machines(harness: ClusterHarness, tmp_path: Path) -> Iterator[Machines]:
-    """A cluster with a Redis store that wants a password, and no node of its own."""
+    """A cluster with a Redis store that requires a password, and no node of its own."""
     try:
         server = RedisServer(tmp_path / "redis", acl=True, cluster=harness.name)
     except NoRedis as error:
@@ -105,7 +105,7 @@ def await_states(harness: ClusterHarness, *states: str) -> None:
 
 
 def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
-    """Start a supervisor and the agents of two machines, and hand in a run on both."""
+    """Start a supervisor and the agents of two machines, and submit a run on both."""
     harness = machines.harness
     supervisor = harness.start("supervise")
     harness.until(harness.view, "a first View")
@@ -121,13 +121,13 @@ def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
 
 
 def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: Machines) -> None:
-    """An agent that dies is brought back and adopts; a machine that dies is waited for; a shutdown ends agents nobody can reach."""
+    """A restarted agent adopts its ranks; the run waits for a dead machine; a shutdown ends agents that only the store reaches."""
     harness = machines.harness
-    # whose ranks need each other
+    # Its ranks need each other.
     supervisor = led(machines, CHAIN)
     before = harness.training(past_step=1)
 
-    # what an init system does next:
+    # An init system restarts the agent next.
     kill(machines.note("m1", "agent.lock"))
     machines.agents["m1"].wait()
     machines.start("m1")
@@ -152,7 +152,7 @@ def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: 
     harness.wait(
         lambda view: node_of(view, "m2").state in ("suspect", "lost") or None, "m2 is gone"
     )
-    harness.wait(lambda view: run_of(view).state == "waiting" or None, "the run waits for a node")
+    harness.wait(lambda view: run_of(view).state == "waiting" or None, "the run to wait for a node")
     machines.start("m2")
     last = harness.training(after=before.attempt)
     assert last.pids[0] != before.pids[0]
@@ -166,8 +166,8 @@ def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: 
         assert machines.agents[node].wait(60) == 0, f"agent of {node}"
 
 
-def test_without_the_token_nobody_leads_joins_or_asks(machines: Machines) -> None:
-    """The token is missing: supervisor, agent and request are refused in one line that names the file and the way out."""
+def test_without_the_token_supervisor_agent_and_request_are_refused(machines: Machines) -> None:
+    """Each of them prints one line that names the missing file and the remedy."""
     harness = machines.harness
     (harness.folder / "token").unlink()
     for words in (("supervise",), ("agent", "--node", "m1")):
@@ -178,20 +178,20 @@ def test_without_the_token_nobody_leads_joins_or_asks(machines: Machines) -> Non
         assert len(refused.stderr.splitlines()) == 1
 
 
-def test_an_agent_with_another_clusters_token_is_not_heard(machines: Machines) -> None:
-    """It reaches the store, and what it says is passed over: no node of that name ever joins."""
+def test_an_agent_with_another_clusters_token_is_refused(machines: Machines) -> None:
+    """It reaches the store, and the supervisor refuses its messages: no node of that name ever joins."""
     harness = machines.harness
     supervisor = harness.start("supervise")
     harness.until(harness.view, "a first View")
     token = (harness.folder / "token").read_text()
-    (harness.folder / "token").write_text("somebody else's token, long enough\n")
-    stranger = machines.start("m1")
+    (harness.folder / "token").write_text("another cluster's token, long enough\n")
+    other_agent = machines.start("m1")
     harness.wait(lambda view: view.refused_messages.get("unsigned", 0) >= 3 or None, "refusals")
     view = harness.view()
     assert view is not None
     assert not view.nodes
-    kill(stranger.pid)
-    stranger.wait()
+    kill(other_agent.pid)
+    other_agent.wait()
     kill(machines.note("m1", "keeper.json"))
     (harness.folder / "token").write_text(token)
     assert harness.stoker("shutdown").returncode == 0

@@ -1,4 +1,4 @@
-"""The observer itself: what it takes for a rank, and what not."""
+"""The observer itself: which processes it counts as ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MARKS = {
 }
 
 
-def test_what_a_rank_starts_is_no_rank_whoever_its_parent_is(tmp_path: Path) -> None:
-    """Children of a rank carry its marks, those too that were given up by their parent; a rank is what leads a session."""
+def test_a_child_of_a_rank_is_no_rank_whatever_its_parent(tmp_path: Path) -> None:
+    """Children of a rank carry its marks, orphaned ones too; a rank is the leader of a session."""
     harness = ClusterHarness(tmp_path)
     script = "(sleep 1000 & echo $!); sleep 1000 & echo $!; exec sleep 1000"
     with Observer(harness.name) as observer:
@@ -46,7 +46,7 @@ def test_what_a_rank_starts_is_no_rank_whoever_its_parent_is(tmp_path: Path) -> 
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process that lives."""
+    """Return the parent of a living process."""
     stat = stat_of(pid)
     assert stat is not None
     assert is_same_process(pid, stat[2])

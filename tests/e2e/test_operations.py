@@ -1,4 +1,4 @@
-"""What people do to a run that goes: look, change its learning rate, stop it, start it again, interrupt it."""
+"""An operator's actions on a live run: inspect it, change its learning rate, stop, restart and interrupt it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
 
     stopped = harness.stoker("stop", seconds=150)
     assert stopped.returncode == 0, stopped
-    code, said = harness.finish(run)
-    assert code == 3, said
+    code, output = harness.finish(run)
+    assert code == 3, output
     ended = run_of(harness.view())
     newest = checkpoints.list_sealed(ended.checkpoints)[0]
     print(f"stopped after step {ended.step}: {stopped.stdout.strip()}; newest is {newest.name}")
@@ -56,16 +56,16 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     assert {name: now.get(name) for name in before} == before
 
     kill(again.pid, signal.SIGINT)
-    code, said = harness.finish(again)
-    print(said)
+    code, output = harness.finish(again)
+    print(output)
     assert code == 130
     harness.until(lambda: not harness.processes() or None, "the end of every process")
     final = checkpoints.list_sealed(ended.checkpoints)[0]
     assert final.name == f"{third.attempt}-{run_of(harness.view()).step:08d}"
 
 
-def test_a_detached_run_can_be_looked_at_by_programs_and_people(harness: ClusterHarness) -> None:
-    """Every way to look answers while it runs, as tables and as JSON; `/metrics` has the step and the nodes."""
+def test_a_detached_run_can_be_inspected_by_programs_and_people(harness: ClusterHarness) -> None:
+    """Every read-only command answers while it runs, as tables and as JSON; `/metrics` has the step and the nodes."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
@@ -86,9 +86,9 @@ def test_a_detached_run_can_be_looked_at_by_programs_and_people(harness: Cluster
     assert [incident["fault"] for incident in plain["incidents"]] == ["rank_crash"]
     assert [row["attempt"] for row in plain["lineage"]] == ["1.1.0", "1.1.1"]
     assert plain["story"]
-    told = harness.stoker("story", "i1")
-    assert told.returncode == 0
-    assert "rank 1" in told.stdout
+    story = harness.stoker("story", "i1")
+    assert story.returncode == 0
+    assert "rank 1" in story.stdout
 
     metrics = scrape(port)
     (step,) = (line for line in metrics.splitlines() if line.startswith("stoker_run_step{"))
@@ -125,7 +125,7 @@ def assert_lr_changes(harness: ClusterHarness) -> None:
 
 
 def look(harness: ClusterHarness, command: str) -> Any:
-    """Type a command that looks, as a person and as a program; return what the program gets."""
+    """Run a read-only command, as a table and as JSON; return the JSON."""
     shown = harness.stoker(command)
     assert shown.returncode == 0, shown
     assert shown.stdout.strip()

@@ -1,4 +1,4 @@
-"""Bad input from outside: one message with field, value and way out, before anything is started or written over."""
+"""Bad input from outside: one message with field, value and remedy, before anything is started or overwritten."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(
 
 
 def test_paths_are_those_of_the_folder_of_run_yaml(harness: ClusterHarness) -> None:
-    """Data beside run.yaml is found from wherever the command is typed: what is refused here is the missing node."""
+    """The command finds data beside run.yaml from any working directory: it refuses only the missing node here."""
     harness.write_cluster(nodes=1, slots=2)
     path = harness.write_run(
         trainer={**TINY, "data": {"source": "text", "path": "text.txt"}}, **FOUR_RANKS
@@ -107,7 +107,7 @@ def test_checkpoints_that_cannot_be_written_are_refused(
 
 
 def test_too_few_slots_are_refused_and_nothing_stays(harness: ClusterHarness) -> None:
-    """A run that no node can hold: what is asked for, what there is, and what to do; nothing is started."""
+    """For a run that no node can hold the error has the request, the slots and the remedy; nothing is started."""
     harness.write_cluster(nodes=2, slots=1)
     harness.write_script(ENDING)
     harness.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
@@ -118,7 +118,7 @@ def test_too_few_slots_are_refused_and_nothing_stays(harness: ClusterHarness) ->
 
 
 def test_a_cluster_that_is_led_refuses_too_few_slots_too(harness: ClusterHarness) -> None:
-    """The supervisor knows its nodes: the same refusal, and the cluster goes on."""
+    """The supervisor gives the same refusal, and the cluster goes on."""
     harness.write_cluster(nodes=2, slots=1)
     supervisor = harness.start("supervise")
     harness.until(harness.view, "a first View")

@@ -1,4 +1,4 @@
-"""What people do to nodes while a run goes on: out of service at a checkpoint, refused, and let in again."""
+"""An operator's actions on nodes during a run: drained at a checkpoint, refused, and readmitted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.e2e.reference import NODES, RANKS, TRAINER
 
 
 def node_in(view: ClusterStatus, name: str) -> NodeStatus:
-    """Return one node of a View."""
+    """Return one node of a status."""
     return next(node for node in view.nodes if node.node == name)
 
 
 def ask(harness: ClusterHarness, *words: str) -> str:
-    """Type a command, which must be done; return its answer."""
+    """Run a command, which must succeed; return its answer."""
     done = harness.stoker(*words, seconds=200)
     assert done.returncode == 0, done
     return done.stdout.strip()
@@ -27,7 +27,7 @@ def ask(harness: ClusterHarness, *words: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(harness: ClusterHarness) -> None:
-    """A swap loses no step and blames nobody; refused hardware stays out until it is readmitted, retired hardware for good."""
+    """A swap loses no step and records no fault; refused hardware stays out until it is readmitted, retired hardware for good."""
     harness.write_cluster(nodes=NODES, slots=RANKS, spares=1)
     trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}
     harness.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
@@ -62,8 +62,8 @@ def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(harness: Clust
     never = harness.stoker("readmit", "n2")
     assert never.returncode == 2, never
     assert second.attempt == run_of(harness.view()).attempt
-    told = ask(harness, "story")
+    story = ask(harness, "story")
     for words in ("asks to swap n2: loud fans", "is refused from now on, under any name"):
-        assert words in told
+        assert words in story
     ask(harness, "shutdown")
     harness.until(lambda: not harness.processes() or None, "the end of every process")

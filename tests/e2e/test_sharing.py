@@ -1,4 +1,4 @@
-"""Several runs in one cluster: whoever starts them, one supervisor leads, and it stays for the last of them."""
+"""Several runs in one cluster: one supervisor leads for all of them, and stays until the last one ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_two_runs_started_at_once_share_one_supervisor(harness: ClusterHarness) -> None:
-    """Both find nobody who leads and start a supervisor: one is refused in silence, both runs train, each ends by itself."""
+    """Both find no leader and start a supervisor: one exits quietly, both runs train, and each ends by itself."""
     harness.write_cluster(nodes=2, slots=1, limits={"checks": []})
     runs = {}
     for name in ("one", "two"):
@@ -47,7 +47,7 @@ def test_two_runs_started_at_once_share_one_supervisor(harness: ClusterHarness) 
     (harness.folder / "two" / "enough").touch()
     assert runs["two"].wait(120) == 0, harness.report()
     if any(" supervise " in f"{p.command} " for p in harness.processes()):
-        # Whoever had started it ended first, and left it to the other.
+        # The run that started the supervisor ended first, and left it to the other.
         assert "the supervisor stays for" in harness.output()
         assert harness.stoker("shutdown").returncode == 0
     assert "was refused" not in harness.output()

@@ -1,4 +1,4 @@
-"""A second supervisor that stands by: it takes over when the first dies, stands still or ends, and in no other case."""
+"""A standby supervisor: it takes over when the leader dies, pauses or exits, and in no other case."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ def two_supervisors(
 
 
 def await_standby(harness: ClusterHarness, process: subprocess.Popen[bytes]) -> StandbyStatus:
-    """Wait until a process says that it stands by."""
+    """Wait until a process is a standby."""
 
     def look() -> StandbyStatus | None:
         found = read_standbys(harness.store, wall=time.time())
         return next((view for view in found if f":{process.pid}:" in view.holder), None)
 
-    return harness.until(look, f"{process.pid} stands by")
+    return harness.until(look, f"{process.pid} to be a standby")
 
 
 def training(harness: ClusterHarness) -> Training:
-    """Hand a run in and wait until it trains."""
+    """Submit a run and wait until it trains."""
     handed = harness.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
     return harness.training(past_step=1)
 
 
 def await_leader(harness: ClusterHarness, process: subprocess.Popen[bytes]) -> None:
-    """Wait for a View of this process."""
+    """Wait for a status published by this process."""
     harness.wait(lambda view: f":{process.pid}:" in view.holder or None, f"{process.pid} leads")
 
 
 def over(harness: ClusterHarness, supervisor: subprocess.Popen[bytes], before: Training) -> None:
-    """One attempt from beginning to end, in the same processes, no incident; the cluster ends in order."""
+    """Check for one attempt in the same processes, without an incident; shut the cluster down."""
     assert harness.training(past_step=run_of(harness.view()).step + 5).pids == before.pids
     assert harness.observer.starts() == {str(before.attempt): 2}
     (harness.folder / "enough").touch()
@@ -87,7 +87,7 @@ def tokens(harness: ClusterHarness) -> list[tuple[int, int]]:
 def test_a_standby_takes_over_from_a_leader_that_is_killed_and_another_from_it(
     harness: ClusterHarness,
 ) -> None:
-    """SIGKILL to three leaders in turn: each time the one that stood by goes on, and no rank notices."""
+    """SIGKILL to three leaders in turn: each time the standby takes over, and no rank notices."""
     leader, standby = two_supervisors(harness)
     before = training(harness)
     pids = [leader.pid]
@@ -101,15 +101,15 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_and_another_from_it(
         assert shown.takes_over_within_seconds == LEASE_SECONDS
     assert [pid for pid, _ in tokens(harness)] == pids
     over(harness, leader, before)
-    # there is nothing left to stand by for
+    # The last one has no leader to wait for.
     assert standby.wait(30) == 0
     assert "was shut down" in harness.output()
 
 
-def test_a_leader_that_stood_still_longer_than_its_lease_writes_nothing_and_ends(
+def test_a_leader_paused_longer_than_its_lease_writes_nothing_and_exits(
     harness: ClusterHarness,
 ) -> None:
-    """SIGSTOP, the standby leads, SIGCONT: every entry since is the new leader's, and the old one ends with 1."""
+    """SIGSTOP, the standby leads, SIGCONT: every entry since is the new leader's, and the old one exits with 1."""
     leader, standby = two_supervisors(harness)
     before = training(harness)
     kill(leader.pid, signal.SIGSTOP)
@@ -121,10 +121,10 @@ def test_a_leader_that_stood_still_longer_than_its_lease_writes_nothing_and_ends
     assert [pid for pid, _ in tokens(harness)] == [leader.pid, standby.pid]
 
 
-def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(
+def test_a_standby_takes_over_at_once_from_a_leader_that_is_terminated(
     harness: ClusterHarness,
 ) -> None:
-    """SIGTERM to the leader, as for an upgrade: its lease is given back, agents and ranks go on, and the standby leads."""
+    """SIGTERM to the leader, as for an upgrade: it releases its lease, agents and ranks go on, and the standby leads."""
     leader, standby = two_supervisors(harness)
     before = training(harness)
     leader.terminate()
@@ -134,10 +134,10 @@ def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_standby_that_is_told_to_end_leaves_nothing_behind(
+def test_a_terminated_standby_leaves_nothing_behind(
     harness: ClusterHarness, number: signal.Signals
 ) -> None:
-    """Ctrl-C or SIGTERM: it ends with 0 and is named no more, and the leader never noticed."""
+    """Ctrl-C or SIGTERM: it exits with 0 and disappears from the status, and the leader does not notice."""
     leader, standby = two_supervisors(harness)
     before = training(harness)
     standby.send_signal(number)
@@ -150,7 +150,7 @@ def test_a_standby_that_is_told_to_end_leaves_nothing_behind(
 def test_a_standby_alone_leads_and_one_after_a_shutdown_opens_the_cluster_again(
     harness: ClusterHarness,
 ) -> None:
-    """With nobody to stand by for it leads at once, so that one unit serves every machine; a cluster that was shut down, too."""
+    """Without a leader it leads at once, so that one unit file serves every machine; it reopens a closed cluster, too."""
     harness.write_cluster(nodes=1, slots=1, limits={"checks": []})
     for _ in range(2):
         alone = harness.start("supervise", "--standby")
@@ -171,7 +171,7 @@ def test_a_standby_alone_leads_and_one_after_a_shutdown_opens_the_cluster_again(
 def test_a_leader_that_dies_in_the_middle_of_a_shutdown_is_finished_by_the_standby(
     harness: ClusterHarness,
 ) -> None:
-    """The request was taken, the leader is killed before the nodes have left: the standby ends them, then itself."""
+    """The leader accepts the request and is killed before the nodes have left: the standby ends them, then exits."""
     leader, standby = two_supervisors(harness)
     training(harness)
     asked = harness.start("shutdown")

@@ -1,4 +1,4 @@
-"""A leader, a standby and their store, which stands still or dies with the leader: one of them leads after it, no rank notices."""
+"""A leader, a standby and their store, which pauses or dies with the leader: afterwards one of them leads, and no rank notices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Supervisors = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
 def at_work(
     harness: ClusterHarness, folder: Path
 ) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
-    """Have a run of two nodes train under a leader, with a standby, on a Redis server."""
+    """Start a run of two nodes under a leader, with a standby, on a Redis server."""
     with redis_server(folder / "redis") as redis:
         local = {"nodes": 2, "slots": 1}
         write_redis_cluster(harness, redis, local=local, lease_seconds=LEASE_SECONDS, checks=[])
@@ -47,14 +47,14 @@ def at_work(
         assert harness.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def steps_heard_of(harness: ClusterHarness, before: Training) -> None:
-    """The same ranks of the same attempt make steps that a supervisor hears of; nobody is blamed."""
+def await_reported_steps(harness: ClusterHarness, before: Training) -> None:
+    """Wait for steps of the same ranks of the same attempt in the status; check that there is no incident."""
     newest = max(steps_of(harness.folder, rank)[-1].step for rank in before.pids)
     goes_on(harness, replace(before, step=newest))
     assert not incidents_of(harness.view())
 
 
-def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_run_as_it_was(
+def test_a_store_paused_beyond_the_lease_leaves_one_leader_and_an_undisturbed_run(
     harness: ClusterHarness, tmp_path: Path
 ) -> None:
     """SIGSTOP of Redis for three times the lease: leader and standby are cut off alike; after SIGCONT one of them leads."""
@@ -63,9 +63,9 @@ def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_ru
         redis.pause()
         time.sleep(3 * LEASE_SECONDS)
         redis.resume()
-        # they had stepped on meanwhile
+        # The ranks stepped on meanwhile.
         assert len(steps_of(harness.folder, 0)) > steps
-        steps_heard_of(harness, before)
+        await_reported_steps(harness, before)
         view = harness.view()
         assert view is not None
         leads = [each for each in supervisors if f":{each.pid}:" in view.holder]
@@ -86,5 +86,5 @@ def test_a_standby_leads_after_leader_and_store_died_together(
         time.sleep(LEASE_SECONDS)
         redis.start()
         harness.wait(lambda view: f":{standby.pid}:" in view.holder or None, "the standby leads")
-        steps_heard_of(harness, before)
+        await_reported_steps(harness, before)
         assert [pid for pid, _ in tokens(harness)] == [leader.pid, standby.pid]

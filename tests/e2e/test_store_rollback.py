@@ -1,4 +1,4 @@
-"""A store that comes back with less than it acknowledged, under a real cluster: action stops, ranks go on, a person decides."""
+"""A store that comes back with less than it acknowledged, under a real cluster: action stops, ranks go on, an operator decides."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def copy(harness: ClusterHarness) -> Path:
 
 
 def put_back(harness: ClusterHarness, taken: Path) -> None:
-    """Put the copy in the store's place, as somebody does who restores a backup."""
+    """Put the copy in the store's place, as an operator who restores a backup does."""
     store = harness.state / "store" / "store.db"
     fresh = store.with_name("fresh.db")
     shutil.copy(taken, fresh)
@@ -54,8 +54,8 @@ def put_back(harness: ClusterHarness, taken: Path) -> None:
     fresh.rename(store)
 
 
-def told(harness: ClusterHarness) -> dict[str, object]:
-    """Return what `stoker store accept` would have accepted."""
+def loss_report(harness: ClusterHarness) -> dict[str, object]:
+    """Return what `stoker store accept` would accept."""
     shown = harness.stoker("store", "accept", "--json")
     assert shown.returncode == 0, shown
     found: dict[str, object] = json.loads(shown.stdout)
@@ -66,12 +66,12 @@ def accept(harness: ClusterHarness) -> subprocess.Popen[bytes]:
     """Accept the store as it is, and lead it again."""
     done = harness.stoker("store", "accept", "--yes")
     assert done.returncode == 0, done
-    assert told(harness)["is_any"] is False
+    assert loss_report(harness)["is_any"] is False
     return harness.start("supervise")
 
 
 def runs(harness: ClusterHarness) -> list[dict[str, object]]:
-    """Return the runs as a person sees them; the harness's own handle remembers the store that was."""
+    """Return the runs as an operator sees them; the harness's own handle is of the store before."""
     listed = harness.stoker("runs", "--json")
     found: list[dict[str, object]] = json.loads(listed.stdout) if listed.returncode == 0 else []
     return found
@@ -85,26 +85,28 @@ def close(harness: ClusterHarness) -> None:
     assert ended.returncode == 0, ended
 
 
-def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(harness: ClusterHarness) -> None:
-    """The leader ends with 5 and so does whoever follows; the same processes train through it all, and are led again."""
+def test_action_stops_and_the_ranks_go_on_until_an_operator_accepts(
+    harness: ClusterHarness,
+) -> None:
+    """The leader exits with 5, and so does its successor; the same processes train throughout, and are led again."""
     leader = prepared(harness)
     hand_in(harness)
     before = harness.training(past_step=3)
     taken = copy(harness)
-    # a supervisor that starts writes entries
+    # A starting supervisor writes entries.
     leader.send_signal(15)
     leader.wait(60)
     leader = harness.start("supervise")
     harness.wait(lambda view: f":{leader.pid}:" in view.holder or None, "the next supervisor leads")
     put_back(harness, taken)
-    code, said = harness.finish(leader)
-    assert code == 5, said
-    assert said.count("ALL ACTION HAS STOPPED") == 1
+    code, output = harness.finish(leader)
+    assert code == 5, output
+    assert output.count("ALL ACTION HAS STOPPED") == 1
     for words in (("supervise",), ("supervise", "--standby")):
         again = harness.stoker(*words)
         assert again.returncode == 5, again
         assert "store" in again.stderr
-    lost = told(harness)["lost"]
+    lost = loss_report(harness)["lost"]
     assert isinstance(lost, int)
     assert lost > 0
     refused = harness.stoker("store", "accept")
@@ -119,10 +121,10 @@ def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(harness: Cluste
     assert "accepted the store as it is" in harness.stoker("story").stdout
 
 
-def test_ranks_of_a_run_that_was_forgotten_are_ended_once_the_store_is_accepted(
+def test_ranks_of_a_lost_run_are_ended_once_the_store_is_accepted(
     harness: ClusterHarness,
 ) -> None:
-    """The leader died before the store came back: its mark tells the next one. No number that was given out is used again."""
+    """The leader died before the store came back: its high-water mark stops the next one. No number is used twice."""
     leader = prepared(harness)
     taken = copy(harness)
     hand_in(harness)
@@ -130,14 +132,14 @@ def test_ranks_of_a_run_that_was_forgotten_are_ended_once_the_store_is_accepted(
     kill(leader.pid)
     leader.wait(60)
     put_back(harness, taken)
-    code, said = harness.finish(harness.start("supervise"))
-    assert code == 5, said
-    assert "journal.high_water_mark" in said
+    code, output = harness.finish(harness.start("supervise"))
+    assert code == 5, output
+    assert "journal.high_water_mark" in output
     assert harness.observer.gang() == before.pids
     accept(harness)
-    harness.until(lambda: not harness.observer.gang() or None, "the forgotten gang is ended")
+    harness.until(lambda: not harness.observer.gang() or None, "the lost gang is ended")
     assert runs(harness) == []
     hand_in(harness)
-    harness.until(lambda: harness.observer.gang() or None, "the run is started anew")
+    harness.until(lambda: harness.observer.gang() or None, "the run is restarted")
     assert list(harness.observer.starts()) == ["1.1.0", "2.1.0"]
     close(harness)

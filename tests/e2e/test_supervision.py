@@ -1,4 +1,4 @@
-"""Outages of Stoker's own parts: whatever dies, stops or cannot be reached, healthy ranks go on."""
+"""Outages of Stoker's own parts: when one dies, stops or is unreachable, healthy ranks go on."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_supervisor_killed_while_it_recovers_a_run_starts_it_once(
     assert {i.state for i in incidents_of(harness.view())} == {"resolved"}
 
 
-def test_a_second_supervisor_is_refused_with_holder_and_way_out(harness: ClusterHarness) -> None:
-    """Who leads already is named, and so is the way to end it; the first one is not disturbed."""
+def test_a_second_supervisor_is_refused_with_holder_and_remedy(harness: ClusterHarness) -> None:
+    """The error names the leader and how to end it; the leader is not disturbed."""
     supervisor = led_run(harness)
     before = harness.training(past_step=1)
     second = harness.stoker("supervise")
@@ -103,7 +103,7 @@ def test_an_agent_killed_while_steps_advance_is_replaced_and_its_ranks_adopted(
 
 
 def test_ranks_die_with_their_keeper_and_the_gang_starts_again(harness: ClusterHarness) -> None:
-    """SIGKILL to a keeper: its rank is gone at once, nobody is left behind, the next attempt trains on."""
+    """SIGKILL to a keeper: its rank dies at once, no process is left behind, the next attempt trains on."""
     supervisor = led_run(harness)
     before = harness.training(past_step=1)
     note = json.loads((harness.state / "nodes" / "n1" / "keeper.json").read_text())
@@ -114,8 +114,8 @@ def test_ranks_die_with_their_keeper_and_the_gang_starts_again(harness: ClusterH
     assert harness.observer.starts() == {"1.1.0": 2, "1.1.1": 2}
 
 
-def test_a_supervisor_that_stood_still_blames_nobody(harness: ClusterHarness) -> None:
-    """SIGSTOP for longer than the silence limit, then SIGCONT: no incident, no node suspected, the same ranks."""
+def test_a_paused_supervisor_opens_no_incident(harness: ClusterHarness) -> None:
+    """SIGSTOP for longer than the heartbeat timeout, then SIGCONT: no incident, no node suspected, the same ranks."""
     supervisor = led_run(harness, heartbeat_timeout_seconds=1.0)
     before = harness.training(past_step=1)
     kill(supervisor.pid, signal.SIGSTOP)
@@ -133,7 +133,7 @@ def test_a_supervisor_that_stood_still_blames_nobody(harness: ClusterHarness) ->
 
 @pytest.mark.parametrize("outage", ["locked", "moved away"])
 def test_a_lost_store_kills_no_rank_that_advances(harness: ClusterHarness, outage: str) -> None:
-    """The store is out of reach for ten fence times while steps advance: no rank is killed, and nobody is blamed after."""
+    """The store is unreachable for ten fence times while steps advance: no rank is killed, and no incident follows."""
     fence_seconds = 0.6
     supervisor = led_run(harness, fence_seconds=fence_seconds, heartbeat_timeout_seconds=1.0)
     before = harness.training(past_step=1)

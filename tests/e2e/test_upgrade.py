@@ -19,7 +19,7 @@ from tests.e2e.scripts import STEPPING, steps_of
 
 pytestmark = pytest.mark.timeout(900)
 
-# The last commit of the release before: no tokens, no lives, no checks of nodes.
+# The last commit of the release before: no tokens, no instance ids, no checks of nodes.
 RELEASE = "70f33b6"
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def release(tmp_path: Path) -> Path:
 def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
     harness: ClusterHarness, release: Path
 ) -> None:
-    """Old agents and ranks go on untouched; a request is answered, a rank that dies is recovered; the journal of both is one."""
+    """Old agents and ranks go on untouched; the supervisor answers a request and recovers a dead rank; both share one journal."""
     harness.write_cluster(nodes=2, slots=1)
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
@@ -73,11 +73,11 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
     harness.wait(lambda view: f":{new.pid}:" in view.holder or None, "a View of the new supervisor")
     view = harness.view()
     assert view is not None
-    # those agents do not sign, and are heard all the same
+    # Those agents do not sign, and their messages count all the same.
     assert view.unsigned
     after = harness.training(past_step=run_of(harness.view()).step + 20)
     assert after.pids == before.pids
-    answer = harness.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
+    answer = harness.ask(StopRun(id="q-unknown", by="ann", run="no such run"))
     assert answer.state == "refused"
 
     kill(after.pids[1])
@@ -106,14 +106,14 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
     assert [len(started.holder.split(":")) for started in led] == [
         3,
         4,
-        # each wrote in its own way
+        # Each wrote in its own format.
     ]
     story = harness.stoker("story")
     assert story.returncode == 0, story
 
 
 def _older(harness: ClusterHarness, release: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start a command of the release before; what it starts in turn is of that release, too."""
+    """Start a command of the release before; its children are of that release, too."""
     with (harness.folder / "output").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "runner.cli.main", *words],

@@ -1,7 +1,6 @@
-"""Real faults in the built-in trainer, drawn by a seed: the right fault, rank or node is told, and of healthy runs nothing.
+"""Real faults in the built-in trainer, drawn by a seed: Stoker names the right fault, rank or node, and none in healthy runs.
 
-Whoever judges knows what was done only afterwards: the plan goes to the trainer alone, and what is told is read from the View as a
-person would read it.
+Only the trainer gets the plan of faults. The test reads the diagnosis from the status, as an operator does, and then compares.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from trainer.faults.injection_plan import VARIABLE
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ
-# faults that CI has the time for; `make soak` strikes with all of them
+# Faults that CI has the time for; `make soak` injects all of them.
 NUM_DRAWN = 2
 NUM_HEALTHY = 10
 FAULT_STEP = 25
@@ -40,12 +39,12 @@ TRAINER = {
     "validate_every": 0,
     "batch": {"global_batch": 4},
 }
-# beyond what a rank has when it enters the group
+# Beyond a rank's time when it enters the group.
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 48 << 20
-TOLD_SECONDS = 90.0
+DIAGNOSIS_SECONDS = 90.0
 
-# A healthy run of somebody else's: it writes its steps as nanoGPT does, and learns.
+# A healthy foreign run: it logs its steps as nanoGPT does, and learns.
 HEALTHY = """
 import random, sys, time
 noise = random.Random(sys.argv[1])
@@ -59,8 +58,8 @@ for step in range(1, 100_000):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a person reads of a run's incident: its fault, or its cause where that is known, and whose it is."""
+class Diagnosis:
+    """The diagnosis of a run's incident: its fault, its cause if known, and its node and rank."""
 
     fault: str
     cause: str
@@ -71,28 +70,34 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """One way to break a run. `plan`: what the trainer is told, but for rank and step. `accepts` judges what was told."""
+    """One way to break a run. `plan`: the trainer's fault, without rank and step. `accepts` judges the diagnosis."""
 
     name: str
     plan: dict[str, object] | None
-    accepts: Callable[[Told, str, int], bool]
+    accepts: Callable[[Diagnosis, str, int], bool]
 
 
-def _crash(*causes: str) -> Callable[[Told, str, int], bool]:
-    def accepts(told: Told, node: str, rank: int) -> bool:
-        is_known = not causes or told.cause in causes
-        return told.fault == "rank_crash" and is_known and (told.node, told.rank) == (node, rank)
+def _crash(*causes: str) -> Callable[[Diagnosis, str, int], bool]:
+    def accepts(diagnosis: Diagnosis, node: str, rank: int) -> bool:
+        is_known = not causes or diagnosis.cause in causes
+        return (
+            diagnosis.fault == "rank_crash"
+            and is_known
+            and (diagnosis.node, diagnosis.rank) == (node, rank)
+        )
 
     return accepts
 
 
-def _named(*faults: str) -> Callable[[Told, str, int], bool]:
-    return lambda told, node, rank: told.fault in faults and (told.node, told.rank) == (node, rank)
+def _named(*faults: str) -> Callable[[Diagnosis, str, int], bool]:
+    return lambda diagnosis, node, rank: (
+        diagnosis.fault in faults and (diagnosis.node, diagnosis.rank) == (node, rank)
+    )
 
 
-def _hung(told: Told, node: str, rank: int) -> bool:
-    """Whether the one that the others wait for is named, and the collective that they wait in."""
-    return _named("no_progress")(told, node, rank) and " of group " in told.evidence[-1]
+def _hung(diagnosis: Diagnosis, node: str, rank: int) -> bool:
+    """Whether the diagnosis names the missing rank, and the collective that the others wait in."""
+    return _named("no_progress")(diagnosis, node, rank) and " of group " in diagnosis.evidence[-1]
 
 
 DEEDS = (
@@ -116,7 +121,7 @@ DEEDS = (
         accepts=_crash("host_oom"),
     ),
     Deed(
-        # one step of it is skipped, and no incident
+        # It skips one step, which is no incident.
         name="NaN in one rank's gradient",
         plan={"kind": "nan", "first": FAULT_STEP, "last": 99_000},
         accepts=_named("nan_loss", "skipped_steps"),
@@ -124,31 +129,33 @@ DEEDS = (
     Deed(
         name="a full disk",
         plan=None,
-        accepts=lambda told, _node, _rank: (
-            told.fault == "rank_crash" and told.cause in ("checkpoint_io", "filesystem")
+        accepts=lambda diagnosis, _node, _rank: (
+            diagnosis.fault == "rank_crash" and diagnosis.cause in ("checkpoint_io", "filesystem")
         ),
     ),
     Deed(
         name="a GPU falls off the bus",
         plan=None,
-        accepts=lambda told, node, _rank: (told.fault, told.node) == ("gpu_lost", node),
+        accepts=lambda diagnosis, node, _rank: (
+            (diagnosis.fault, diagnosis.node) == ("gpu_lost", node)
+        ),
     ),
 )
 
 
 class Range:
-    """The cluster on which runs are broken, one after the other, beside the healthy ones."""
+    """The cluster on which runs are broken, one after the other, beside healthy ones."""
 
     def __init__(self, harness: ClusterHarness, plans: Path) -> None:
         self.harness, self.plan_path = harness, plans
         self.num_runs = 0
 
     def kernel_of(self, node: str) -> Path:
-        """Return the stand-in of a node's kernel log."""
+        """Return the file that replaces a node's kernel log."""
         return self.harness.folder / f"kernel-{node}.log"
 
     def view_of(self, name: str, *, state: str) -> Callable[[ClusterStatus], ClusterStatus | None]:
-        """Say whether a run is in a state of its attempt."""
+        """Return a check whether a run is in a state of its attempt."""
 
         def look(view: ClusterStatus) -> ClusterStatus | None:
             runs = [run for run in view.runs if run.name == name]
@@ -163,11 +170,11 @@ class Range:
         done = self.harness.stoker("run", path.name, "--detach")
         assert done.returncode == 0, done
 
-    def strike(self, deed: Deed, rank: int) -> tuple[Told, str]:
-        """Break a run of its own in this way; return what was told of it, and the node that the rank was on."""
+    def inject(self, deed: Deed, rank: int) -> tuple[Diagnosis, str]:
+        """Break a new run in this way; return its diagnosis, and the node of the rank."""
         self.num_runs += 1
         name, harness = f"broken{self.num_runs}", self.harness
-        # nothing, in time
+        # No incident in time.
         plan = {"kind": "sleep", "rank": rank, "step": 90_000, "seconds": 1.0}
         if deed.plan is not None:
             once = str(harness.folder / f"{name}.done")
@@ -197,19 +204,23 @@ class Range:
             if deed.name == "a full disk":
                 fill(disk)
             if deed.name == "a GPU falls off the bus":
-                self._say_lost(node)
+                self._write_gpu_lost(node)
             incident = harness.wait(
-                lambda view: _told_of(view, run.run), deed.name, seconds=TOLD_SECONDS
+                lambda view: _diagnosed_incident(view, run.run),
+                deed.name,
+                seconds=DIAGNOSIS_SECONDS,
             )
             stopped = harness.stoker("stop", name, seconds=150)
             assert stopped.returncode in (0, 3), stopped
         cause = incident.cause.fault if incident.cause is not None else ""
-        return Told(incident.fault, cause, incident.node, incident.rank, incident.evidence), node
+        return Diagnosis(
+            incident.fault, cause, incident.node, incident.rank, incident.evidence
+        ), node
 
     def _relay(self, kernel: FileIO, node: str, pid: int) -> bool:
-        """Copy what the real kernel says to the node's stand-in; return whether it has killed the process."""
+        """Copy the real kernel's messages to the node's file; return whether the kernel killed the process."""
         has_killed = False
-        # None: there is no more
+        # None: there are no more.
         while record := kernel.read(8192):
             text = record.decode(errors="replace").partition(";")[2].partition("\n")[0]
             with self.kernel_of(node).open("a") as log:
@@ -217,7 +228,7 @@ class Range:
             has_killed = has_killed or f"Killed process {pid} " in text
         return has_killed
 
-    def _say_lost(self, node: str) -> None:
+    def _write_gpu_lost(self, node: str) -> None:
         words = "NVRM: Xid (PCI:0000:a1:00): 79, GPU has fallen off the bus."
         with self.kernel_of(node).open("a") as log:
             log.write(f"[{time.monotonic() + 1.0:.6f}] {words}\n")
@@ -227,15 +238,15 @@ def _unwaited(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _told_of(view: ClusterStatus, run: int) -> IncidentStatus | None:
-    """Return the first incident of a run, once what was found of it is all told: a moment after it was opened."""
+def _diagnosed_incident(view: ClusterStatus, run: int) -> IncidentStatus | None:
+    """Return the first incident of a run once its diagnosis is complete: a moment after it was opened."""
     found = [incident for incident in view.incidents if incident.run == run]
     if not found:
         return None
-    # the newest stands first
+    # The newest comes first.
     first = found[-1]
-    is_told = first.cause is not None or first.rank is not None
-    return first if is_told and view.now - first.opened_at > 4.0 else None
+    is_diagnosed = first.cause is not None or first.rank is not None
+    return first if is_diagnosed and view.now - first.opened_at > 4.0 else None
 
 
 @pytest.fixture
@@ -259,8 +270,8 @@ def range_(
     assert done.returncode == 0, done
 
 
-def test_faults_are_told_for_what_they_are_and_healthy_runs_have_none(range_: Range) -> None:
-    """Each is struck on a rank drawn by a seed; ten healthy runs beside show no incident."""
+def test_faults_are_diagnosed_correctly_and_healthy_runs_have_none(range_: Range) -> None:
+    """Each fault is injected into a rank drawn by a seed; ten healthy runs beside show no incident."""
     seed = int(os.environ.get("STOKER_SEED", random.SystemRandom().randrange(10**6)))
     print(f"STOKER_SEED={seed}")
     dice = random.Random(seed)
@@ -269,12 +280,14 @@ def test_faults_are_told_for_what_they_are_and_healthy_runs_have_none(range_: Ra
     for index in range(NUM_HEALTHY):
         range_.start(f"healthy{index}", command=["{python}", "healthy.py", str(index)])
     answers = [
-        (deed, rank, *range_.strike(deed, rank)) for deed in drawn for rank in [dice.randrange(4)]
+        (deed, rank, *range_.inject(deed, rank)) for deed in drawn for rank in [dice.randrange(4)]
     ]
     wrong = []
-    for deed, rank, told, node in answers:
-        is_right = deed.accepts(told, node, rank)
-        print(f"{'right' if is_right else 'WRONG'}: {deed.name}, rank {rank} on {node}: {told}")
+    for deed, rank, diagnosis, node in answers:
+        is_right = deed.accepts(diagnosis, node, rank)
+        print(
+            f"{'right' if is_right else 'WRONG'}: {deed.name}, rank {rank} on {node}: {diagnosis}"
+        )
         wrong += [] if is_right else [deed.name]
     view = range_.harness.view()
     assert view is not None

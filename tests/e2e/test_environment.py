@@ -1,4 +1,4 @@
-"""What a machine does to a supervisor: its clock jumps, its disk is full. Healthy ranks go on, and nothing decided is lost."""
+"""Faults of a supervisor's machine: its clock jumps, its disk is full. Healthy ranks go on, and no decision is lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.timeout(900)
 
-# of the disk that the store is on
+# Of the disk that the store is on.
 DISK_BYTES = 8 * 1024 * 1024
-# A wall clock that is off by the seconds in a file, as after somebody set it. (libfaketime 0.9.10 shifts the clock that sleeps
-# go by as well, whatever it is told, so that Python's time.sleep fails with EINVAL.)
+# A wall clock that is off by the seconds in a file, as after an operator set it. (libfaketime 0.9.10 shifts the clock that sleeps
+# use as well, despite its options, so that Python's time.sleep fails with EINVAL.)
 CLOCK = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -63,18 +63,18 @@ time_t time(time_t *now) {
 
 
 def await_steps(harness: ClusterHarness, more: int) -> None:
-    """Wait until rank 0 has made so many more steps, whoever looks on."""
+    """Wait until rank 0 has made so many more steps, with or without a supervisor."""
     goal = len(steps_of(harness.folder, 0)) + more
     harness.until(lambda: len(steps_of(harness.folder, 0)) >= goal or None, f"step {goal}")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(harness: ClusterHarness) -> None:
-    """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
+    """The supervisor's clock jumps an hour ahead, two back, ahead again: no incident, no node suspected, the same ranks."""
     first = led_run(harness, checks=[], heartbeat_timeout_seconds=2.0)
     before = harness.training(past_step=1)
     first.kill()
-    # its agents have the machine's own clock, and keep it
+    # Its agents keep the machine's own clock.
     first.wait()
     shift = harness.folder / "shift"
     shift.write_text("+0\n")
@@ -99,14 +99,14 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(harness: ClusterHarnes
     finish(harness, supervisor)
 
 
-def test_a_full_disk_under_the_store_is_waited_for(harness: ClusterHarness) -> None:
-    """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
+def test_the_supervisor_waits_while_the_disk_of_the_store_is_full(harness: ClusterHarness) -> None:
+    """Ranks go on meanwhile; the supervisor recovers a rank's death once there is room, and no entry is lost."""
     with small_disk(harness.state / "store", size_bytes=DISK_BYTES) as disk:
         supervisor = led_run(harness, checks=[], heartbeat_timeout_seconds=4.0)
         before = harness.training(past_step=1)
         filled = fill(
             disk
-            # a store's log has room of its own at first: it is full when the store says so
+            # The store's log has preallocated room: it is full when the store reports it.
         )
         harness.until(lambda: "disk is full" in harness.output() or None, "a word of the full disk")
         await_steps(harness, 150)
@@ -125,7 +125,7 @@ def test_a_full_disk_under_the_store_is_waited_for(harness: ClusterHarness) -> N
 
 
 def _with_clock(harness: ClusterHarness, shift: Path) -> subprocess.Popen[bytes]:
-    """Start a supervisor whose wall clock is off by what a file says, read anew each time."""
+    """Start a supervisor whose wall clock is off by the seconds in a file, read at each call."""
     source, library = harness.folder / "clock.c", harness.folder / "clock.so"
     source.write_text(CLOCK)
     compiler = shutil.which("cc")
