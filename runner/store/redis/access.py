@@ -22,7 +22,7 @@ from runner.store.redis.connection import (
     connected,
 )
 
-_MANUAL = "docs/redis.md says how a server is set up"
+_MANUAL = "docs/redis.md shows how to set up a server"
 
 # first word of an error that passes by itself or by an operator -> what to do
 _TEMPORARY = {

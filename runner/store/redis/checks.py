@@ -71,7 +71,7 @@ def _tls(handle: ServerHandle) -> Finding:
     if found is None:
         if _is_loopback(handle):
             return PASS, "none, and none needed on loopback"
-        way_out = "passwords and signals cross the network in the clear; docs/redis.md says how to set up TLS"
+        way_out = "passwords and signals cross the network in the clear; docs/redis.md shows how to set up TLS"
         return FAIL, f"none: {way_out}"
     version, ends = found
     days = (ends - time.time()) / 86400
