@@ -36,7 +36,7 @@ class Rank:
 
 
 def serve() -> None:
-    """Take jobs from standard input until it ends."""
+    """Run jobs from standard input until it ends."""
     from trainer import loop
 
     assert loop
@@ -129,7 +129,7 @@ def fork_rank(number: int, job: dict[str, Any], port: int) -> Rank:
 
 
 def read_reports(rank: Rank) -> bool:
-    """Take in one packet; False when there is none, or the rank has closed its end."""
+    """Read one packet; False when there is none, or the rank has closed its end."""
     try:
         packet = rank.channel.recv(MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -172,7 +172,7 @@ def reap(rank: Rank, *, block: bool = False) -> int | None:
 
 
 def kill_all(ranks: list[Rank]) -> None:
-    """End what still runs."""
+    """Kill all ranks that still run."""
     for rank in ranks:
         if reap(rank) is None:
             os.kill(rank.pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def settings(self) -> dict[str, int]:
-        """As the trainer's settings have it."""
+        """Return the layout in the form of the trainer's settings."""
         return {"tensor": self.tensor, "pipeline": self.pipeline, "data": self.data}
 
     def __str__(self) -> str:

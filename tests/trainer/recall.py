@@ -1,4 +1,4 @@
-"""What a rank does instead of training when recall is measured: one planned fault after the other, and a look at each.
+"""The program of a rank when recall is measured: it injects one planned fault after the other, and compares replicas after each.
 
 Started by the fork server in place of `trainer.cli`. Each fault is undone before the next one comes. The variable FLIPS is the
 number of flips for each site, spread over all bits; with none, it reports the cost of comparisons.
@@ -64,7 +64,7 @@ class Ground:
         return self.engine.train_step(self.batch(shared=False), lr=1e-3).local_grad_norm
 
     def look(self, check: ReplicaCheck, *, gradients: bool = False) -> Watermarks:
-        """Compare the replicas; which ranks were named."""
+        """Compare the replicas; return the named ranks."""
         done = GRADIENTS_EVERY if gradients else PLAIN
         found = check.compare(done, lambda: self.batch(shared=True))
         return {rank for finding in found for rank in finding.ranks} if found else None
@@ -112,10 +112,10 @@ class Ground:
         """Nothing is compared: the ranks whose own gradient norm is not finite in that step are named."""
         with self.fault(site, bit, draw):
             finite = math.isfinite(self.train())
-        everyone = [finite] * self.settings.layout.world_size
-        if len(everyone) > 1:
-            dist.all_gather_object(everyone, finite, group=self.world.side_group)
-        return {rank for rank, finite in enumerate(everyone) if not finite} or None
+        all_finite = [finite] * self.settings.layout.world_size
+        if len(all_finite) > 1:
+            dist.all_gather_object(all_finite, finite, group=self.world.side_group)
+        return {rank for rank, finite in enumerate(all_finite) if not finite} or None
 
     def seconds(self, call: Callable[[], object]) -> float:
         """Return the median wall time of a call."""
@@ -128,7 +128,7 @@ class Ground:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Report what healthy replicas lead to and what looking costs, then flip bits at every site and report what is found."""
+    """Report the result and cost of comparing healthy replicas, then flip bits at every site and report the findings."""
     ground = Ground(arguments[arguments.index("--settings-json") + 1])
     channel = Channel.from_environment()
     check = ReplicaCheck(ground.engine)

@@ -1,6 +1,6 @@
 """The oracle: the same GPT on one process in plain PyTorch, without DeepSpeed, pipeline or tensor parallelism.
 
-It shares with the trainer what a layout must not change, initial values and data, and nothing else.
+It shares with the trainer only initial values and data, which a layout must not change.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everybody gives it
+import torch.nn.functional as F  # noqa: N812  the customary name
 
 from trainer.config.settings import Settings
 from trainer.data.batches import open_data

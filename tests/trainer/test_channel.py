@@ -79,7 +79,7 @@ def test_numbers_json_does_not_know(ends: tuple[Channel, socket.socket]) -> None
 
 
 def test_requests(ends: tuple[Channel, socket.socket]) -> None:
-    """Requests come out in order, several to a packet or one, and junk between them is passed over."""
+    """Requests come out in order, several to a packet or one, and the reader skips malformed ones between them."""
     channel, peer = ends
     assert channel.requests() == []
     lines = [{"kind": "request", "id": f"a{n}", "request": "checkpoint"} for n in range(3)]
@@ -103,7 +103,7 @@ def test_full_channel_drops(ends: tuple[Channel, socket.socket]) -> None:
 
 
 def test_unsendable_reports_are_dropped(ends: tuple[Channel, socket.socket]) -> None:
-    """What is too large or nothing JSON knows is counted, not raised."""
+    """The channel counts reports that are too large or not JSON, and does not raise."""
     channel, peer = ends
     endless: list[Any] = []
     endless.append(endless)
@@ -117,7 +117,7 @@ def test_unsendable_reports_are_dropped(ends: tuple[Channel, socket.socket]) -> 
 
 
 def test_closed_peer_is_survived(ends: tuple[Channel, socket.socket]) -> None:
-    """A peer that went away costs nothing; what it had asked before is still read."""
+    """A closed peer causes no error; the rank still reads its earlier requests."""
     channel, peer = ends
     request = {"kind": "request", "id": "a1", "request": "stop"}
     peer.send(json.dumps(request).encode())
@@ -133,7 +133,7 @@ def test_closed_peer_is_survived(ends: tuple[Channel, socket.socket]) -> None:
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "999999", str(2**70), "9" * 5000])
 def test_no_channel(number: str) -> None:
-    """Without a channel, or with a number that is none, reports go nowhere and nothing is asked."""
+    """Without a channel, or with an invalid number, reports are dropped and there are no requests."""
     channel = Channel.from_environment({VARIABLE: number})
     channel.report("hello", requests=["stop"])
     assert channel.requests() == []
@@ -142,7 +142,7 @@ def test_no_channel(number: str) -> None:
 
 
 def test_foreign_descriptor_stays_open() -> None:
-    """A descriptor that is no such socket is left alone and open."""
+    """The rank leaves a descriptor open that is no such socket."""
     one, other = socket.socketpair()
     reader, writer = os.pipe()
     for number in (one.fileno(), reader):

@@ -33,7 +33,7 @@ def drill(gangs: Gangs, folder: Path, *, fault: str, rank: int, point: str) -> E
     )
 
 
-def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
+def test_manifest_describes_its_checkpoint(gangs: Gangs, tmp_path: Path) -> None:
     """A sealed checkpoint verifies, and its manifest has run, attempt, generation, data and recent steps."""
     ended = gangs.run(
         SETTINGS,
@@ -55,8 +55,8 @@ def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
     assert set(manifest.files) == {".metadata", *(f"__{rank}_0.distcp" for rank in range(4))}
 
 
-def test_a_rest_of_the_same_attempt_gives_way(gangs: Gangs, tmp_path: Path) -> None:
-    """What an earlier process of this attempt left unsealed at a step is cleared by rank 0 before anybody writes there."""
+def test_an_unsealed_rest_of_the_same_attempt_is_removed(gangs: Gangs, tmp_path: Path) -> None:
+    """Rank 0 removes what an earlier process of this attempt left unsealed at a step before any rank writes there."""
     rest = checkpoints.checkpoint_folder(tmp_path, AttemptId(1, 0, 0), 3)
     rest.mkdir()
     (rest / "__9_0.distcp").write_bytes(b"torn")
@@ -92,7 +92,7 @@ def test_unwritable_folder_is_refused_at_once(gangs: Gangs, tmp_path: Path) -> N
 
 
 def test_sealed_checkpoint_is_left_alone(gangs: Gangs, tmp_path: Path) -> None:
-    """An attempt started twice by hand does not write over what it has sealed."""
+    """An attempt started twice by hand does not overwrite its sealed checkpoint."""
     for _ in range(2):
         gangs.run(SETTINGS, layout=Layout(), environment=environment(tmp_path))
         sealed = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.distcp")}
@@ -164,7 +164,7 @@ def test_requests_take_effect_on_one_step(gangs: Gangs, tmp_path: Path) -> None:
 
 
 def test_stop_without_a_checkpoint(gangs: Gangs, tmp_path: Path) -> None:
-    """A stop that asks for no checkpoint leaves none."""
+    """A stop without a checkpoint leaves none."""
     request = {"id": "a1", "request": "stop", "checkpoint": False}
     ended = gangs.run(
         {**SETTINGS, "steps": 200, "checkpoint_every": 0},

@@ -135,7 +135,7 @@ def test_seed_orders_the_data(tmp_path: Path) -> None:
     st.randoms(use_true_random=False),
 )
 def test_skipped_steps(ranges: list[tuple[int, int]], random: Any) -> None:
-    """Training steps read the data steps that are left, in order, whatever order and overlap the ranges have."""
+    """Training steps read the remaining data steps in order, for any order and overlap of the ranges."""
     skipped = [[first, first + length] for first, length in ranges]
     random.shuffle(skipped)
     left = [
@@ -154,7 +154,7 @@ def test_skipping_leaves_the_past_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("skipped", [[[0, 1]], [[3, 2]], [[1]], [[1, 2, 3]]])
 def test_bad_ranges(skipped: list[list[int]]) -> None:
-    """A range that is none is refused with its value."""
+    """The error of an invalid range names its value."""
     with pytest.raises(SpecError, match="is no range"):
         data_step(1, skipped)
 

@@ -30,7 +30,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
     return pretend
 
 
-def test_device_files_tell_of_gpus(
+def test_device_files_are_counted_as_gpus(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A numbered file is a GPU, unless it is hidden or torch cannot use it; the driver's own files are none."""
@@ -51,10 +51,10 @@ def test_without_gpus_it_is_the_cpu(machine: Callable[..., None]) -> None:
     assert device.own_device(repeatable=True) == torch.device("cpu")
 
 
-def test_a_gpu_that_does_not_answer_is_no_reason_for_the_cpu(
+def test_a_rank_with_a_failed_gpu_does_not_fall_back_to_the_cpu(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rank whose GPU has failed crashes, and its error names what is missing and what to do."""
+    """A rank whose GPU has failed crashes, and its error names the missing device and the remedy."""
     machine("nvidia0")
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(RuntimeError, match=r"local rank 0 .* CUDA finds 0 here: nvidia-smi"):

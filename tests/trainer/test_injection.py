@@ -76,7 +76,7 @@ def test_every_kind_has_its_fields() -> None:
     ],
 )
 def test_plans_that_cannot_be_followed(tmp_path: Path, fault: dict[str, Any], words: str) -> None:
-    """A plan with a mistake is refused with its file, the value and the way out."""
+    """A plan with a mistake is refused with its file, the value and the remedy."""
     environment = planned(tmp_path, fault)
     with pytest.raises(SpecError) as caught:
         read_plan(environment, 2, half=True)
@@ -158,7 +158,7 @@ def test_a_rank_kills_itself_once(gangs: Gangs, tmp_path: Path) -> None:
 
 @pytest.mark.trainer
 def test_a_loader_dies(gangs: Gangs, tmp_path: Path) -> None:
-    """The read fails with the very words of a data loader whose worker is gone, and no frame of a hook is in them."""
+    """The read fails with the exact message of a data loader whose worker is gone, without a frame of a hook."""
     environment = planned(tmp_path, {"kind": "loader", "rank": 0, "step": 2})
     ended = gangs.run({**SMALL, "steps": 4}, layout=Layout(), environment=environment, expect=1)
     assert re.search(r"RuntimeError: DataLoader worker \(pid(\(s\))? \d+\) exited", ended.errors())

@@ -66,7 +66,7 @@ def test_tensor_ranks_that_drifted_apart() -> None:
 
 
 def test_odd_ranks() -> None:
-    """None when all agree, empty without a majority, else the minority; who contradicts himself is odd of two."""
+    """None when all agree, empty without a majority, else the minority; a rank that contradicts itself is the odd one of two."""
     assert minority_ranks([(0, GOOD), (1, GOOD)]) is None
     assert minority_ranks([(0, GOOD), (1, BAD)]) == ()
     assert minority_ranks([(0, GOOD), (1, BAD), (2, GOOD)]) == (1,)

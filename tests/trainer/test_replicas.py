@@ -68,7 +68,7 @@ def test_digests_see_every_bit_and_place(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_recall(gangs: Gangs, layout: Layout, dtype: str) -> None:
-    """What a comparison covers is found at every site, with the right rank; what no comparison can see is confirmed as unseen.
+    """A covered flip is found at every site, with the right rank; one that no comparison covers is confirmed as undetected.
 
     Never is a wrong rank named. A bf16 copy cannot show what is below its own precision in the master; the owner can.
     """
@@ -140,8 +140,8 @@ def test_a_finding_is_reported_once(gangs: Gangs, tmp_path: Path) -> None:
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_reports_beyond_their_bounds_are_junk(wrong: dict[str, Any]) -> None:
-    """The agent takes no report of replicas that is out of bounds."""
+def test_reports_beyond_their_bounds_are_refused(wrong: dict[str, Any]) -> None:
+    """The agent refuses a report of replicas that is out of bounds."""
     sound = {"kind": "replicas", "step": 2, "what": "weight", "ranks": [1], "detail": "head"}
     assert read_packet(json.dumps(sound).encode())[1] == []
     reports, malformed = read_packet(json.dumps({**sound, **wrong}).encode())

@@ -178,14 +178,14 @@ NAMES = [*sorted(field.name for field in dataclasses.fields(Settings)), "tensor"
     st.lists(st.text(max_size=20), max_size=2),
 )
 def test_never_another_error(mapping: dict[str, Any], overrides: list[str]) -> None:
-    """Whatever is given, settings load or a SpecError names the problem."""
+    """For any input, settings load or a SpecError names the problem."""
     try:
         load_settings(mapping, overrides, world_size=1)
     except SpecError:
         pass
 
 
-def test_every_field_says_what_it_means() -> None:
+def test_every_field_has_a_description() -> None:
     """Each field carries its meaning, and so does each group."""
     groups = [
         Settings,
