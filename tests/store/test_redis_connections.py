@@ -91,7 +91,7 @@ def test_the_deployed_users_have_all_rights_that_are_needed_and_no_others(
     """A store's user can neither empty the server, nor configure it, nor read another cluster."""
     admin = own_server.client()
     admin.execute_command(  # type: ignore[no-untyped-call]
-        "ACL", "SETUSER", "stoker", "resetkeys", "~stoker:doors:*"
+        "ACL", "SETUSER", "stoker", "resetkeys", "~stoker:connections:*"
     )
     store = RedisStore(own_server.spec(), "connections")
     check_durable(store)
