@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -123,7 +124,8 @@ def _is_new(cluster: ClusterSpec) -> bool:
 def write_spec(cluster: ClusterSpec) -> None:
     """Write the cluster into its state folder, for its agents and for commands; raise UserError if that fails."""
     state = Path(cluster.state)
-    scratch = state / f"{SPEC}.part"
+    # Supervisors that start at the same moment must not rename each other's file.
+    scratch = state / f"{SPEC}.{secrets.token_hex(4)}.part"
     try:
         state.mkdir(parents=True, exist_ok=True)
         scratch.write_bytes(wire.encode(cluster) + b"\n")

@@ -4,14 +4,17 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from runner.cli.clusters import write_spec
 from runner.cli.reports.timeline import age_seconds
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import NodeStatus, RunStatus
+from runner.facts.specs.cluster import ClusterSpec
 from tests.cli.conftest import Cluster, example_view, stoker
 
 
@@ -255,3 +258,12 @@ def test_status_answers_quickly_and_without_heavy_imports(cluster: Cluster) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_commands_that_start_at_once_write_the_same_cluster(tmp_path: Path) -> None:
+    """Two supervisors that stand by write the cluster's file at the same moment, and neither fails."""
+    spec = ClusterSpec(name="tiny", state=str(tmp_path / "state"))
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(write_spec, spec) for _ in range(200)]:
+            done.result()
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["cluster.json"]
