@@ -12,7 +12,8 @@ Table = Mapping[str, tuple[str, ...]]
 _OUT = ("quarantined", "maintenance", "retired")
 _IN_SERVICE = ("joining", "checking", "spare", "active", "suspect")
 
-# Why a node moves, from which states, to which. Each was seen in scenarios or in random streams.
+# Why a node moves, from which states, to which. Most were seen in scenarios or in random streams; the others follow
+# from reading the code.
 NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("its agent is started", ("absent",), ("joining",)),
     ("its agent cannot be started", ("absent",), ("lost",)),
