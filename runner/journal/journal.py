@@ -321,7 +321,10 @@ def decode_entry(item: Item) -> JournalEntry:
     try:
         entry = wire.decode(item.payload, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
-        raise StoreCorrupt(f"journal entry {item.number} cannot be read: {error}") from error
+        raise StoreCorrupt(
+            f"journal entry {item.number} cannot be read: {error}; it is damaged, or another version of Stoker wrote it: "
+            "lead this cluster with that version, or start a new cluster"
+        ) from error
     if not isinstance(entry, JournalEntry):
         raise StoreCorrupt(f"journal entry {item.number} is a {type(entry).__name__}, not an entry")
     if entry.sequence != item.number:

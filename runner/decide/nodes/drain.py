@@ -205,7 +205,7 @@ def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
         text = f"{node.node} {then}"
     elif node.state in ("lost", "left"):
         _start(decision, node, request)
-        text = f"{node.node} is {node.state}: it comes back by its checks once its agent is heard"
+        text = f"{node.node} is {node.state}: it comes back by its checks once its agent sends heartbeats"
     _answer(decision, request, "done", text)
 
 

@@ -1,7 +1,7 @@
 """Failure domains: if the nodes of a rack, switch or power supply are silent at the same time, the domain is suspected, not a node.
 
-Its nodes are probed like any silent node. A dead one is `lost` with its domain: no hardware fault, no quarantine. When heard
-again, they come back like other lost nodes; one that stays silent long after the first is suspected as usual.
+Its nodes are probed like any silent node. A dead one is `lost` with its domain: no hardware fault, no quarantine. Nodes
+whose heartbeats resume come back like other lost nodes; one that stays silent long after the first is suspected as usual.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def settle(decision: Decision) -> None:
                 decision, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}"
             )
             for node in away:
-                decision.move_node(node.node, "suspect", f"{reason}, {node.node} is not heard")
+                decision.move_node(node.node, "suspect", f"{reason}, no heartbeat from {node.node}")
         elif since is None and any(node not in away and is_up(node) for node in nodes):
             _record(decision, domain, nodes=tuple(names), back=True)
 

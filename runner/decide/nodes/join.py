@@ -93,7 +93,7 @@ def _objection(
         return "an agent of the same hardware that began later is alive"
     owes = [name for name in (node.attempt, node.ranks_may_run) if name is not None]
     if owes and joined.attempt not in owes:
-        return f"an agent of the same hardware is heard, and has ranks of {owes[0]} that this one does not know"
+        return f"an agent of the same hardware is alive, and has ranks of {owes[0]} that this one does not know"
     return ""
 
 
