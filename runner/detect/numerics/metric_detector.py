@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, TypeAlias, TypeVar, cast
@@ -24,7 +26,7 @@ class NumericSettings:
 Extra: TypeAlias = Mapping[str, float]
 
 
-class MetricDetector:
+class MetricDetector(ABC):
     """Judges one kind of trouble in a run's records. A detector overrides what it needs, and is `register_metric`ed.
 
     `order`: a detector may read what those of a lower order made of the same record. `metric`: a planned change of it is learned
@@ -40,9 +42,9 @@ class MetricDetector:
     def __init__(self, settings: NumericSettings) -> None:
         self.settings = settings
 
+    @abstractmethod
     def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge a record and learn from it; `peers` are all detectors of the run."""
-        raise NotImplementedError
 
     def judges(self, record: StepRecord, *, is_late: bool, expected: Collection[Metric]) -> bool:
         """Whether to judge a record that is late, skipped, or part of a planned change; learn from the last."""
@@ -53,10 +55,10 @@ class MetricDetector:
             return False
         return True
 
-    def accept(self, record: StepRecord) -> None:
+    def accept(self, record: StepRecord) -> None:  # noqa: B027 - most learn nothing from it
         """Learn from a record that is not judged, since a change was planned."""
 
-    def begin_attempt(self) -> None:
+    def begin_attempt(self) -> None:  # noqa: B027 - most expect nothing
         """Expect what comes with a start."""
 
     def relearned(self) -> MetricDetector:
@@ -74,8 +76,8 @@ class MetricDetector:
         return False
 
     def copy(self) -> Self:
-        """Return a detector that learns on its own from here; asked of calm ones that are rewound."""
-        raise NotImplementedError
+        """Return a detector that learns on its own from here. Called for detectors with `is_rewound` while they are calm."""
+        return copy.deepcopy(self)
 
 
 Peers: TypeAlias = Mapping[type[MetricDetector], MetricDetector]
