@@ -1,7 +1,5 @@
 """Run benchmarks one after the other, each in a process of its own, and sum up who missed a limit."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """What supervising a node costs and how fast it is: an agent, its keeper and two ranks that report a step a second."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

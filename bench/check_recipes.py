@@ -1,7 +1,5 @@
 """The answer of `trainer --check` to each recipe, beside counts of real layers and published figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Nothing is left behind: what outlives `stoker shutdown` is an error, and is killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

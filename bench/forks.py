@@ -4,8 +4,6 @@ One socket per rank is read here; the caller decides which packet is a step. The
 run no tensor operation, so that its children are sound.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import selectors

@@ -3,8 +3,6 @@
 One rank on one GPU, NCCL, bf16: the built-in trainer as it would train. Skipped with a note where there is no GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What a full heartbeat costs to encode and to decode, now and as of an earlier commit: `python -m bench.heartbeat [COMMIT]`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

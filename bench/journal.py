@@ -1,7 +1,7 @@
-"""How long a fsynced journal append takes, beside what the disk alone takes for the same bytes."""
+"""How long a fsynced journal append takes, beside the disk alone for the same bytes; and what the codes of its chain cost."""
 
-from __future__ import annotations
-
+import gc
+import itertools
 import os
 import sys
 import tempfile
@@ -9,16 +9,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.long_journal import LongJournal
 from bench.report import Report, quantile
+from runner.decide.controller import Controller
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
+from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.journal import Journal
+from runner.signer import UNSIGNED, Signer
+from runner.store.memory.store import MemoryStore
 from runner.store.sqlite.store import SqliteStore
+from runner.supervisor.decisions import DecisionLog, policy_of
 
 NUM_APPENDS = 3000
 NUM_WARM_UPS = 200
 MEDIAN_LIMIT_MS = 1.0
 P99_LIMIT_MS = 10.0
+NUM_REPLAYED = 1_000_000
+REPLAY_ROUNDS = 3
+REPLAY_LIMIT_SECONDS = 20.0
+# Of a replay with codes to one without.
+CODES_LIMIT_RATIO = 1.1
+SIGNERS = {"without codes": UNSIGNED, "with codes": Signer(b"a token of the benchmark's own")}
 
 
 def entry(sequence: int) -> JournalEntry:
@@ -62,9 +74,8 @@ def main(parent: str | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="stoker-bench-", dir=parent) as name:
         folder = Path(name)
         before_ms = floor_ms(folder)
+        append_ms = {name: appended_ms(folder / name, SIGNERS[name]) for name in SIGNERS}
         store = SqliteStore(folder / "store")
-        journal = Journal(store, store.acquire_lease("lead", "bench", ttl_seconds=3600))
-        append_ms = timed_ms(lambda number: journal.append(entry(number)))
         volatile_ms = timed_ms(lambda _number: store.append("heartbeats", b"x" * 500))
         store.close()
         after_ms = floor_ms(folder)
@@ -77,9 +88,60 @@ def main(parent: str | None = None) -> int:
     report.figure("floor, p99 before", quantile(before_ms, 0.99), "ms")
     report.figure("floor, median after", quantile(after_ms, 0.5), "ms")
     report.figure("floor, p99 after", quantile(after_ms, 0.99), "ms")
-    report.figure("journal append, median", quantile(append_ms, 0.5), "ms", at_most=MEDIAN_LIMIT_MS)
-    report.figure("journal append, p99", quantile(append_ms, 0.99), "ms", at_most=P99_LIMIT_MS)
+    for name, taken_ms in append_ms.items():
+        what, median_ms, p99_ms = (
+            f"journal append, {name}",
+            quantile(taken_ms, 0.5),
+            quantile(taken_ms, 0.99),
+        )
+        report.figure(f"{what}, median", median_ms, "ms", at_most=MEDIAN_LIMIT_MS)
+        report.figure(f"{what}, p99", p99_ms, "ms", at_most=P99_LIMIT_MS)
     report.figure("volatile append, median", quantile(volatile_ms, 0.5), "ms")
+    return report.num_missed + replay()
+
+
+def appended_ms(folder: Path, signer: Signer) -> list[float]:
+    """Time appends to a journal of its own."""
+    store = SqliteStore(folder)
+    lease = store.acquire_lease("lead", "bench", ttl_seconds=3600)
+    journal = Journal(store, lease, signer=signer)
+    taken_ms = timed_ms(lambda number: journal.append(entry(number)))
+    store.close()
+    return taken_ms
+
+
+def replay() -> int:
+    """Time the recovery of a long journal from its first entry; return the number of misses."""
+    report = Report(
+        "journal replay",
+        f"the first {NUM_REPLAYED} entries of 60 days at 2000 nodes (bench/long_journal.py), read from memory, decoded and applied "
+        f"to a controller's state and the ledger, from entry 1 on and without a snapshot; {REPLAY_ROUNDS} alternating rounds",
+    )
+    stores = {name: MemoryStore() for name in SIGNERS}
+    journals = {
+        name: Journal(
+            store, store.acquire_lease("lead", "bench", ttl_seconds=36_000), signer=SIGNERS[name]
+        )
+        for name, store in stores.items()
+    }
+    entries = itertools.islice(LongJournal().entries(), NUM_REPLAYED)
+    while group := list(itertools.islice(entries, 1000)):
+        for journal in journals.values():
+            journal.append_many(group)
+    policy = policy_of(ClusterSpec(name="bench", state="/bench"))
+    taken: dict[str, list[float]] = {name: [] for name in SIGNERS}
+    for _ in range(REPLAY_ROUNDS):
+        for name, store in stores.items():
+            gc.collect()
+            log = DecisionLog(Controller(policy), Journal(store, signer=SIGNERS[name]))
+            started = time.perf_counter()
+            assert log.recover() == NUM_REPLAYED
+            taken[name].append(time.perf_counter() - started)
+    for name, seconds in taken.items():
+        limit = REPLAY_LIMIT_SECONDS if SIGNERS[name].is_active else None
+        report.figure_of(f"replay, {name}", seconds, "s", at_most=limit)
+    ratios = [signed / plain for plain, signed in zip(*taken.values(), strict=True)]
+    report.figure_of("with codes to without", ratios, "x", at_most=CODES_LIMIT_RATIO)
     return report.num_missed
 
 

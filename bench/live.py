@@ -1,7 +1,5 @@
 """What following logs costs, and how soon a line is in the journal: `python -m bench.live`. Real processes throughout."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -16,6 +14,7 @@ from runner.facts.matches import Match
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.signals import LinesMatched
+from runner.journal.chain import split
 from runner.rootcause.signatures import SIGNATURES
 from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
@@ -67,7 +66,7 @@ def recorded_matches(
         seen = time.monotonic()
         for item in batch.items.get("journal", ()):
             cursor = item.number
-            entry = wire.decode(item.payload, limit_bytes=1 << 24)
+            entry = wire.decode(split(item.payload)[0], limit_bytes=1 << 24)
             if isinstance(entry, JournalEntry) and isinstance(entry.input, LinesMatched):
                 for match in entry.input.matches:
                     yield cursor, seen, match

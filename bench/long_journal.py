@@ -5,8 +5,6 @@ incident, ends the attempt on every node, takes a spare and starts another. Chec
 hour. What a fold of it comes to (state, books) is what 60 days leave; waiting times in between are drawn, not modelled.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The costs on a rank: a report, a poll for requests, a batch, and the seal of a checkpoint."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -3,8 +3,6 @@
 A figure without a limit (a noise floor, a part of a sum) has no verdict. Each benchmark prints its method first.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

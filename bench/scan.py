@@ -1,7 +1,5 @@
 """What a search of logs costs: `python -m bench.scan`. Beside it, on the same bytes: re2 line by line, grep, and Python's `re`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

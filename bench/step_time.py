@@ -4,8 +4,6 @@ The peer is a script that builds the same model on the same engine and does noth
 requests, no watch on gradients, no split vocabulary. It is in a folder beside this checkout, or in the one that `--peer` names.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """What being supervised costs: processor time and memory of Stoker's own processes, and the time a rank spends on reports."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

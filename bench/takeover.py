@@ -3,9 +3,8 @@
 A leader is killed; a standby that followed the journal leads after it, and one that had to read it all.
 """
 
-from __future__ import annotations
-
 import argparse
+import itertools
 import os
 import signal
 import subprocess
@@ -29,9 +28,11 @@ from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import JOURNAL
 from runner.history.ledger import Ledger
+from runner.journal.chain import split
 from runner.journal.journal import Journal, decode_entry
 from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
+from runner.signer import signer_of
 from runner.store.protocol import Store
 from runner.store.registry import open_store
 from runner.supervisor.decisions import Recovery
@@ -78,7 +79,7 @@ class Cluster:
             batch = self.store.read(streams={JOURNAL: cursor}, registers={}, timeout_seconds=1.0)
             now = time.monotonic()
             for item in batch.items.get(JOURNAL, ()):
-                cursor, fact = item.number, decode_entry(item).input
+                cursor, fact = item.number, decode_entry(item.number, split(item.payload)[0]).input
                 if isinstance(fact, r.SupervisorStarted) and f":{pid}:" in fact.holder:
                     return now, cursor
         output = (self.folder / "output").read_text(errors="replace")[-2000:]
@@ -116,16 +117,13 @@ def lay_down(cluster: Cluster, given: argparse.Namespace) -> tuple[int, int]:
     controller.state.cursors.clear()
     lease = cluster.store.acquire_lease("supervisor", "bench", ttl_seconds=WAIT_SECONDS)
     first = r.JournalEntry(sequence=1, now=controller.state.now, input=r.Settle())
-    cluster.store.append_many(JOURNAL, [wire.encode(first)], fence=lease)
-    journal = Journal(cluster.store, lease)
+    journal = Journal(cluster.store, lease, signer=signer_of(cluster.spec))
+    journal.append(first)
     state = Recovery(state=controller.state, ledger=ledger.dump())
     journal.write_snapshot(state, 1)
-    some: list[bytes] = []
-    for number, entry in enumerate(tail, start=2):
-        some.append(wire.encode(_renumbered(entry, number)))
-        if len(some) == 500 or number == len(tail) + 1:
-            cluster.store.append_many(JOURNAL, some, fence=lease)
-            some = []
+    renumbered = (_renumbered(entry, number) for number, entry in enumerate(tail, start=2))
+    while some := list(itertools.islice(renumbered, 500)):
+        journal.append_many(some)
     cluster.store.release(lease)
     return count, len(wire.encode(state))
 

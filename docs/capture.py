@@ -4,8 +4,6 @@
 rank 3 dies at step 33 (the trainer's own fault plan); Stoker restarts the gang from its checkpoint. It takes about a minute.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was checked).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

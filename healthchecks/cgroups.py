@@ -3,8 +3,6 @@
 In a container the machine's own figures are higher than what the group allows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

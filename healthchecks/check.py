@@ -1,7 +1,5 @@
 """The contract of a check: its input, what it measures, and how the verdict follows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`python -P -m healthchecks.child NAME JSON`: runs one check in this process and prints its verdict on one line."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Which checks a node must pass, and the overall outcome of all verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One check in a process group of its own, under a hard deadline. Every failure in here is UNKNOWN, never PASS."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

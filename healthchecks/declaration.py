@@ -1,7 +1,5 @@
 """What a check declares about itself: its limits, what it needs, and whether a node must pass it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Limits in effect: what the checks declare, and what the command line overrides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

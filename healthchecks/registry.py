@@ -1,7 +1,5 @@
 """Which checks there are: the modules of `healthchecks.checks`, each with its own declaration. No list names them."""
 
-from __future__ import annotations
-
 import pkgutil
 from functools import cache
 from importlib import import_module

@@ -11,6 +11,7 @@
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
     │   │   └── StoreRolledBack  it came back with less: everything stops until a person decides
     │   └── CheckpointRefused a checkpoint folder that does not verify
+    │       └── CheckpointForeign  its manifest carries no code of the run's secret
     └── WireError            bytes that are no message of ours (becomes a finding, never a crash)
         └── Forged           bytes that are not signed with the cluster's token
 
@@ -64,6 +65,10 @@ class StoreRolledBack(StoreCorrupt):
 
 class CheckpointRefused(PermanentError):
     """A checkpoint folder that does not verify, or a commit with an old generation."""
+
+
+class CheckpointForeign(CheckpointRefused):
+    """A manifest without a code of its run's secret; `stoker adopt` is the way out."""
 
 
 class WireError(StokerError):

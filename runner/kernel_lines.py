@@ -3,8 +3,6 @@ r"""Kernel lines: one line of the kernel's log, as /dev/kmsg, dmesg (with -x and
 The caller reads the log, and turns a wall clock's time into Unix seconds: this module knows no clock and no time zone.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -72,9 +70,7 @@ def parse_kernel_line(line: str) -> KernelLine:
     level = None if match["priority"] is None else priority & 7
     return KernelLine(
         text=text.rstrip(),
-        microseconds=int(match["seconds"]) * 1_000_000 + int(match["microseconds"])
-        if is_stamped
-        else None,
+        microseconds=int(match["seconds"] + match["microseconds"]) if is_stamped else None,
         wall_time=wall_time.replace(" +", "+").replace(" -", "-"),
         level=LEVELS.index(match["level"]) if match["level"] else level,
         is_from_kernel=priority <= 7

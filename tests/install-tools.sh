@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # What the tests use besides Python, where Debian's packages have it: hosts made of namespaces (iproute2, nftables, util-linux),
-# certificates (openssl), clocks that jump (faketime). Installs what is missing; starts nothing. Tests that find no tool skip and say so.
+# certificates (openssl), clocks that jump (a C compiler), units (systemd). Installs what is missing; starts nothing. Tests that find no tool skip and say so.
 set -euo pipefail
 
 missing=()
-for pair in ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux openssl:openssl faketime:faketime; do
+for pair in ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux setpriv:util-linux openssl:openssl cc:build-essential systemd-analyze:systemd; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 if ((${#missing[@]} == 0)); then

@@ -1,7 +1,5 @@
 """An interpreter for scripts that the kernel starts: their first line holds no blank, and folders of people may."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Only names that the code defines are looked at, not the library's. What is allow
 tests/words_allowed.txt.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """A control group with a memory limit of its own, for what the kernel does to processes that go beyond it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """Launch plans for tests: of one node with two ranks by default."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runner.facts.ids import AttemptId

@@ -1,7 +1,5 @@
 """A small file system of its own, for what happens when a disk is full."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """docs/design/lifecycles.md shows the life cycles that the code runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from runner.facts import lifecycles

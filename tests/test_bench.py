@@ -1,7 +1,5 @@
 """Benchmarks print what they promise; how fast anything is, no test asks."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The comparison of detectors: every rule can fire, limits are moved fairly, and what is varied is put back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from xml.etree import ElementTree

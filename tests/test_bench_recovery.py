@@ -1,7 +1,5 @@
 """What `bench.recovery` reckons, draws and installs, and one real round of it; how fast anything is, no test asks."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 

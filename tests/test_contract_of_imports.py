@@ -1,7 +1,5 @@
 """The core stays pure: time and messages are its arguments, and it decides the same in every process."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The project around the code: what a wheel holds, what the control plane needs, and what `make` repeats."""
 
-from __future__ import annotations
-
 import configparser
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """The code uses the field's language: words, names of modules, the glossary. `python -m tests.measures` lists every place."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

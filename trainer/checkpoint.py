@@ -6,8 +6,6 @@ ZeRO-1 shards over the replicas and which are gathered here. A folder counts onc
 All collectives here run on the CPU, in a group apart from training.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 import warnings
@@ -18,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -30,6 +28,7 @@ from torch.futures import Future
 from runner import checkpoints
 from runner.errors import Fenced, PermanentError, StokerError
 from runner.facts.ids import AttemptId
+from trainer.checkpoint_metadata import METADATA, MetadataReader
 from trainer.faults.drills import Drills
 from trainer.parallel.engine import Engine
 from trainer.parallel.parameters import kind_of
@@ -111,10 +110,14 @@ class Checkpoints:
         return folder
 
     def load(self, folder: Path) -> int:
-        """Put a checkpoint of any layout into the engine; returns the steps already done."""
+        """Put a checkpoint of any layout into the engine; returns the steps already done.
+
+        Raises CheckpointRefused for one that holds more than tensors in the files of its manifest.
+        """
         state = self._empty_state()
+        reader = MetadataReader(folder, checkpoints.read_manifest(folder).files)
         # Each rank plans its own reads: there is nothing to agree on, and agreeing takes longer than reading.
-        load(state, storage_reader=FileSystemReader(folder), no_dist=True)
+        load(state, storage_reader=reader, no_dist=True)
         with torch.no_grad():
             for name, parameter in self._engine.parameters.items():
                 for part in PARTS:
@@ -217,7 +220,7 @@ class Checkpoints:
         if everyone is None:
             return {}
         files = {name: entry for seals in everyone for name, entry in seals.items()}
-        return {**files, ".metadata": checkpoints.flush_and_hash(folder / ".metadata")}
+        return {**files, METADATA: checkpoints.flush_and_hash(folder / METADATA)}
 
     def _seal(
         self,

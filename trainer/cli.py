@@ -3,8 +3,6 @@
 Everything that needs no torch comes before its import, which takes seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

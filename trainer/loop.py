@@ -1,7 +1,5 @@
 """Training, from the first collective to the exit code. Read it from top to bottom."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -125,7 +123,7 @@ class Loop:
         self._reporter = Reporter(settings, engine, channel)
         self._is_rank_0 = engine.world.coords.rank == 0
 
-    def step(self, step: int, timings: Timings | None = None) -> None:
+    def step(self, step: int, timings: "Timings | None" = None) -> None:
         """Train one step and report it; `timings` is given for the first one."""
         self._reporter.phase("step")
         skipped = self._remedies.skip_steps

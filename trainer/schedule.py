@@ -1,7 +1,5 @@
 """The learning rate of a step: a pure function of settings, remedies and the step's number."""
 
-from __future__ import annotations
-
 import math
 
 from trainer.config.settings import Settings

@@ -1,7 +1,5 @@
 """Our numeric detectors beside the rules of others: faults found, how late, and how often healthy runs alarm."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

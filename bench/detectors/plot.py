@@ -1,7 +1,5 @@
 """Recall at equal false alarms as SVG: a row of bars for each kind of fault, a bar for each rule, its median delay beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ A score instead of a verdict lets the limit be moved until all rules alarm equal
 infinity with all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Healthy noise comes from curves of others where they are at hand (stationary blo
 that neighbours stay neighbours; Politis and Romano 1994), and from heavy-tailed synthetic runs.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Scores of rules: alarms on healthy runs, faults found, and their delay."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """What becomes of recall and false alarms when a parameter of ours is a third larger or smaller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What a fleet costs its supervisor, and how soon it is answered: `python -m bench.fleet`; `--curve` goes up to 10,000 nodes."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -6,8 +6,6 @@ on stdin (`crash`, `hang`, `stop`), events go out as lines of JSON on stdout, wi
 all processes of a machine share.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import sys
@@ -17,7 +15,7 @@ from contextlib import closing
 from typing import Any
 
 from runner.agent.ranks import rank_resources
-from runner.agent.ranks.compute_times import REPORT_SECONDS
+from runner.agent.ranks.aggregates import MEDIANS_SECONDS
 from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.store_client import StoreClient
 from runner.facts.actions import ActionResult
@@ -128,11 +126,11 @@ class FakeAgent:
             heartbeat = Heartbeat(
                 **stamp, generation=self.generation, agent_resident_bytes=50_000_000, **WARM
             )
-            self.session.heartbeat(heartbeat)
+            self.session.outbox.put_heartbeat(heartbeat)
             return
         last_reported = self.step
         self.step = int(now - self.started_at)
-        self.session.heartbeat(
+        self.session.outbox.put_heartbeat(
             Heartbeat(
                 **stamp,
                 generation=self.generation,
@@ -153,11 +151,11 @@ class FakeAgent:
             mark = Progress(
                 **self.session.next_header(), attempt=plan.attempt, step=self.step, loss=2.5
             )
-            self.session.emit(mark)
+            self.session.outbox.put(mark)
 
     def _computed(self, plan: LaunchPlan, now: float) -> tuple[RankCompute, ...]:
         """Return what steps cost, when an agent would report it."""
-        if now < self.computed_at + REPORT_SECONDS:
+        if now < self.computed_at + MEDIANS_SECONDS:
             return ()
         self.computed_at = now
         return tuple(
@@ -213,7 +211,7 @@ class FakeAgent:
         if isinstance(message, Task):
             is_check = message.task == "check"
             detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
-            self.session.emit(ActionResult(id=message.id, outcome="done", detail=detail))
+            self.session.outbox.put(ActionResult(id=message.id, outcome="done", detail=detail))
         elif (
             self.session.is_mine(message)
             and message.generation >= self.generation
@@ -228,7 +226,7 @@ class FakeAgent:
             self.started_at = self.marked_at = self.computed_at = self.held_at = time.monotonic()
             pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
             stamp = self.session.next_header()
-            self.session.emit(
+            self.session.outbox.put(
                 RanksStarted(**stamp, generation=self.generation, attempt=plan.attempt, pids=pids)
             )
         elif plan is None and before is not None and assignment.attempt is not None:
@@ -239,7 +237,7 @@ class FakeAgent:
                 last_step=self.step or None,
             )
             self.plan, self.generation = None, assignment.generation
-            self.session.emit(gone)
+            self.session.outbox.put(gone)
 
     def crash(self) -> None:
         """Lose a rank."""
@@ -247,7 +245,7 @@ class FakeAgent:
         if plan is None:
             emit(what="nothing to crash", node=self.node)
             return
-        self.session.emit(
+        self.session.outbox.put(
             RankExited(
                 **self.session.next_header(),
                 generation=self.generation,

@@ -1,7 +1,5 @@
 """What is measured of a fleet: what it costs when all is well, how soon decisions are made, and how soon a death is known."""
 
-from __future__ import annotations
-
 import queue
 import random
 import time
@@ -15,6 +13,7 @@ from runner.facts.messages.records import IncidentOpened
 from runner.facts.messages.requests import StartRun
 from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import JOURNAL
+from runner.journal.chain import split
 from runner.journal.journal import decode_entry
 from runner.signer import signer_of
 from runner.store.protocol import MAX_LARGE_BYTES
@@ -237,7 +236,7 @@ def _incident_at(stage: Stage, node: str, cursor: int) -> float:
         now = time.monotonic()
         for item in batch.items.get(JOURNAL, ()):
             cursor = item.number
-            for record in decode_entry(item).records:
+            for record in decode_entry(item.number, split(item.payload)[0]).records:
                 if isinstance(record, IncidentOpened) and record.node == node:
                     return now
     raise RuntimeError(f"no incident of {node}\n{stage.report()}")

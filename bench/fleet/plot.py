@@ -1,7 +1,5 @@
 """The curve as SVG: cores by part, and milliseconds of decisions, over the number of nodes; both axes logarithmic."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

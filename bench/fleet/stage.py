@@ -1,7 +1,5 @@
 """The set-up of a measurement: a Redis server, a supervisor and the processes that simulate agents, all of them real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

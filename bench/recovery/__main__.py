@@ -1,7 +1,5 @@
 """`python -m bench.recovery`: all cases, or those that `--case` names; a plot beside the figures with `--plot`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

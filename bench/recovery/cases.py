@@ -1,7 +1,5 @@
 """The cases: what is broken, in which run, and how soon it has to be at work again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

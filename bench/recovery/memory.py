@@ -1,7 +1,5 @@
 """Resident memory while a run goes on: agents, and warm processes apart."""
 
-from __future__ import annotations
-
 import psutil
 
 from bench.clusters import memory_mb, team_of

@@ -1,7 +1,5 @@
 """A run under Stoker and its repeated faults, of ranks and of nodes, each observed from outside until the first new step."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

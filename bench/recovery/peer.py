@@ -6,8 +6,6 @@ as it is never recovers here: the restarted ranks meet the keys of the gang befo
 ranks are given a store of their own, by torch's own variable.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The phases of a recovery: each ends when the last node has done its part, as observed through the store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

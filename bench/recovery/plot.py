@@ -1,7 +1,5 @@
 """A plot of all rounds as SVG, which needs no library: a line a series, a dot a round, bars at the median and at the limit."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One round: wait until a run has settled, break it, and record how long its recovery takes."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

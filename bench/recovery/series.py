@@ -1,7 +1,5 @@
 """Measurements of one kind of round: the values of a case, and their phases."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The stamps of `train_ddp.py`, read while it writes them: which process made which step, and when."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An observer of a cluster through its store: signals and assignments as they arrive, and which ranks run where."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

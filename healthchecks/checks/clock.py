@@ -5,8 +5,6 @@ is being stepped, and a monotonic one that is slewed harder than a healthy time 
 compare this node with others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

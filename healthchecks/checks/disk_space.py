@@ -5,8 +5,6 @@ name, so even a kill leaves nothing behind. A full, read-only or broken file sys
 that this user may not write, is unknown.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

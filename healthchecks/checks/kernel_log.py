@@ -5,8 +5,6 @@ recent, so it counts. A log that may not be read, or that holds no line, is UNKN
 diagnosis uses, `runner.rootcause.signatures`; rows about accelerators and network cards are left to checks of their own.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -4,8 +4,6 @@ Ranks of one node rendezvous and exchange over it. 16 MiB go out, come back as t
 the expected bytes; both directions count in the speed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import socket

@@ -6,8 +6,6 @@ the region it got, not every weak cell of the machine. It writes complements by 
 by arithmetic; the sum of all words has a closed form. So nothing is compared with its own product.
 """
 
-from __future__ import annotations
-
 import mmap
 from array import array
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ It reads the limits of this process, of its control group and of the machine. Th
 a limit that it does not know may apply as well. A rank inherits the limits of the process that starts it: run it as that user.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

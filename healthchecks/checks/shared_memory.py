@@ -5,8 +5,6 @@ until the machine restarts. A file counts as left over when no process has it op
 a minute. A process that this user may not inspect could use any file that it may open: such files are unknown.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,7 @@
 """The registry of actions: each kind of action and the handler that carries it out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 
 from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
 from runner.act.pages import page
@@ -19,9 +18,10 @@ ActionHandler = Callable[[Action], Outcome | None]
 
 
 def action_handlers(
-    provider: NodeProvider, store: Store, lease: Lease, signer: Signer
+    provider: NodeProvider, store: Store, lease: Lease, signer: Signer, *, cluster: str
 ) -> dict[str, ActionHandler]:
-    """Return the handler of each kind of `facts.actions.ActionKind`."""
+    """Return the handler of each kind of `facts.actions.ActionKind`. `cluster`: its name."""
+    seal_keys = partial(signer.seal_keys, cluster)
 
     def send_task(action: Action) -> None:
         task = task_of(action)
@@ -29,8 +29,8 @@ def action_handlers(
         store.append(stream, signer.sign(stream, wire.encode(task)), fence=lease)
 
     return {
-        "prepare_attempt": prepare_attempt,
-        "verify_checkpoint": verify_checkpoint,
+        "prepare_attempt": partial(prepare_attempt, seal_keys=seal_keys),
+        "verify_checkpoint": partial(verify_checkpoint, seal_keys=seal_keys),
         "prune_checkpoints": prune_checkpoints,
         "start_agent": lambda action: provider.start_agent(action.read(StartAgent).node),
         "stop_agent": lambda action: provider.stop_agent(action.read(StopAgent).node),

@@ -1,43 +1,41 @@
 """Handlers of the actions on checkpoints: survey before a launch, verify after a seal, prune."""
 
-from __future__ import annotations
-
 import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runner import checkpoints
 from runner.attempt_folders import make_output_folder
-from runner.checkpoints import list_unsealed, raise_generation, remove, survey, verify
+from runner.checkpoints import Manifest
 from runner.errors import CheckpointRefused
-from runner.facts.actions import (
-    Action,
-    Outcome,
-    PrepareAttempt,
-    PruneCheckpoints,
-    VerifyCheckpoint,
-)
+from runner.facts import actions
+
+# Returns the keys for the manifests of a run, given its name; none in a cluster without a token.
+SealKeys = Callable[[str], Sequence[bytes]]
 
 
-def prepare_attempt(action: Action) -> Outcome:
+def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outcome:
     """Find the newest intact checkpoint, verifying newest first, and choose a free rendezvous port."""
-    work = action.read(PrepareAttempt)
-    folder, address = work.folder, work.address
+    work = action.read(actions.PrepareAttempt)
+    keys = seal_keys(work.run_name)
     if work.output:
         # Made once here, so that the nodes of a gang need not all try.
         make_output_folder(Path(work.output))
     chosen: dict[str, Any] | None = None
     refused: list[dict[str, Any]] = []
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    if work.folder:
+        Path(work.folder).mkdir(parents=True, exist_ok=True)
         # From here on, older attempts cannot seal.
-        raise_generation(folder, work.generation)
-        chosen, refused = survey(Path(folder), skip=list(work.refused))
-    detail = {"chosen": chosen, "refused": refused, "address": address, "port": free_port(address)}
-    return (
-        "done",
-        detail,
-        f"resume from step {chosen['step']}" if chosen else "start from nothing",
-    )
+        checkpoints.raise_generation(work.folder, work.generation)
+        verify = partial(_verify_own, work=work, keys=keys)
+        chosen, refused = checkpoints.survey(Path(work.folder), verify, skip=work.refused)
+    where = {"address": work.address, "port": free_port(work.address)}
+    message = f"resume from step {chosen['step']}" if chosen else "start from nothing"
+    chosen = chosen and {**chosen, "needs_code": bool(keys)}
+    return "done", {"chosen": chosen, "refused": refused, **where}, message
 
 
 def free_port(address: str) -> int:
@@ -51,20 +49,64 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def verify_checkpoint(action: Action) -> Outcome:
-    """Verify one sealed checkpoint; one that fails is never trusted again."""
+def verify_checkpoint(action: actions.Action, seal_keys: SealKeys) -> actions.Outcome:
+    """Verify one sealed checkpoint of the run; one that fails, or is not the run's own, is never trusted."""
+    work = action.read(actions.VerifyCheckpoint)
+    keys = seal_keys(work.run_name)
     try:
-        manifest = verify(action.read(VerifyCheckpoint).path)
+        manifest = _verify_own(work.path, work=work, keys=keys)
     except CheckpointRefused as error:
         return "failed", {}, str(error)
-    return "done", {"step": manifest.step}, ""
+    return "done", {"step": manifest.step, "needs_code": bool(keys)}, ""
 
 
-def prune_checkpoints(action: Action) -> Outcome:
-    """Delete the named checkpoints and unsealed ones beside them; a missing one is no error."""
-    paths = [Path(path) for path in action.read(PruneCheckpoints).paths]
-    roots = dict.fromkeys(path.parent for path in paths)
-    unsealed = [path for root in roots for path in list_unsealed(root)]
-    for path in (*paths, *unsealed):
-        remove(path)
-    return "done", {}, f"{len(paths)} deleted, and {len(unsealed)} that were never sealed"
+def _verify_own(
+    path: str | Path,
+    *,
+    work: actions.PrepareAttempt | actions.VerifyCheckpoint,
+    keys: Sequence[bytes],
+) -> Manifest:
+    """Verify a checkpoint of the run as `verify` does; one that counts without a code gets it. Raises OSError if it cannot."""
+    place = checkpoints.check_place(path, work.folder)
+    is_known = work.uncoded is None or place.name in work.uncoded
+    manifest = checkpoints.verify(place, () if is_known else keys, run=work.run_name)
+    if is_known and keys:
+        checkpoints.seal_again(place, manifest, keys[0])
+    return manifest
+
+
+def prune_checkpoints(action: actions.Action) -> actions.Outcome:
+    """Delete the named checkpoints, and unsealed ones in the run's folder; a missing one is no error.
+
+    What is not the run's own stays where it is, and the message says why.
+    """
+    work = action.read(actions.PruneCheckpoints)
+    refused = []
+    for path in work.paths:
+        try:
+            _remove_own(path, work)
+        except CheckpointRefused as error:
+            refused.append(f"; left alone: {error}")
+    unsealed = _remove_unsealed(Path(work.folder)) if work.folder else 0
+    summary = f"{len(work.paths) - len(refused)} deleted, and {unsealed} that were never sealed"
+    return "done", {}, summary + "".join(refused)
+
+
+def _remove_own(path: str, work: actions.PruneCheckpoints) -> None:
+    """Delete one checkpoint of the run. Raises CheckpointRefused for any other."""
+    place = checkpoints.check_place(path, work.folder)
+    if (place / checkpoints.MANIFEST).exists():
+        checkpoints.read_manifest(place, (), run=work.run_name)
+    checkpoints.remove(place)
+
+
+def _remove_unsealed(root: Path) -> int:
+    """Delete what was never sealed, and what earlier removals have left; return the number of the first."""
+    removed = 0
+    for path in checkpoints.list_unsealed(root):
+        with suppress(CheckpointRefused):
+            checkpoints.remove(checkpoints.check_place(path, root))
+            removed += 1
+    for path in checkpoints.list_removed(root):
+        checkpoints.remove(path)
+    return removed

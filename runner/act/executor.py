@@ -3,8 +3,6 @@
 The deadline belongs to the controller, which counts an overdue action as unknown and ignores a later result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -17,7 +15,6 @@ from runner.facts.actions import Action, ActionResult, Outcome
 
 # Threads that wait for the next action: each has a connection to the store. Chosen: about as many as one decision makes.
 MAX_IDLE = 8
-# How long they wait; chosen.
 IDLE_SECONDS = 10.0
 
 
@@ -28,8 +25,7 @@ class ActionExecutor:
         self, handlers: Mapping[str, ActionHandler], report: Callable[[ActionResult], None]
     ) -> None:
         """`handlers` maps each kind of action to its handler."""
-        self._handlers = handlers
-        self._report = report
+        self._handlers, self._report = handlers, report
         self._lock = threading.Lock()
         # Threads that wait and have no action assigned.
         self._num_idle = 0
@@ -68,16 +64,14 @@ class ActionExecutor:
 
     def _run(self, action: Action) -> None:
         handler = self._handlers.get(action.action)
-        outcome: Outcome | None
-        if handler is None:
-            outcome = ("failed", {}, f"no handler for actions of kind {action.action!r}")
-        else:
-            try:
+        message = f"no handler for actions of kind {action.action!r}"
+        outcome: Outcome | None = ("failed", {}, message)
+        try:
+            if handler is not None:
                 outcome = _run_with_retries(handler, action)
-            except (StokerError, OSError) as error:
-                outcome = ("failed", {}, f"{type(error).__name__}: {error}"[:1000])
-            except Exception as error:  # noqa: BLE001 - bulkhead: a bug here is an outcome, no more
-                outcome = ("failed", {}, f"bug: {type(error).__name__}: {error}"[:1000])
+        except Exception as error:  # noqa: BLE001 - bulkhead: a bug here is an outcome, no more
+            bug = "" if isinstance(error, StokerError | OSError) else "bug: "
+            outcome = ("failed", {}, f"{bug}{type(error).__name__}: {error}"[:1000])
         if outcome is not None:
             kind, detail, message = outcome
             self._report(ActionResult(id=action.id, outcome=kind, detail=detail, message=message))

@@ -1,7 +1,5 @@
 """Pages: the one way to alert a person. So far it is the supervisor's log; a pager, chat or mail is added here."""
 
-from __future__ import annotations
-
 import logging
 
 _LOG = logging.getLogger("stoker")

@@ -1,7 +1,5 @@
 """`python -P -m runner.agent --cluster STATE/cluster.json --node n1`: one node's agent, until SIGTERM."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys
@@ -13,6 +11,7 @@ from runner.agent.config import AgentConfig
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
+from runner.log_lines import start_log
 from runner.store.registry import open_store_in_time
 
 
@@ -29,9 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--address", default="127.0.0.1", help="address other nodes reach this one at"
     )
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s {options.node} %(levelname)s %(message)s"
-    )
+    start_log(f"%(asctime)s {options.node} %(levelname)s %(message)s")
     try:
         cluster = _cluster(options.cluster)
         state = Path(cluster.state or options.cluster.parent).absolute()
@@ -44,12 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         with closing(open_store_in_time(cluster, logging.warning)) as store:
             return Agent(store, config).run()
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
     except StokerError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return 2 if isinstance(error, UserError) else 1
 
 
 def _cluster(path: Path) -> ClusterSpec:

@@ -1,12 +1,12 @@
 """What an agent is started with: its node, its folder, its cluster."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.facts.specs.cluster import ClusterSpec
+
+NOTICE_NAME = "notice.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,12 @@ class AgentConfig:
         """Whether the node is one of those that the cluster's own machine plays: n1, n2, ... of `local`."""
         local = self.cluster.local
         return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
+
+    @property
+    def notice_path(self) -> Path:
+        """File of the node's notices."""
+        setting = self.cluster.notice_file
+        return Path(setting.replace("{node}", self.node)) if setting else self.folder / NOTICE_NAME
 
     @property
     def rank_variables(self) -> dict[str, str]:

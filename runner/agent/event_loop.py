@@ -1,23 +1,32 @@
 """The event loop: one thread runs callbacks for descriptors, named timers and posts from other threads."""
 
-from __future__ import annotations
-
 import collections
+import contextlib
 import logging
 import os
+import select
 import selectors
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 log = logging.getLogger("stoker.agent")
 
-# A turn that starts this much late: the process was stopped; chosen.
+# A turn that starts so late means that the process was stopped. Chosen, not measured.
 LATE_SECONDS = 1.0
 
 T = TypeVar("T")
+
+
+def is_ready(
+    stream: Any, seconds: float = 0.0, *, events: int = select.POLLIN | select.POLLHUP
+) -> bool:
+    """Wait so long for events of a stream; return whether one came."""
+    poll = select.poll()
+    poll.register(stream, events)
+    return bool(poll.poll(seconds * 1000))
 
 
 class EventLoop:
@@ -38,11 +47,9 @@ class EventLoop:
     def post(self, callback: Callable[[], None]) -> None:
         """Have the owner's thread call this soon."""
         self._posts.append(callback)
-        try:
+        # A closed loop drops what is posted.
+        with contextlib.suppress(OSError):
             os.eventfd_write(self._wakeup, 1)
-        except OSError:
-            # The loop is closed, and drops what is posted.
-            pass
 
     def in_background(
         self, job: Callable[[], T], then: Callable[[T | None, Exception | None], None]
@@ -50,13 +57,10 @@ class EventLoop:
         """Run a blocking job on a thread of its own and post `then(result, error)`."""
 
         def work() -> None:
-            result: T | None = None
-            failure: Exception | None = None
             try:
-                result = job()
+                self.post(partial(then, job(), None))
             except Exception as error:  # noqa: BLE001  a bulkhead: `then` reports it
-                failure = error
-            self.post(lambda: then(result, failure))
+                self.post(partial(then, None, error))
 
         threading.Thread(target=work, daemon=True, name="stoker-job").start()
 
@@ -66,10 +70,8 @@ class EventLoop:
 
     def unwatch(self, descriptor: int) -> None:
         """Stop watching a descriptor, if it was watched."""
-        try:
+        with contextlib.suppress(KeyError):
             self._selector.unregister(descriptor)
-        except KeyError:
-            pass
 
     def at(self, name: str, when: float, callback: Callable[[], None]) -> None:
         """Set or replace the timer `name`, at a moment of the monotonic clock."""

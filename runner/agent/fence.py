@@ -4,8 +4,6 @@ store lost and no step, both for `fence_seconds`   -> end them: the supervisor m
 store lost for `hard_cap_seconds`                  -> end them, advancing or not: after it a new gang may be launched
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -22,9 +20,8 @@ class Fence:
         """Return why the ranks must end now; "" while they may run on.
 
         `lost_since`: since when the store has not answered, None while it does. `progress_at`: last
-        step, or last activity of ranks that report none. `resumed_at`: when the agent last noticed
-        that it had been stopped itself: it saw no step meanwhile, so the wait for one begins again,
-        but not that of the cap.
+        step, or last activity of ranks that report none. `resumed_at`: when the agent was last
+        resumed after a stop, in which it saw no step: that wait begins again, but not the cap's.
         """
         if lost_since is None:
             return ""

@@ -1,22 +1,23 @@
 """The agent's identity: a lock on the node's folder, and the state that must survive an agent instance.
 
-`agent.json` is written and flushed before its content takes effect: a generation before it is accepted,
-a launch before its first rank exists, a task before it is done. So no later instance starts an
-attempt twice or repeats a drill.
+`agent.json` is flushed before its content takes effect: a generation before it is accepted, a launch
+before its first rank exists, a task before it is done. So no attempt or drill is started twice.
 """
 
-from __future__ import annotations
-
+import contextlib
 import fcntl
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict
 
 from runner.atomic_files import SECTOR_BYTES, overwrite_sector, sector, write_atomically
 from runner.errors import PermanentError, UserError
 from runner.facts.ids import AttemptId
+from runner.folder_modes import close_folder
 from runner.keeper.procfs import read_process
 
 log = logging.getLogger("stoker.agent")
@@ -25,15 +26,24 @@ LOCK_NAME = "agent.lock"
 STATE_NAME = "agent.json"
 
 
-@dataclass(slots=True, kw_only=True)
-class PersistedState:
-    """The content of `agent.json`. `launched_*` name the newest attempt this node was about to start, started or not."""
+class PersistedState(msgspec.Struct, kw_only=True):
+    """The content of `agent.json`: the highest generation that the node accepted, the newest task that it handled.
+
+    `launched_*` name the newest attempt this node was about to start, started or not.
+    """
 
     incarnation: int = 0
     generation: int = 0
     launched_generation: int = 0
     launched_attempt: str = ""
     task_cursor: int = 0
+
+    @property
+    def launched(self) -> tuple[int, AttemptId] | None:
+        """Generation and attempt of the newest launch; None before the first."""
+        if not self.launched_attempt:
+            return None
+        return self.launched_generation, AttemptId.parse(self.launched_attempt)
 
 
 class Unwritable(PermanentError):
@@ -43,60 +53,38 @@ class Unwritable(PermanentError):
 class Identity:
     """One agent's claim on a node's folder. Raises UserError when another agent holds it.
 
-    A change that the disk refuses still holds in this instance, and is written with the next.
+    A change of `state` that the disk refuses still holds in this instance, and is written with the next.
     """
 
     def __init__(self, node: str, folder: Path) -> None:
-        self.node = node
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / STATE_NAME
+        close_folder(folder)
         self._lock = _lock(node, folder / LOCK_NAME)
-        self._state = _read_state(folder / STATE_NAME)
-        self._file = _open_file(folder / STATE_NAME)
-        self._state.incarnation += 1
+        self.state = _read_state(self._path)
+        # A missing file, or one of an older release, first gets its full size.
+        if not self._path.exists() or self._path.stat().st_size != SECTOR_BYTES:
+            write_atomically(self._path, sector(asdict(self.state)))
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self.state.incarnation += 1
         self._is_refused = False
         self._save()
 
-    @property
-    def incarnation(self) -> int:
-        """Number of this agent instance, counted from 1."""
-        return self._state.incarnation
-
-    @property
-    def generation(self) -> int:
-        """Highest generation that any agent instance of this node accepted."""
-        return self._state.generation
-
-    @property
-    def launched(self) -> tuple[int, AttemptId] | None:
-        """Generation and attempt of the newest launch, by any agent instance; None before the first."""
-        if not self._state.launched_attempt:
-            return None
-        return self._state.launched_generation, AttemptId.parse(self._state.launched_attempt)
-
-    @property
-    def task_cursor(self) -> int:
-        """Number of the newest task handled from the node's stream."""
-        return self._state.task_cursor
-
     def refuse_older(self, generation: int) -> None:
         """Refuse older generations from now on, in later instances too."""
-        if generation > self._state.generation:
-            self._state.generation = generation
-            try:
+        if generation > self.state.generation:
+            self.state.generation = generation
+            # `_save` has logged it. Ranks must still end; none start until it is written.
+            with contextlib.suppress(Unwritable):
                 self._save()
-            except Unwritable:
-                # `_save` has logged it. Ranks must still end; none start until it is written.
-                pass
 
     def record_launch(self, generation: int, attempt: AttemptId) -> None:
         """Record an attempt before it is started; it is never started again. Raises Unwritable: then it must not start."""
-        self._state.launched_generation, self._state.launched_attempt = generation, str(attempt)
+        self.state.launched_generation, self.state.launched_attempt = generation, str(attempt)
         self._save()
 
     def record_task(self, cursor: int) -> None:
         """Record a task before it is done; it is never done again. Raises Unwritable."""
-        self._state.task_cursor = cursor
+        self.state.task_cursor = cursor
         self._save()
 
     def close(self) -> None:
@@ -110,15 +98,16 @@ class Identity:
         Two of these lie between an assignment and its ranks. A new file, renamed and made durable
         with its folder, takes 8 ms where this takes 0.1 (measured, ext4 on a virtual disk).
         """
-        path = self.folder / STATE_NAME
         try:
-            overwrite_sector(self._file, asdict(self._state))
+            overwrite_sector(self._file, asdict(self.state))
         except OSError as error:
             if not self._is_refused:
-                log.error("%s cannot be written (%s): no ranks start until it can", path, error)
+                log.error(
+                    "%s cannot be written (%s): no ranks start until it can", self._path, error
+                )
             self._is_refused = True
             raise Unwritable(
-                f"{path} cannot be written ({error}), so a later agent would not know what was started here"
+                f"{self._path} cannot be written ({error}), so a later agent would not know what was started here"
             ) from error
         self._is_refused = False
 
@@ -141,22 +130,12 @@ def _lock(node: str, path: Path) -> int:
     return descriptor
 
 
-def _open_file(path: Path) -> int:
-    """Open the file to overwrite in place; a missing one, or one of an older release, first gets its full size."""
-    if not path.exists() or path.stat().st_size != SECTOR_BYTES:
-        known = json.loads(path.read_text()) if path.exists() else asdict(PersistedState())
-        write_atomically(path, sector(known))
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
-
 def _read_state(path: Path) -> PersistedState:
     try:
-        plain = json.loads(path.read_text())
-        known = {name: plain[name] for name in asdict(PersistedState()) if name in plain}
-        return PersistedState(**known)
+        return msgspec.json.decode(path.read_bytes(), type=PersistedState)
     except FileNotFoundError:
         return PersistedState()
-    except (ValueError, LookupError, TypeError) as error:
+    except ValueError as error:
         raise PermanentError(
             f"{path} cannot be read ({error}); it records which attempts this node has started. "
             f"When no rank of this node runs anywhere, delete it"

@@ -8,13 +8,12 @@ no ranks, idle                                                         RanksTerm
 the keeper died                     -> sweep, start another            RankExited without a code for each rank it had
 """
 
-from __future__ import annotations
-
 import logging
 import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,14 +24,15 @@ from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch.keeper_client import KeeperState
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
-from runner.agent.launch.launcher import Launch, Launcher
-from runner.agent.logs.log_search import LogSearch, kernel_source
+from runner.agent.launch.launcher import Launcher
+from runner.agent.launch.rank_commands import Launch
+from runner.agent.logs.log_search import LogSearch
 from runner.agent.ranks import output_files
 from runner.agent.ranks.channels import Channels
 from runner.agent.ranks.gang import LocalGang
 from runner.agent.ranks.reports import HelloReport
 from runner.agent.ranks.termination import Termination, Terminator
-from runner.agent.transport.signal_emitter import SignalEmitter
+from runner.agent.transport.session import SignalEmitter
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import RankExited, RanksTerminated
@@ -40,17 +40,17 @@ from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
 
-# Finished, stopped on request, settings refused (docs/contract.md): others may yet end so, too.
+# Finished, stopped on request, settings refused (docs/contract.md): other ranks may yet end so, too.
 ORDERLY_EXITS = (0, 75, 78)
 
 
 class Reconciler:
-    """Owns the gang. `is_sure` is False while the register may hold a newer assignment: no rank is started then."""
+    """Owns the gang. `is_sure` is False while the register may hold a newer assignment: then no rank is started."""
 
     def __init__(
         self, config: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
     ) -> None:
-        self._identity = identity
+        self._config, self._identity = config, identity
         self._loop, self._emitter = loop, emitter
         self.keeper = KeeperLifecycle(
             config, loop, on_message=self._on_keeper_message, on_lost=self._on_keeper_lost
@@ -59,37 +59,31 @@ class Reconciler:
             config, identity, loop, emitter=emitter, keeper=self.keeper, on_change=self.reconcile
         )
         self._terminator = Terminator(loop, self.keeper)
-        kernel_log = kernel_source(
-            config.cluster.kernel_log, node=config.node, shares_machine=config.shares_machine
-        )
-        self.log_search = LogSearch(loop, emitter, folder=config.folder, kernel_log=kernel_log)
+        self.log_search = LogSearch(config, loop, emitter)
+        self.devices = self._launcher.devices
         self.preloader = self._launcher.preloader
         self.channels = Channels(loop, self._on_packet)
         self.gang: LocalGang | None = None
         self.is_sure = False
         self._assignment: Assignment | None = None
-        # The assignment is meant for this agent instance; otherwise no rank is started.
+        # Without an assignment for this agent instance, no rank is started.
         self._is_mine = False
-        # Why the newest ranks were not forked.
-        self._not_forked_reason = ""
-        # Emitted exits of the newest ranks.
+        # Of the newest ranks.
         self._exits: list[RankExited] = []
         self._when_left: Callable[[], None] | None = None
         # Channels that came before the message of their start.
         self._early_channels: dict[int, socket.socket] = {}
-        # Output files whose failed truncation was logged.
-        self._uncut: dict[str, None] = {}
-
-    # -- start
+        self._logged_untruncated = set[str]()
 
     def begin(self) -> KeeperState:
         """Sweep, find or start the keeper, and adopt its ranks. Raises PermanentError without a keeper."""
         state = self.keeper.begin()
         if not state.ranks:
             return state
-        pids = {item["rank"]: item["pid"] for item in state.ranks}
         assignment: Assignment = from_message(state.annotations["assignment"])
-        self.gang = gang = LocalGang(assignment, pids, self._emitter.next_header, time.monotonic())
+        self.gang = gang = self._make_gang(assignment, state.ranks)
+        gang.not_forked_reason = state.not_forked_reason
+        gang.needs_code = bool(state.annotations.get("needs_code"))
         understood = state.annotations.get("understood")
         if understood is not None:
             gang.hello = from_plain(HelloReport, understood)
@@ -99,14 +93,25 @@ class Reconciler:
         self.log_search.on_gang_started(gang, adopted=True)
         return state
 
+    def _make_gang(
+        self, assignment: Assignment, ranks: list[dict[str, Any]], spawned_at: float | None = None
+    ) -> LocalGang:
+        return LocalGang(
+            assignment,
+            {item["rank"]: item["pid"] for item in ranks},
+            self._emitter.next_header,
+            time.monotonic(),
+            stopped_seconds=self._config.cluster.stopped_seconds,
+            spawned_at=spawned_at,
+        )
+
     def report_adopted(self, state: KeeperState, spooled: list[object]) -> None:
         """Report, after joining, the ranks of an earlier agent instance, without exits that wait in the spool already."""
         gang = self.gang
         if gang is None:
             self._confirm_gone()
             return
-        self._not_forked_reason = state.not_forked_reason
-        self._emitter.emit(gang.started(not_forked_reason=state.not_forked_reason))
+        self._emitter.emit(gang.started())
         for rank, packets in state.buffered.items():
             for packet in packets:
                 self._on_packet(rank, packet)
@@ -120,12 +125,10 @@ class Reconciler:
                 self.channels.read(item["rank"])
                 self._emit_exit(gang, item["rank"], item["exit_code"])
 
-    # -- the assignment
-
     def report_again(self) -> None:
         """Report the ranks again: the supervisor ignored signals of an agent it did not know yet."""
         if self.gang is not None:
-            self._emitter.emit(self.gang.started(not_forked_reason=self._not_forked_reason))
+            self._emitter.emit(self.gang.started())
         for fact in self._exits:
             self._emitter.emit(replace(fact, **self._emitter.next_header()))
         if self.gang is None and self._launcher.launch is None:
@@ -136,7 +139,7 @@ class Reconciler:
 
         An assignment for another instance ends ranks of older generations, and starts none.
         """
-        if assignment.generation < self._identity.generation:
+        if assignment.generation < self._identity.state.generation:
             log.info("ignored an assignment of the older generation %d", assignment.generation)
             return
         self._identity.refuse_older(assignment.generation)
@@ -147,16 +150,15 @@ class Reconciler:
         is_same = before is not None and replace(before, warm=assignment.warm) == assignment
         if is_same and was_mine == is_mine:
             return
-        if assignment.plan is None and self.gang is None and self._launcher.launch is None:
-            if is_mine:
-                self._confirm_gone()
-            return
-        self.reconcile()
+        if assignment.plan is not None or self.gang or self._launcher.launch:
+            self.reconcile()
+        elif is_mine:
+            self._confirm_gone()
 
     def reconcile(self) -> None:
         """Take the next step towards the assignment, unless one is under way."""
         assignment = self._assignment
-        if assignment is None or not self.keeper.is_up or self._when_left is not None:
+        if assignment is None or self.keeper.link is None or self._when_left is not None:
             return
         gang, launch = self.gang, self._launcher.launch
         if launch is not None:
@@ -184,13 +186,13 @@ class Reconciler:
         self.keeper.leave()
 
     def _may_launch(self, assignment: Assignment) -> bool:
-        launched = self._identity.launched
+        launched = self._identity.state.launched
         was_launched = launched is not None and launched[0] >= assignment.generation
         return self.is_sure and self._is_mine and not was_launched
 
     def _confirm_gone(self) -> None:
         """Report the newest attempt as terminated: no rank runs here, and the sweep ended those of earlier instances."""
-        launched = self._identity.launched
+        launched = self._identity.state.launched
         if launched is not None:
             self._emit_terminated(*launched)
         idle = self._assignment
@@ -203,8 +205,6 @@ class Reconciler:
     def _emit_terminated(self, generation: int, attempt: AttemptId) -> None:
         header = self._emitter.next_header()
         self._emitter.emit(RanksTerminated(**header, generation=generation, attempt=attempt))
-
-    # -- ranks start and end
 
     def _continue_launch(self, launch: Launch, assignment: Assignment) -> None:
         is_replaced = (
@@ -222,20 +222,14 @@ class Reconciler:
         if launch is None:
             # Ranks that this agent did not launch.
             if self.gang is None:
-                self.keeper.send("kill", generation=self._identity.generation)
+                self.keeper.send("kill", generation=self._identity.state.generation)
             return
-        pids = {item["rank"]: item["pid"] for item in message["ranks"]}
-        self.gang = LocalGang(
-            launch.assignment,
-            pids,
-            self._emitter.next_header,
-            time.monotonic(),
-            spawned_at=launch.sent_at,
-        )
-        self.log_search.on_gang_started(self.gang)
-        self._not_forked_reason, self._exits, self._uncut = message["not_forked_reason"], [], {}
-        self._emitter.emit(self.gang.started(not_forked_reason=self._not_forked_reason))
-        if not self._not_forked_reason:
+        self.gang = gang = self._make_gang(launch.assignment, message["ranks"], launch.sent_at)
+        gang.not_forked_reason = message["not_forked_reason"]
+        self.log_search.on_gang_started(gang)
+        self._exits, self._logged_untruncated = [], set()
+        self._emitter.emit(gang.started())
+        if not gang.not_forked_reason:
             self.preloader.on_forked()
         channels, self._early_channels = self._early_channels, {}
         self.channels.add(channels)
@@ -259,12 +253,7 @@ class Reconciler:
         self.log_search.on_gang_terminated()
         if gang is not None:
             end = termination or Termination(gang=gang, kill_at=0.0)
-            for fact in gang.terminated(
-                left_behind=left_behind,
-                fenced=end.fenced,
-                stacks=end.stacks,
-                rank_stacks=end.rank_stacks,
-            ):
+            for fact in end.signals(left_behind):
                 self._emitter.emit(fact)
             self._emitter.heartbeat()
             clear = partial(flight_recorder.remove_pipes, gang.plan.output_folder, gang.plan.ranks)
@@ -283,20 +272,19 @@ class Reconciler:
         if gang is None or message["generation"] != gang.generation:
             return
         self.channels.read(number)
+        is_failure = False
         if message["end_requested"]:
             gang.ranks[number].is_alive = False
         else:
             self._emit_exit(gang, number, message["exit_code"])
-        is_ending = self._terminator.current is not None
-        if not is_ending and not message["end_requested"]:
-            if message["exit_code"] not in ORDERLY_EXITS:
+            is_failure = message["exit_code"] not in ORDERLY_EXITS
+        if self._terminator.current is None:
+            if is_failure:
                 # The gang is broken and has nothing to save: no need to ask the supervisor.
                 self._terminator.begin(gang, grace_seconds=0.0)
-        elif is_ending and not gang.alive:
+        elif not gang.alive:
             # Kill the processes that the ranks left behind.
             self._terminator.kill()
-
-    # -- the keeper and the ranks
 
     def acknowledge(self, exits: list[RankExited]) -> None:
         """Have the keeper drop exits that the store has."""
@@ -312,16 +300,15 @@ class Reconciler:
         gang = self.gang
         if gang is None or not gang.plan.output_limit_bytes:
             return
-        for rank in gang.plan.ranks:
-            for path in output_files.paths(gang.plan.output_folder, rank):
-                try:
-                    output_files.truncate(path, gang.plan.output_limit_bytes)
-                except OSError as error:
-                    if path.name not in self._uncut:
-                        log.warning(
-                            "cannot truncate %s: %s; further failures are not logged", path, error
-                        )
-                    self._uncut[path.name] = None
+        for path in output_files.ranks_by_path(gang.plan.output_folder, gang.plan.ranks):
+            try:
+                output_files.truncate(Path(path), gang.plan.output_limit_bytes)
+            except OSError as error:
+                if path not in self._logged_untruncated:
+                    log.warning(
+                        "cannot truncate %s: %s; further failures are not logged", path, error
+                    )
+                self._logged_untruncated.add(path)
 
     def _on_keeper_message(self, message: dict[str, Any]) -> None:
         match message["kind"]:
@@ -348,11 +335,12 @@ class Reconciler:
             self._launcher.fail("the keeper died while it started the ranks")
         gang = self.gang
         is_intended = self._terminator.current is not None or self._when_left is not None
-        for rank in list(gang.alive) if gang is not None else []:
-            self.channels.read(rank.rank)
-            if gang is not None and not is_intended:
-                self._emit_exit(gang, rank.rank, None)
-            rank.is_alive = False
+        if gang is not None:
+            for rank in gang.alive:
+                self.channels.read(rank.rank)
+                if not is_intended:
+                    self._emit_exit(gang, rank.rank, None)
+                rank.is_alive = False
         if is_intended:
             self._on_terminated(left_behind)
         if self._when_left is not None:
@@ -369,10 +357,9 @@ class Reconciler:
         for fact in gang.on_packet(rank, packet, time.monotonic()):
             self._emitter.emit(fact)
         if gang.hello is not None and gang.hello != before:
-            annotations = {
-                "assignment": to_message(gang.assignment),
-                "understood": to_plain(gang.hello),
-            }
+            assignment, understood = to_message(gang.assignment), to_plain(gang.hello)
+            annotations = {"assignment": assignment, "understood": understood}
+            annotations["needs_code"] = gang.needs_code
             self.keeper.send("annotate", generation=gang.generation, annotations=annotations)
         if gang.heartbeat_due:
             self._emitter.heartbeat()

@@ -1,7 +1,5 @@
 """Tasks: one-off requests to a node, done once and answered. A drill that ends the agent is answered before it runs."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable, Mapping
@@ -30,17 +28,14 @@ def refusal(
 ) -> str:
     """Return why a task is refused; "" when it is accepted.
 
-    `generation`: the highest that this node accepted; `gang_generation`: of the ranks that run here, None without ranks.
-    `instance_id`: this agent's.
-
+    `generation` is the highest that this node accepted; `gang_generation` that of its ranks, None without ranks.
     `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
     it was meant for the ranks of its own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
-    if task.generation and task.generation < (
-        generation if gang_generation is None else gang_generation
-    ):
+    newest = generation if gang_generation is None else gang_generation
+    if task.generation and task.generation < newest:
         return f"task {task.id} is of generation {task.generation}, older than what runs here"
     if task.task == "check":
         # Harmless at any age.
@@ -49,16 +44,10 @@ def refusal(
         return f"task {task.id} waited while no agent was listening here; ask again"
     # It names one instance, so that a replay does not end a later one.
     if task.task == "leave":
-        return (
-            ""
-            if task.args.get("instance_id") == instance_id
-            else f"task {task.id} was for an earlier agent"
-        )
-    if task.task == "drill" and task.args.get("fault") in AGENT_DRILLS:
-        return ""
-    if gang_generation is None:
-        return f"no ranks run on node {node!r}"
-    return ""
+        is_mine = task.args.get("instance_id") == instance_id
+        return "" if is_mine else f"task {task.id} was for an earlier agent"
+    needs_ranks = task.task != "drill" or task.args.get("fault") not in AGENT_DRILLS
+    return f"no ranks run on node {node!r}" if needs_ranks and gang_generation is None else ""
 
 
 def perform(

@@ -12,34 +12,23 @@ import it. Needs a file system with rename, fsync and flock; on a shared one, ea
 other node can flush its cache.
 """
 
-from runner.checkpoints.files import flush_and_hash, hash_file
-from runner.checkpoints.generation_file import GENERATION, current_generation, raise_generation
-from runner.checkpoints.manifest import (
-    MANIFEST,
-    FileSeal,
-    Manifest,
-    checkpoint_folder,
-    read_folder_name,
-)
-from runner.checkpoints.sealed_folder import list_sealed, list_unsealed, remove, seal
-from runner.checkpoints.verification import read_manifest, survey, verify
-
-__all__ = [
-    "GENERATION",
-    "MANIFEST",
-    "FileSeal",
-    "Manifest",
-    "checkpoint_folder",
-    "current_generation",
-    "flush_and_hash",
-    "hash_file",
-    "list_sealed",
-    "list_unsealed",
-    "raise_generation",
-    "read_folder_name",
-    "read_manifest",
-    "remove",
-    "seal",
-    "survey",
-    "verify",
-]
+from runner.checkpoints.generation_file import GENERATION as GENERATION
+from runner.checkpoints.generation_file import current_generation as current_generation
+from runner.checkpoints.generation_file import raise_generation as raise_generation
+from runner.checkpoints.manifest import MANIFEST as MANIFEST
+from runner.checkpoints.manifest import FileSeal as FileSeal
+from runner.checkpoints.manifest import Manifest as Manifest
+from runner.checkpoints.manifest import checkpoint_folder as checkpoint_folder
+from runner.checkpoints.manifest import read_folder_name as read_folder_name
+from runner.checkpoints.ownership import check_place as check_place
+from runner.checkpoints.sealed_folder import list_removed as list_removed
+from runner.checkpoints.sealed_folder import list_sealed as list_sealed
+from runner.checkpoints.sealed_folder import list_unsealed as list_unsealed
+from runner.checkpoints.sealed_folder import remove as remove
+from runner.checkpoints.sealed_folder import seal as seal
+from runner.checkpoints.sealed_folder import seal_again as seal_again
+from runner.checkpoints.sealed_folder import survey as survey
+from runner.checkpoints.verification import flush_and_hash as flush_and_hash
+from runner.checkpoints.verification import hash_file as hash_file
+from runner.checkpoints.verification import read_manifest as read_manifest
+from runner.checkpoints.verification import verify as verify

@@ -1,15 +1,11 @@
 """The fence of a checkpoint folder: the file GENERATION holds the number below which no process may seal."""
 
-from __future__ import annotations
-
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.checkpoints.files import sync_folder
+from runner.atomic_files import lock, sync_folder
 from runner.errors import PermanentError, TemporaryError
 
 GENERATION = "GENERATION"
@@ -51,31 +47,30 @@ def raise_generation(root: str | Path, generation: int) -> int:
 
 @contextmanager
 def locked(root: str | Path) -> Iterator[tuple[int, int]]:
-    """Hold the lock on GENERATION; yield its descriptor and the generation. The kernel frees a dead process's lock."""
+    """Hold the lock on GENERATION; yield its descriptor and the generation."""
     path = Path(root) / GENERATION
     # Not through a link: the folder may belong to another user, and this process may be root.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    suspended = TemporaryError(
+        f"{path} has been locked by another process for {LOCK_SECONDS:g} s: a process that seals is "
+        "suspended, or its disk hangs; resume or end that process",
+        delay_seconds=5.0,
+    )
     try:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise TemporaryError(
-                    f"{path} has been locked by another process for {LOCK_SECONDS:g} s: a process that seals is "
-                    "suspended, or its disk hangs; resume or end that process",
-                    delay_seconds=5.0,
-                )
-            time.sleep(0.01)
+        _close_to_readers(descriptor, root)
+        lock(descriptor, deadline_seconds=LOCK_SECONDS, otherwise=suspended)
         yield descriptor, _read_generation(os.pread(descriptor, 64, 0), root)
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _close_to_readers(descriptor: int, root: str | Path) -> None:
+    """Let only those open the file who may write into its folder: a user who may read it could hold the lock for good."""
+    may_write = Path(root).stat().st_mode & 0o022
+    allowed = 0o600 | may_write | may_write << 1
+    status = os.fstat(descriptor)
+    if status.st_mode & 0o777 != allowed and os.geteuid() in (0, status.st_uid):
+        os.fchmod(descriptor, allowed)
 
 
 def _read_generation(text: bytes, root: str | Path) -> int:

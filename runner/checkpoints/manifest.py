@@ -1,8 +1,7 @@
 """The manifest: what a sealed checkpoint consists of, how its folder is called and how it looks as bytes."""
 
-from __future__ import annotations
-
 import hashlib
+import hmac
 import json
 import math
 import re
@@ -42,6 +41,8 @@ class Manifest:
     data: Mapping[str, Any] = field(default_factory=dict)
     metrics: Sequence[Mapping[str, Any]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # Whether it came with a code of one of the keys that `decode` got.
+    has_code: bool = field(default=False, compare=False)
 
 
 def checkpoint_folder(root: str | Path, attempt: AttemptId | str, step: int) -> Path:
@@ -60,30 +61,26 @@ def read_folder_name(name: str) -> tuple[AttemptId, int] | None:
     return (attempt, step) if name == f"{attempt}-{step:08d}" else None
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Return the manifest as compact JSON with sorted keys and its own hash. Raises PermanentError over the limit."""
-    body = {
+def encode(manifest: Manifest, key: bytes = b"") -> bytes:
+    """Return it as compact JSON with sorted keys, its hash and, with a key, its code. Raises PermanentError over the limit."""
+    fields = ("run", "attempt", "generation", "step", "data", "metrics", "settings")
+    body = {name: _plain(getattr(manifest, name)) for name in fields} | {
         "v": VERSION,
         "kind": "checkpoint_manifest",
-        "run": manifest.run,
-        "attempt": str(manifest.attempt),
-        "generation": manifest.generation,
-        "step": manifest.step,
         "files": {
             _check_name(name): {"bytes": file.size_bytes, "sha256": file.sha256}
             for name, file in manifest.files.items()
         },
-        "data": _plain(manifest.data),
-        "metrics": _plain(manifest.metrics),
-        "settings": _plain(manifest.settings),
     }
+    if key:
+        body["code"] = _code(key, body)
     payload = _compact(body | {"sha256": hashlib.sha256(_compact(body)).hexdigest()})
     if len(payload) > MAX_MANIFEST_BYTES:
         raise PermanentError(f"manifest of {len(payload)} bytes; at most {MAX_MANIFEST_BYTES}")
     return payload
 
 
-def decode(payload: bytes) -> Manifest:
+def decode(payload: bytes, keys: Sequence[bytes] = ()) -> Manifest:
     """Parse a manifest. Raises ValueError, TypeError, KeyError or AttributeError for any other bytes."""
     if len(payload) > MAX_MANIFEST_BYTES:
         raise ValueError(f"more than {MAX_MANIFEST_BYTES} bytes")
@@ -96,6 +93,7 @@ def decode(payload: bytes) -> Manifest:
         raise ValueError(
             f"version {body['v']!r}, kind {body['kind']!r}; version {VERSION} is known"
         )
+    code = str(signed.pop("code", "")).encode(errors="replace")
     files = {
         _check_name(name): FileSeal(size_bytes=_count(file["bytes"]), sha256=file["sha256"])
         for name, file in body["files"].items()
@@ -109,7 +107,12 @@ def decode(payload: bytes) -> Manifest:
         data=body["data"],
         metrics=tuple(body["metrics"]),
         settings=body["settings"],
+        has_code=any(hmac.compare_digest(code, _code(key, signed).encode()) for key in keys),
     )
+
+
+def _code(key: bytes, body: Mapping[str, Any]) -> str:
+    return hmac.new(key, _compact(body), "sha256").hexdigest()
 
 
 def _compact(body: Mapping[str, Any]) -> bytes:

@@ -1,19 +1,22 @@
-"""Seal, list and remove the folders of checkpoints."""
-
-from __future__ import annotations
+"""Seal, list, survey and remove the folders of checkpoints."""
 
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from runner.checkpoints.files import check_equal, refuse_on_error, sync_file, sync_folder
+from runner.atomic_files import sync_folder
 from runner.checkpoints.generation_file import locked
 from runner.checkpoints.manifest import MANIFEST, FileSeal, Manifest, encode, read_folder_name
-from runner.errors import CheckpointRefused, Fenced
+from runner.checkpoints.verification import check_equal, rank_keys, refuse_on_error, sync_file
+from runner.errors import CheckpointForeign, CheckpointRefused, Fenced
+from runner.facts.ids import AttemptId
 
 _TEMPORARY = ".manifest.json.part"
+_REMOVED = ".removed-"
 
 Boundary = Callable[[str], None]
 
@@ -30,7 +33,7 @@ def seal(
     Flushes all listed files once more. Raises Fenced when `generation` is older than the folder's, CheckpointRefused when a file
     is missing or of another size or the folder is sealed already, TemporaryError when the lock cannot be had, PermanentError
     for a manifest over its limit, OSError when the disk is full or broken. `boundary` is called with a name before and after
-    each change of the file system, for tests that kill the process there.
+    each change of the file system, for tests that kill the process there. The manifest gets a code if the rank has a key.
     """
     folder = Path(folder)
     if (
@@ -40,7 +43,7 @@ def seal(
         raise ValueError(
             f"{folder.name} of generation {generation} does not match its manifest: {manifest}"
         )
-    payload = encode(manifest)
+    payload = encode(manifest, *rank_keys()[:1])
     _flush_tree(folder, manifest.files, boundary)
     with locked(folder.parent) as (_, current):
         boundary("locked")
@@ -60,16 +63,7 @@ def seal(
 
 def list_sealed(root: str | Path) -> list[Path]:
     """List the folders that have a manifest, newest first: by step, then by attempt, both as numbers."""
-    folders = []
-    try:
-        with os.scandir(root) as entries:
-            for entry in entries:
-                parsed = read_folder_name(entry.name)
-                if parsed and entry.is_dir(follow_symlinks=False):
-                    folders.append((parsed[1], parsed[0], Path(entry.path)))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [path for _, _, path in sorted(folders, reverse=True) if (path / MANIFEST).is_file()]
+    return [path for _, _, path in _newest_first(root) if (path / MANIFEST).is_file()]
 
 
 def list_unsealed(root: Path) -> list[Path]:
@@ -77,41 +71,98 @@ def list_unsealed(root: Path) -> list[Path]:
 
     An attempt that sealed began after all older ones had ended: an unsealed folder of an older attempt was cut short.
     """
-    sealed = [read_folder_name(path.name) for path in list_sealed(root)]
-    newest = max((parsed[0] for parsed in sealed if parsed is not None), default=None)
+    folders = [
+        (attempt, path, (path / MANIFEST).exists()) for _, attempt, path in _newest_first(root)
+    ]
+    newest = max((attempt for attempt, _, is_sealed in folders if is_sealed), default=None)
     if newest is None:
         return []
-    unsealed = []
-    for path in sorted(root.iterdir()):
-        parsed = read_folder_name(path.name)
-        if parsed is not None and parsed[0] < newest and not (path / MANIFEST).exists():
-            unsealed.append(path)
-    return unsealed
+    return sorted(
+        path for attempt, path, is_sealed in folders if attempt < newest and not is_sealed
+    )
+
+
+def seal_again(folder: Path, manifest: Manifest, key: bytes) -> None:
+    """Replace the manifest of a checkpoint that was verified by one with a code. Raises OSError."""
+    # Through the open folder: one who may write beside it could put a link in its place meanwhile.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        payload = encode(manifest, key)
+        _put_in_place(Path(f"/proc/self/fd/{descriptor}"), payload, lambda _name: None)
+    finally:
+        os.close(descriptor)
+
+
+def survey(
+    folder: Path, verify: Callable[[Path], object], *, skip: Sequence[str]
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return the newest checkpoint that `verify` does not refuse, or None, and those refused on the way with their reason.
+
+    Raises CheckpointForeign when all are refused, one for its code: starting from nothing beside it might waste it.
+    """
+    refused, foreign = [], list[CheckpointForeign]()
+    for path in list_sealed(folder):
+        if str(path) in skip:
+            continue
+        attempt, _, step = path.name.rpartition("-")
+        item = {"path": str(path), "attempt": attempt, "step": int(step)}
+        try:
+            verify(path)
+        except CheckpointRefused as error:
+            refused.append({**item, "reason": str(error)})
+            foreign += [error] if isinstance(error, CheckpointForeign) else []
+            continue
+        return item, refused
+    if foreign:
+        raise foreign[0]
+    return None, refused
+
+
+def _newest_first(root: str | Path) -> list[tuple[int, AttemptId, Path]]:
+    """Return step, attempt and path of every checkpoint's folder, sealed or not."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as entries:
+        for entry in entries:
+            parsed = read_folder_name(entry.name)
+            if parsed and entry.is_dir(follow_symlinks=False):
+                found.append((parsed[1], parsed[0], Path(entry.path)))
+    return sorted(found, reverse=True)
+
+
+def list_removed(root: Path) -> list[Path]:
+    """List what a removal that was cut short has left: no checkpoints any more."""
+    found = [path for path in sorted(root.glob(f"{_REMOVED}*")) if not path.is_symlink()]
+    return [path for path in found if read_folder_name(path.name.removeprefix(_REMOVED))]
 
 
 def remove(folder: str | Path) -> None:
-    """Delete a checkpoint, its manifest first and durably; a missing folder is no error.
+    """Delete a checkpoint, or what `list_removed` names; a missing folder is no error.
 
-    Only the supervisor calls it. Raises ValueError for a folder that is not named like a checkpoint.
+    It is renamed first, durably, so that no half of it is ever taken for a checkpoint. Only the supervisor calls it. Raises
+    ValueError for a folder that is not named like a checkpoint, OSError for one that cannot be renamed, such as a mount point.
     """
     folder = Path(folder)
-    if read_folder_name(folder.name) is None or folder.is_symlink():
+    name = folder.name.removeprefix(_REMOVED)
+    if read_folder_name(name) is None or folder.is_symlink():
         raise ValueError(f"{folder} is not a checkpoint folder; those are named <attempt>-<step>")
-    if not folder.is_dir():
-        return
-    (folder / MANIFEST).unlink(missing_ok=True)
-    sync_folder(folder)
-    shutil.rmtree(folder)
-    sync_folder(folder.parent)
+    removed = folder.with_name(f"{_REMOVED}{name}")
+    if folder != removed and folder.is_dir():
+        if removed.exists():
+            shutil.rmtree(removed)
+        folder.rename(removed)
+        sync_folder(folder.parent)
+    if removed.is_dir():
+        shutil.rmtree(removed)
+        sync_folder(folder.parent)
 
 
 def _flush_tree(folder: Path, files: Mapping[str, FileSeal], boundary: Boundary) -> None:
     """Flush all files and every folder on the way to them."""
     folders = {folder}
     for name, expected in files.items():
-        with refuse_on_error(folder, name):
+        with refuse_on_error(folder / name):
             size_bytes = sync_file(folder / name)
-        check_equal(folder, name, "bytes", actual=size_bytes, expected=expected.size_bytes)
+        check_equal(folder / name, "bytes", actual=size_bytes, expected=expected.size_bytes)
         folders.update(folder / parent for parent in PurePosixPath(name).parents)
     boundary("files flushed")
     for path in sorted(folders, reverse=True):
@@ -121,9 +172,13 @@ def _flush_tree(folder: Path, files: Mapping[str, FileSeal], boundary: Boundary)
 
 
 def _put_in_place(folder: Path, payload: bytes, boundary: Boundary) -> None:
-    """Write the manifest under another name, then rename it, each durably."""
+    """Write the manifest under another name, then rename it, each durably. It belongs to the folder's owner."""
     part = folder / _TEMPORARY
-    with part.open("wb", buffering=0) as file:
+    part.unlink(missing_ok=True)
+    # Never through a link: another user may write into the folder, and this process may be root.
+    with part.open("xb", buffering=0) as file:
+        with suppress(PermissionError):
+            os.fchown(file.fileno(), folder.stat().st_uid, -1)
         boundary("manifest opened")
         half = len(payload) // 2
         for piece in (payload[:half], payload[half:]):

@@ -1,7 +1,5 @@
 """`stoker check`: runs the program with the health checks of this machine, and shows its results."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,31 +10,26 @@ from typing import IO, Any
 import click
 
 from runner.cli import exit_codes, output
-from runner.cli.options import examples, json_option
+from runner.cli.options import command, json_option
 from runner.errors import StokerError, UserError
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-# The program's exit code for arguments that it refuses; it prints no result then.
-REFUSED = 64
-# Of the longest check's name.
-NAME_WIDTH = 13
-LAST_WORDS_BYTES = 2000
+REFUSED_EXIT_CODE = 64
+NAME_COLUMN_WIDTH = 13
+MAX_ERROR_BYTES = 2000
 
 
-@click.command(
-    epilog=examples(
-        "stoker check                                  all checks",
-        "stoker check --folder /checkpoints --json     where runs write, for programs",
-        "stoker check --check memory --seconds 60      one check, with more time",
-        "stoker check --limit disk_space.free_bytes=5e12",
-    )
+@command(
+    "stoker check                                  all checks",
+    "stoker check --folder /checkpoints --json     where runs write, for programs",
+    "stoker check --check memory --seconds 60      one check, with more time",
+    "stoker check --limit disk_space.free_bytes=5e12",
 )
 @click.option(
-    "--check", "checks", multiple=True, metavar="NAME", help="Run this check only; may be repeated."
+    "--check", multiple=True, metavar="NAME", help="Run this check only; may be repeated."
 )
 @click.option(
     "--folder",
-    "folders",
     multiple=True,
     metavar="DIR",
     help="A folder where runs write; may be repeated. Default: this one and the one for temporary files.",
@@ -48,51 +41,36 @@ LAST_WORDS_BYTES = 2000
     help="Deadline of each check; one that hangs is killed then.",
 )
 @click.option(
-    "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Another limit; may be repeated."
+    "--limit", multiple=True, metavar="NAME=VALUE", help="Another limit; may be repeated."
 )
 @click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
 @json_option
 def check(*, as_json: bool, **asked: Any) -> None:
     """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
 
-    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not
-    healthy (exit code 4).
+    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not healthy (exit code 4).
     """
+    arguments = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, given in asked.items()
+        for value in (given if isinstance(given, tuple) else (given,))
+        if value is not None
+    ]
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
-            [*PROGRAM, *_arguments(**asked)],
+            [*PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
         )
-        # it is a pipe
         assert child.stdout is not None
         with child:
             found = _follow(child.stdout, as_json=as_json)
         total = _total(found, child.returncode, errors)
-    if as_json:
-        output.print_json({"overall": total, "checks": found[:-1]})
-    else:
-        output.print_text(f"\n{_summary(total)}")
+    answer = {"overall": total, "checks": found[:-1]}
+    output.print_answer(answer, f"\n{_summary(total)}", as_json=as_json)
     click.get_current_context().exit(exit_codes.OF_CHECK[total["outcome"]])
-
-
-def _arguments(
-    *,
-    checks: Sequence[str],
-    folders: Sequence[str],
-    limits: Sequence[str],
-    seconds: float | None,
-    kernel_log: str | None,
-) -> list[str]:
-    arguments = [
-        f"--{name}={value}"
-        for name, values in (("check", checks), ("folder", folders), ("limit", limits))
-        for value in values
-    ]
-    arguments += [] if seconds is None else [f"--seconds={seconds}"]
-    return arguments + ([] if kernel_log is None else [f"--kernel-log={kernel_log}"])
 
 
 def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
@@ -109,21 +87,20 @@ def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
         if one["kind"] == "check" and not as_json:
             if len(found) == 1:
                 output.print_text(_row("CHECK", "OUTCOME", "TIME", "WHY"))
-            output.print_text(
-                _row(one["check"], one["outcome"], output.seconds(one["seconds"]), one["reason"])
-            )
+            took = output.seconds(one["seconds"])
+            output.print_text(_row(one["check"], one["outcome"], took, one["reason"]))
     return found
 
 
 def _row(name: str, outcome: str, time: str, why: str) -> str:
-    return f"{name:<{NAME_WIDTH}}  {outcome:<7}  {time:>7}  {why}".rstrip()
+    return f"{name:<{NAME_COLUMN_WIDTH}}  {outcome:<7}  {time:>7}  {why}".rstrip()
 
 
 def _total(found: Sequence[dict[str, Any]], code: int, errors: IO[bytes]) -> dict[str, Any]:
     """Return the program's summary. Raises UserError if it refused its arguments, StokerError if it printed no summary."""
     errors.seek(0)
-    text = errors.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
-    if code == REFUSED:
+    text = errors.read()[-MAX_ERROR_BYTES:].decode(errors="replace").strip()
+    if code == REFUSED_EXIT_CODE:
         raise UserError(text.removeprefix("healthchecks: "))
     if not found or found[-1]["kind"] != "overall":
         raise StokerError(

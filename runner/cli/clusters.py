@@ -1,31 +1,34 @@
 """Which cluster a command is about, and which supervisor holds its lease."""
 
-from __future__ import annotations
-
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from runner.errors import TemporaryError, UserError, WireError
+from runner.cli import output
+from runner.errors import Forged, TemporaryError, UserError, WireError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import JOURNAL, LEASE
 from runner.facts.wording import known_words
+from runner.folder_modes import READABLE, close_folder
 from runner.serve.status_reader import read_status
-from runner.signer import CLUSTER_NAME, default_token_file, make_token, settle_token
+from runner.signer import CLUSTER_NAME, settle_token, signer_of
 from runner.store.protocol import Store
 from runner.store.registry import exists, open_store
+from runner.token_file import default_token_file, make_token
+
+T = TypeVar("T")
 
 CLUSTER_FILE = "cluster.yaml"
 # In the working directory: the state of clusters without a file of their own.
 STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
-# States of runs that have not ended.
 LIVE_STATES = ("active", "waiting")
 
 
@@ -45,9 +48,8 @@ class Leader:
 def find_cluster(where: str | None) -> ClusterSpec:
     """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
 
-    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one
-    with a supervisor, if there are several). Its token file is settled: "" means that the cluster
-    does not sign. Raises UserError with the choices.
+    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one with a supervisor, if there
+    are several). Its token file is settled: "" means that the cluster does not sign. Raises UserError with the choices.
     """
     return settle_token(_found(where))
 
@@ -103,15 +105,32 @@ def with_token(cluster: ClusterSpec) -> ClusterSpec:
 
     One that has a journal and no token stays unsigned: agents of an older release do not sign.
     """
-    if cluster.local.nodes > 0 and not cluster.store.address and _is_new(cluster):
-        token_file = cluster.token_file or default_token_file(cluster.state)
-        try:
-            make_token(token_file)
-        except OSError as error:
-            raise UserError(
-                f"token_file: {token_file} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
-            ) from error
+    if cluster.local.nodes > 0 and not cluster.spans_machines and _is_new(cluster):
+        make_token_file(cluster.token_file or default_token_file(cluster.state))
     return settle_token(cluster)
+
+
+def make_token_file(path: str) -> bool:
+    """Make a token unless it exists; return whether it was made. Raises UserError if that fails."""
+    try:
+        return make_token(path)
+    except OSError as error:
+        raise UserError(
+            f"token_file: {path} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
+        ) from error
+
+
+def require_own_store(store: Store, cluster: ClusterSpec) -> None:
+    """Raise UserError if a cluster of the same name, with another token, has written this store."""
+    from runner.journal.journal import Journal
+
+    if Journal(store, signer=signer_of(cluster)).is_of_another_cluster():
+        token = cluster.token_file
+        raise UserError(
+            f"name: {store} holds the journal of another cluster {cluster.name!r}, whose token is not "
+            f"{f'in {token}' if token else 'here: this one has none'}; give this cluster (state {cluster.state}) another name, or "
+            "another store; if it is the same cluster, copy the token file of the machine that led it"
+        )
 
 
 def _is_new(cluster: ClusterSpec) -> bool:
@@ -127,7 +146,8 @@ def write_spec(cluster: ClusterSpec) -> None:
     # Supervisors that start at the same moment must not rename each other's file.
     scratch = state / f"{SPEC}.{secrets.token_hex(4)}.part"
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        close_folder(state, READABLE)
+        scratch.touch(mode=0o644)
         scratch.write_bytes(wire.encode(cluster) + b"\n")
         scratch.rename(state / SPEC)
     except OSError as error:
@@ -141,16 +161,31 @@ def local_clusters() -> list[ClusterSpec]:
     return [_read_spec(path.parent) for path in sorted(Path(STATES_FOLDER).glob(f"*/{SPEC}"))]
 
 
-@contextmanager
-def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
+def store_of(cluster: ClusterSpec, *, create: bool = False) -> closing[Store]:
     """Open the cluster's store; raise UserError if the cluster was never started."""
-    with closing(open_store(cluster, create=create)) as store:
-        yield store
+    return closing(open_store(cluster, create=create))
+
+
+@contextmanager
+def open_cluster(where: str | None) -> Iterator[tuple[ClusterSpec, Store]]:
+    """Open the store of the cluster that `find_cluster` finds."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        yield cluster, store
+
+
+def status_in(store: Store, cluster: ClusterSpec) -> ClusterStatus | None:
+    """Return the published status, with a note when it does not verify; None if there is none."""
+    try:
+        return read_status(store, signer_of(cluster))
+    except (Forged, UserError) as error:
+        output.print_note(f"NOT VERIFIED, what follows may be made up: {error}")
+        return read_status(store)
 
 
 def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
-    """Return the published status; raise UserError if there is none."""
-    status = read_status(store)
+    """Return the published status as `status_in` does; raise UserError if there is none."""
+    status = status_in(store, cluster)
     if status is None:
         raise UserError(
             f"cluster {cluster.name!r} has no status yet: no supervisor has published one in {cluster.state}; "
@@ -185,6 +220,13 @@ def require_leader(store: Store, cluster: ClusterSpec) -> Leader:
 def status_age_seconds(status: ClusterStatus) -> float:
     """Return the age of a status, by this machine's wall clock."""
     return max(0.0, time.time() - status.wall)
+
+
+def pick(known: Mapping[str, T], name: str, sought: str) -> T:
+    """Return what has a name; raise UserError that there is no `sought`, with the known names."""
+    if name not in known:
+        raise UserError(f"no {sought}; {known_words(name, list(known))}")
+    return known[name]
 
 
 def pick_run(status: ClusterStatus, name: str | None) -> RunStatus:

@@ -1,7 +1,5 @@
 """Commands that run until they are stopped: a supervisor, an agent, the metrics page."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket
@@ -11,23 +9,21 @@ from pathlib import Path
 
 import click
 
-from runner.cli import output
-from runner.cli.clusters import SPEC, find_cluster, has_leader, store_of, with_token, write_spec
-from runner.cli.options import cluster_option, examples
+from runner.cli import clusters, output
+from runner.cli.options import cluster_option, command
 from runner.errors import UserError
 from runner.facts import wire
+from runner.folder_modes import close_folder
 from runner.signer import signer_of
 from runner.store.registry import check_durable, open_store_in_time
 
 _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 
 
-@click.command(
-    epilog=examples(
-        "stoker supervise --cluster cluster.yaml",
-        "stoker supervise        # restart the supervisor of this folder's cluster after a crash",
-        "stoker supervise --standby --cluster cluster.yaml    # take over when the supervisor dies",
-    )
+@command(
+    "stoker supervise --cluster cluster.yaml",
+    "stoker supervise        # restart the supervisor of this folder's cluster after a crash",
+    "stoker supervise --standby --cluster cluster.yaml    # take over when the supervisor dies",
 )
 @click.option(
     "--standby",
@@ -50,25 +46,30 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     from runner.serve.metrics import serving_metrics
     from runner.supervisor.main import run
 
-    cluster = with_token(find_cluster(where))
+    cluster = clusters.with_token(clusters.find_cluster(where))
     # A standby waits for a store that is still starting.
     if standby:
         open_store_in_time(cluster, output.print_note).close()
-    with store_of(cluster, create=True) as store:
+    with clusters.store_of(cluster, create=True) as store:
         if not volatile_store:
             check_durable(store)
-        if not (standby and has_leader(cluster)):
-            write_spec(cluster)
-        serving = partial(serving_metrics, store, port=cluster.metrics_port)
+        clusters.require_own_store(store, cluster)
+        if not (standby and clusters.has_leader(cluster)):
+            clusters.write_spec(cluster)
+        serving = partial(
+            serving_metrics,
+            store,
+            port=cluster.metrics_port,
+            address=cluster.metrics_address,
+            signer=signer_of(cluster),
+        )
         code = run(cluster, standby=standby, serving=serving)
     click.get_current_context().exit(code)
 
 
-@click.command(
-    epilog=examples(
-        "stoker agent --cluster cluster.yaml --node n3    on the machine that becomes n3",
-        "stoker agent --cluster STATE --node n3 --slots 8",
-    )
+@command(
+    "stoker agent --cluster cluster.yaml --node n3    on the machine that becomes n3",
+    "stoker agent --cluster STATE --node n3 --slots 8",
 )
 @click.option("--node", required=True, help="Name of the node.")
 @click.option(
@@ -89,51 +90,45 @@ def agent(
 ) -> None:
     """Run one node's agent until SIGTERM, or until the cluster shuts down.
 
-    Supervisors start the agents of local nodes by themselves; this is for nodes on other machines.
-    It needs only cluster.yaml there, and the files that it names: the cluster's token, and the
-    store's password.
+    Supervisors start the agents of local nodes by themselves; this is for nodes on other machines. It needs only cluster.yaml
+    there, and the files that it names: the cluster's token, and the store's password.
     """
     from runner.agent.__main__ import main as run_agent
     from runner.atomic_files import write_atomically
 
-    check_node_name(node)
-    cluster = find_cluster(where)
+    if not _NODE.fullmatch(node):
+        raise UserError(
+            f"--node: {node!r} is not a valid name; use 1 to 60 letters, digits, -, _ and ., not starting with a dot"
+        )
+    cluster = clusters.find_cluster(where)
     # Raises for a missing token before anything starts.
     signer_of(cluster)
     folder = (folder or Path(cluster.state) / "nodes" / node).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / SPEC, wire.encode(cluster).decode())
+        close_folder(folder)
+        write_atomically(folder / clusters.SPEC, wire.encode(cluster).decode())
     except OSError as error:
         raise UserError(
             f"--folder {folder} cannot be written ({error.strerror}); choose another on a local disk"
         ) from error
-    arguments = ["--cluster", str(folder / SPEC), "--node", node, "--folder", str(folder)]
+    arguments = ["--cluster", str(folder / clusters.SPEC), "--node", node, "--folder", str(folder)]
     arguments += ["--address", address or address_towards(cluster.store.address)]
     if slots is not None:
         arguments += ["--slots", str(slots)]
     click.get_current_context().exit(run_agent(arguments))
 
 
-def check_node_name(node: str) -> None:
-    """Raise UserError for a node name that is not usable in paths and registers."""
-    if not _NODE.fullmatch(node):
-        raise UserError(
-            f"--node: {node!r} is not a valid name; use 1 to 60 letters, digits, -, _ and ., not starting with a dot"
-        )
-
-
 def address_towards(store: str) -> str:
     """Return this machine's address on the route to HOST:PORT; the loopback for a store in local files."""
     if not store:
         return "127.0.0.1"
-    host, _, port = store.rpartition(":")
+    host, _, port = store.rpartition("://")[2].rpartition(":")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            # of a datagram socket: nothing is sent
+            # Of a datagram socket: nothing is sent.
             probe.connect(place)
             return str(probe.getsockname()[0])
     except (OSError, ValueError) as error:
@@ -142,29 +137,28 @@ def address_towards(store: str) -> str:
         ) from error
 
 
-@click.command(
-    epilog=examples(
-        "stoker metrics                                       print them once",
-        "stoker metrics --port 9464 --cluster cluster.yaml    serve them at /metrics",
-    )
+@command(
+    "stoker metrics                                       print them once",
+    "stoker metrics --port 9464 --cluster cluster.yaml    serve them at /metrics",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port until Ctrl-C.")
+@click.option("--address", help="Serve on this address; default: `metrics_address`.")
 @cluster_option
-def metrics(*, port: int | None, where: str | None) -> None:
+def metrics(*, port: int | None, address: str | None, where: str | None) -> None:
     """Print the cluster's metrics in Prometheus' text format, or serve them.
 
-    They are read from the store, not from the supervisor: with a dead supervisor they are served
-    with their age.
+    They are read from the store, not from the supervisor: with a dead supervisor they are served with their age.
     """
     from runner.serve.metrics import MetricsServer, metrics_of
 
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with clusters.open_cluster(where) as (cluster, store):
+        signer = signer_of(cluster)
         if port is None:
-            click.echo(metrics_of(store).decode(), nl=False)
+            click.echo(metrics_of(store, signer).decode(), nl=False)
             return
-        server = MetricsServer(store, port=port)
-        output.print_note(f"serving http://localhost:{server.port}/metrics; Ctrl-C ends it")
+        address = address or cluster.metrics_address
+        server = MetricsServer(store, port=port, address=address, signer=signer)
+        output.print_note(f"serving http://{address}:{server.port}/metrics; Ctrl-C ends it")
         ended = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
         try:

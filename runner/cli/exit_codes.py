@@ -1,8 +1,6 @@
 """Exit codes, the same for all commands."""
 
-from __future__ import annotations
-
-from runner.errors import StokerError, TemporaryError, UserError
+from runner.errors import StokerError, StoreCorrupt, TemporaryError, UserError
 
 DONE = 0
 FAILED = 1
@@ -19,7 +17,8 @@ Exit codes:
   2    refused: bad input, or something that cannot be done as asked
   3    the run was stopped by a person
   4    no supervisor holds the lease, or it did not answer in time; a check is UNKNOWN
-  5    the store lost or damaged acknowledged entries: all action stops until `stoker store accept`
+  5    the store lost or damaged acknowledged entries, or some do not verify: all action stops until
+       `stoker store accept`
   130  interrupted with Ctrl-C, after an orderly stop
 """
 
@@ -31,6 +30,8 @@ def of_error(error: StokerError) -> int:
     """Return the exit code for an error that ends a command."""
     if isinstance(error, UserError):
         return BAD_INPUT
+    if isinstance(error, StoreCorrupt):
+        return STORE_ROLLED_BACK
     return NO_ANSWER if isinstance(error, TemporaryError) else FAILED
 
 

@@ -1,9 +1,9 @@
 """`stoker`: its subcommands, each imported only when it runs; errors become messages and exit codes."""
 
-from __future__ import annotations
-
+import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,102 +13,45 @@ from runner.cli.options import examples
 from runner.errors import StokerError
 from runner.facts.wording import known_words
 
-# Name -> module in `runner.cli`, first sentence of its help: a page of help imports no command. In
-# the order of that page.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("runs.run", "Start the run that RUN.yaml describes and follow it to its end."),
-    "demo": (
-        "runs.demo",
-        "Train a small model, kill a rank and a node, and watch the run recover from both.",
-    ),
-    "status": (
-        "reports.status",
-        "Show the cluster on one screen: its supervisor, runs, nodes and open incidents.",
-    ),
-    "runs": ("reports.status", "List the runs of the cluster, oldest first."),
-    "nodes": (
-        "nodes.inventory",
-        "List the nodes: state, attempt, last heartbeat, and how many spares there are.",
-    ),
-    "hardware": (
-        "nodes.inventory",
-        "List all hardware ever seen: its node names, faults, and whether it may serve.",
-    ),
-    "incidents": (
-        "reports.incidents",
-        "List incidents, newest first: fault, place, seconds to detect and to recover, steps lost.",
-    ),
-    "explain": (
-        "reports.incidents",
-        "Explain an incident: its cause, the culprit, the confidence, and the log lines behind it.",
-    ),
-    "story": (
-        "reports.timeline",
-        "Print what happened and why, from the first signal to the last effect.",
-    ),
-    "lineage": (
-        "reports.timeline",
-        "List a run's attempts: their parent, the steps they contribute, and how they ended.",
-    ),
-    "diagnose": (
-        "diagnose.logs",
-        "Find the root cause in logs of a run, and show the lines behind it.",
-    ),
-    "check": (
-        "check",
-        "Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.",
-    ),
-    "stop": (
-        "runs.operations",
-        "Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one.",
-    ),
-    "lr": (
-        "runs.operations",
-        "Change a run's learning rate, and print the value that the trainer reports back.",
-    ),
-    "swap": (
-        "nodes.service_requests",
-        "Replace a node by a spare at the next checkpoint, which is requested now.",
-    ),
-    "drain": (
-        "nodes.service_requests",
-        "Take a node out of service at the next checkpoint, with or without a spare.",
-    ),
-    "quarantine": (
-        "nodes.service_requests",
-        "Take a node out of service and refuse its hardware from now on, under any node name.",
-    ),
-    "readmit": (
-        "nodes.service_requests",
-        "Let a node return to service: it is checked, then it becomes a spare.",
-    ),
-    "retire": (
-        "nodes.service_requests",
-        "Take a node out of service for good; its hardware is never used again.",
-    ),
-    "drill": ("runs.operations", "Inject a real fault, and see whether the run recovers."),
-    "shutdown": (
-        "runs.operations",
-        "Stop all runs, then all agents, then the supervisor; nothing of the cluster keeps running.",
-    ),
-    "supervise": (
-        "daemons",
-        "Supervise a cluster until `stoker shutdown`: start its agents, watch its runs, repair faults.",
-    ),
-    "agent": ("daemons", "Run one node's agent until SIGTERM, or until the cluster shuts down."),
-    "token": (
-        "store.token",
-        "Make the cluster's token, unless it exists; print its path, never its content.",
-    ),
-    "store": (
-        "store.doctor",
-        "Inspect and repair the store: journal, lease and signals, in files or on a Redis server.",
-    ),
-    "metrics": (
-        "daemons",
-        "Print the cluster's metrics in Prometheus' text format, or serve them.",
-    ),
+# Name -> module in `runner.cli`, in the order of the help page.
+COMMANDS = {
+    "run": "runs.run",
+    "demo": "runs.demo",
+    "status": "reports.status",
+    "runs": "reports.status",
+    "nodes": "nodes.inventory",
+    "hardware": "nodes.inventory",
+    "incidents": "reports.incidents",
+    "explain": "reports.incidents",
+    "story": "reports.timeline",
+    "lineage": "reports.timeline",
+    "diagnose": "diagnose.logs",
+    "check": "check",
+    "stop": "runs.operations",
+    "lr": "runs.operations",
+    "swap": "nodes.service_requests",
+    "drain": "nodes.service_requests",
+    "quarantine": "nodes.service_requests",
+    "readmit": "nodes.service_requests",
+    "retire": "nodes.service_requests",
+    "drill": "runs.operations",
+    "adopt": "runs.adopt",
+    "shutdown": "runs.operations",
+    "supervise": "daemons",
+    "agent": "daemons",
+    "token": "store.token",
+    "store": "store.doctor",
+    "metrics": "daemons",
 }
+
+
+def first_sentence(name: str, limit: int) -> str:
+    """Return the start of a command's docstring from its source: a page of help imports no command."""
+    folder, module = Path(__file__).parent, COMMANDS[name].replace(".", "/")
+    source = (folder / f"{module}.py").read_text(encoding="utf-8")
+    found = re.search(rf'^def {name}\(.*?"""(.*?)"""', source, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return click.Command(name, help=found[1]).get_short_help_str(limit)
 
 
 class Stoker(click.Group):
@@ -122,19 +65,16 @@ class Stoker(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"runner.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(
+            import_module(f"runner.cli.{COMMANDS[cmd_name]}"), cmd_name
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         limit = formatter.width - 6 - max(map(len, COMMANDS))
-        rows = [
-            (name, click.Command(name, help=sentence).get_short_help_str(limit))
-            for name, (_, sentence) in COMMANDS.items()
-        ]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, first_sentence(name, limit)) for name in COMMANDS])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -151,7 +91,9 @@ class Stoker(click.Group):
         try:
             return super().invoke(ctx)
         except StokerError as error:
-            click.echo(f"stoker: {error}", err=True)
+            from runner.cli import output
+
+            output.print_note(f"stoker: {error}")
             ctx.exit(exit_codes.of_error(error))
         except KeyboardInterrupt:
             ctx.exit(exit_codes.INTERRUPTED)

@@ -1,42 +1,50 @@
 """Options that several commands share."""
 
-from __future__ import annotations
-
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from runner.errors import UserError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def cluster_option(command: F) -> F:
-    """Add `--cluster`."""
-    return click.option(
-        "--cluster",
-        "where",
-        metavar="FILE|STATE|NAME",
-        help="A cluster.yaml, a state folder, or the name of a cluster in .stoker. "
-        "Default: ./cluster.yaml, else the one cluster in ./.stoker.",
-    )(command)
+cluster_option = click.option(
+    "--cluster",
+    "where",
+    metavar="FILE|STATE|NAME",
+    help="A cluster.yaml, a state folder, or the name of a cluster in .stoker. "
+    "Default: ./cluster.yaml, else the one cluster in ./.stoker.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-def json_option(command: F) -> F:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
-
-
-def timeout_option(default_seconds: float) -> Callable[[F], F]:
-    """Add `--timeout`, seconds to wait for the supervisor's answer."""
-    return click.option(
+def request_options(timeout_seconds: float) -> Callable[[F], F]:
+    """Add `--timeout`, seconds to wait for the supervisor's answer, `--cluster` and `--json`."""
+    timeout_option = click.option(
         "--timeout",
         "timeout_seconds",
         type=click.FloatRange(min=0.1),
-        default=default_seconds,
+        default=timeout_seconds,
         show_default=True,
         metavar="SECONDS",
         help="How long to wait for it to be done.",
     )
+    return lambda command: timeout_option(cluster_option(json_option(command)))
+
+
+def confirm(what: str, question: str, otherwise: str = "nothing was done") -> None:
+    """Ask the person at the terminal. Raises UserError that begins with `what` without a terminal, or for any answer but yes."""
+    if not sys.stdin.isatty():
+        raise UserError(f"{what}, and there is no terminal to ask; confirm with --yes")
+    if not click.confirm(question, err=True):
+        raise UserError(f"{what.partition(':')[0]}: {otherwise}")
+
+
+def command(*example_lines: str, more: str = "") -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command whose help page ends with examples and `more`."""
+    return click.command(epilog=examples(*example_lines) + more)
 
 
 def examples(*lines: str) -> str:

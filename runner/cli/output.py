@@ -1,19 +1,20 @@
 """Forms: seconds, counts and tables as people read them, and everything as JSON for programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from runner.facts import wire
 from runner.facts.ids import AttemptId
+from runner.facts.wording import printable, visible
+
+T = TypeVar("T")
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -38,6 +39,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
+def count(value: int | None) -> str:
+    """Write a count; "-" for None."""
+    return "-" if value is None else str(value)
+
+
 def ratio(value: float | None) -> str:
     """Write a ratio with three digits; "-" for None."""
     return "-" if value is None else f"{value:.3f}"
@@ -46,6 +52,11 @@ def ratio(value: float | None) -> str:
 def size(num_bytes: int) -> str:
     """Write bytes in MB; "-" for nothing known."""
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes else "-"
+
+
+def because(reason: str) -> str:
+    """Write a reason, which may come from outside, after what it explains; "" without one."""
+    return f": {printable(reason)}" if reason else ""
 
 
 def clock(wall: float) -> str:
@@ -71,25 +82,35 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lay rows out in columns, as wide as they need; the last one may run on."""
-    whole = [list(columns), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in whole) for i in range(len(columns))]
-    lines = []
-    for row in whole:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def table(
+    columns: Mapping[str, Callable[[T], str]], rows: Iterable[T], *, optional: Collection[str] = ()
+) -> str:
+    """Lay items out in columns, as wide as they need; an `optional` one without any value is omitted."""
+    items, laid_out = list(rows), []
+    for name, cell in columns.items():
+        cells = [cell(item) for item in items]
+        if name not in optional or any(text != "-" for text in cells):
+            width = max(map(len, (name, *cells)))
+            laid_out.append([text.ljust(width) for text in (name, *cells)])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*laid_out, strict=True))
 
 
 def print_text(text: str = "") -> None:
-    """Print for people."""
-    print(text, flush=True)
+    """Print for people, visible characters only."""
+    print(visible(text), flush=True)
+
+
+def print_answer(value: Any, text: str, *, as_json: bool) -> None:
+    """Print the answer of a command: its value for programs, or its text for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print_text(text)
 
 
 def print_note(text: str) -> None:
     """Print what is not the answer itself, such as what is being waited for."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

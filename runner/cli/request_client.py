@@ -1,7 +1,5 @@
 """Requests of people: appended to the store; the supervisor's answer comes back as a register."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import pwd
@@ -9,8 +7,10 @@ import time
 import uuid
 from collections.abc import Callable
 
-from runner.cli.clusters import require_leader
-from runner.errors import TemporaryError
+from msgspec.structs import replace
+
+from runner.cli.clusters import require_leader, require_own_store
+from runner.errors import TemporaryError, WireError
 from runner.facts import wire
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
@@ -18,8 +18,7 @@ from runner.facts.store_names import REQUESTS, answer_register
 from runner.signer import signer_of
 from runner.store.protocol import Store
 
-# Between two checks whether a supervisor still holds the lease.
-LOOK_SECONDS = 2.0
+LEASE_CHECK_SECONDS = 2.0
 
 
 class NoAnswer(TemporaryError):
@@ -32,11 +31,10 @@ def new_request_id() -> str:
 
 
 def requester() -> str:
-    """Return the user's name, for the journal."""
+    """Return the user's name, for the journal; "unknown" for an id without one, as in containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A user id without a name, as in containers.
         return "unknown"
 
 
@@ -45,17 +43,26 @@ def submitting_user() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        # A user id without a name, as in containers.
         return ""
 
 
 def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
     """Append a request, signed; raise NoLeader if no supervisor would read it.
 
-    Raises UserError if the cluster's token cannot be read: only its readers may make requests.
+    Raises UserError unless the token of the store's cluster can be read: only its readers may make requests.
     """
     require_leader(store, cluster)
+    require_own_store(store, cluster)
+    request = replace(request, sent_at=time.time())
     store.append(REQUESTS, signer_of(cluster).sign(REQUESTS, wire.encode(request)))
+
+
+def decode_answer(cluster: ClusterSpec, register: str, payload: bytes) -> Answer:
+    """Decode an answer; raise WireError for what the cluster's supervisor did not write, Forged above all."""
+    answer = wire.decode(signer_of(cluster).verify(register, payload))
+    if not isinstance(answer, Answer):
+        raise WireError(f"{register} holds a {type(answer).__name__}, not an answer")
+    return answer
 
 
 def ask(
@@ -71,40 +78,29 @@ def ask(
     Raises NoLeader and NoAnswer.
     """
     send(store, cluster, request)
-    return await_answer(
-        store, cluster, request.id, timeout_seconds=timeout_seconds, on_accepted=on_accepted
-    )
-
-
-def await_answer(
-    store: Store,
-    cluster: ClusterSpec,
-    request_id: str,
-    *,
-    timeout_seconds: float,
-    on_accepted: Callable[[Answer], None] = lambda answer: None,
-) -> Answer:
-    """Wait for the final answer to a request that was sent."""
-    name, version, accepted = answer_register(request_id), 0, ""
+    name, version, accepted, unbelieved = answer_register(request.id), 0, "", ""
     deadline = time.monotonic() + timeout_seconds
     while (left := deadline - time.monotonic()) > 0:
         batch = store.read(
-            streams={}, registers={name: version}, timeout_seconds=min(left, LOOK_SECONDS)
+            streams={}, registers={name: version}, timeout_seconds=min(left, LEASE_CHECK_SECONDS)
         )
         if name in batch.registers:
             version = batch.registers[name].version
-            answer = wire.decode(batch.registers[name].payload)
-            if isinstance(answer, Answer):
-                if answer.state != "open":
-                    return answer
-                accepted = answer.message or "accepted"
-                on_accepted(answer)
-        elif left > LOOK_SECONDS:
+            try:
+                answer = decode_answer(cluster, name, batch.registers[name].payload)
+            except WireError as error:
+                unbelieved = f"; the store holds an answer that is not believed: {error}"
+                continue
+            if answer.state != "open":
+                return answer
+            accepted = answer.message or "accepted"
+            on_accepted(answer)
+        elif left > LEASE_CHECK_SECONDS:
             require_leader(store, cluster)
     progress = (
         f"it was accepted ({accepted}) and continues" if accepted else "it was not accepted yet"
     )
     raise NoAnswer(
-        f"request {request_id} was not answered within {timeout_seconds:g} s: {progress}; "
+        f"request {request.id} was not answered within {timeout_seconds:g} s: {progress}{unbelieved}; "
         "see `stoker status`, or wait longer with --timeout"
     )

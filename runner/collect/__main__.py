@@ -1,10 +1,7 @@
 """`python -m runner.collect`: the log reader of an agent, which sends requests to its standard input and reads its standard output.
 
-It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for
-it. It ends with its agent.
+It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for it. It ends with its agent.
 """
-
-from __future__ import annotations
 
 import os
 import select
@@ -27,14 +24,14 @@ from runner.facts.messages.log_search import (
     SearchResult,
 )
 
-# Shortest time between two polls; chosen: a line reaches the journal within 0.1 s.
+# All chosen. Shortest time between two polls: a line reaches the journal within 0.1 s.
 POLL_SECONDS = 0.05
-# Of the end of each file; chosen: a cause is near the end.
+# Of the end of each file: a cause is near the end.
 MAX_FILE_BYTES = 4 * 1024 * 1024
-# Matches in a result, and characters of each: thousands of nodes may report at once; chosen.
+# Matches in a result, and characters of each: thousands of nodes may report at once.
 MAX_MATCHES, MAX_TEXT = 10, 300
-# Of a message, for the fields around the matches.
-SPARE_BYTES = 8 * 1024
+# The rest of a message is for the fields around the matches.
+MAX_RESULT_BYTES = wire.MAX_MESSAGE_BYTES - 8 * 1024
 # A request names every log of a node.
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
@@ -83,13 +80,14 @@ class LogReader:
         if isinstance(request, SearchRequest):
             _send(SearchResult(number=request.number, found=self._search(request)))
         elif isinstance(request, FollowRequest):
-            if self._follower is not None:
-                self._follower.close()
-            self._follower = None
-            if request.files or request.kernel_log:
-                self._follow(request)
+            self._follow(request)
 
     def _follow(self, request: FollowRequest) -> None:
+        if self._follower is not None:
+            self._follower.close()
+        self._follower = None
+        if not (request.files or request.kernel_log):
+            return
         try:
             self._follower = Follower(request, self._engine_for(request.metric_pattern))
         except (UserError, OSError) as error:
@@ -101,11 +99,11 @@ class LogReader:
         for name, rank in request.files.items():
             _read_end(diagnosis, Path(name), rank)
         num_matches = MAX_MATCHES
-        found = diagnosis.scanned(num_matches, text=MAX_TEXT)
-        while len(wire.encode(found)) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and num_matches:
-            num_matches //= 2
+        while True:
             found = diagnosis.scanned(num_matches, text=MAX_TEXT)
-        return found
+            if not num_matches or len(wire.encode(found)) <= MAX_RESULT_BYTES:
+                return found
+            num_matches //= 2
 
     def _engine_for(self, metric_pattern: str) -> Engine | None:
         """Return the engine of all known formats, made once; None: an own pattern needs one of its own."""

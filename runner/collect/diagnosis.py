@@ -1,10 +1,7 @@
 """Diagnosis: the logs of one run, read from their start, become verdicts. A command does so offline, an agent part by part.
 
-Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and only the last
-step is stored.
+Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and only the last step is stored.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
@@ -23,14 +20,10 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.signatures import SIGNATURES, Signature
 
-# At the start of a file, to tell text from binary data; chosen.
-PROBED_BYTES = 4096
-# Ratio of zero bytes among them above which it is binary; chosen.
-BINARY_RATIO = 0.05
-# Matches of one signature in one file that are returned; chosen.
-MAX_REPEATS = 2
-# Numeric incidents of one log; chosen.
-MAX_NUMERIC = 100
+# All chosen. A file is binary if more than this ratio of its first bytes is zero.
+PROBED_BYTES, BINARY_RATIO = 4096, 0.05
+# Matches of one signature in one file that are returned, and numeric incidents of one log.
+MAX_REPEATS, MAX_NUMERIC = 2, 100
 _RANK_IN_NAME = re.compile(
     r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
     re.IGNORECASE,
@@ -56,7 +49,7 @@ class Diagnosis:
         self._own_format = own_format
         self.logs: list[Log] = []
 
-    def log(self, name: str, *, rank: int | None = None) -> Log:
+    def log(self, name: str, *, rank: int | None = None) -> "Log":
         """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
         scan = Scan(
             name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
@@ -81,11 +74,10 @@ class Diagnosis:
         for match in every:
             num[match.file, match.signature] += 1
             if num[match.file, match.signature] <= MAX_REPEATS:
-                matches.append(match)
-        order = sorted(range(len(matches)), key=lambda number: _importance(matches[number], number))
-        chosen = sorted(order[:max_matches])
-        cut = (replace(matches[number], text=matches[number].text[:text]) for number in chosen)
-        return ScannedLogs(matches=tuple(cut), steps=steps)
+                matches.append(replace(match, text=match.text[:text]))
+        by_importance = sorted(range(len(matches)), key=lambda at: _importance(matches[at]))
+        chosen = sorted(by_importance[:max_matches])
+        return ScannedLogs(matches=tuple(matches[at] for at in chosen), steps=steps)
 
     @property
     def warnings(self) -> list[str]:
@@ -169,7 +161,7 @@ class Log:
         )
 
 
-def _importance(match: Match, number: int) -> tuple[bool, int, int]:
-    """Order matches: those that name a rank, then those that name a fault, the deepest layer first, each in the order of lines."""
+def _importance(match: Match) -> tuple[bool, int]:
+    """Order matches: those that name a rank, then those that name a fault, the deepest layer first."""
     is_plain = match.weight != "primary" and not match.role
-    return (is_plain, 0 if match.role else LAYERS.index(match.layer), number)
+    return (is_plain, 0 if match.role else LAYERS.index(match.layer))

@@ -3,8 +3,6 @@
 `python -m bench.scan` compares both with re2 and grep.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -29,8 +27,7 @@ class Engine(Protocol):
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
         """Call `on_match(index of the pattern, offset at which a match ends)` for matches in `block`, in any order.
 
-        Several matches of a pattern in a line may come once only. `^` and `$` are the ends of
-        lines.
+        Several matches of a pattern in a line may come once only. `^` and `$` are the ends of lines.
         """
 
 
@@ -45,13 +42,14 @@ class HyperscanEngine:
         cache = _cache_path(expressions)
         self._database: Any = _load(cache)
         if self._database is None:
-            self._database = _compile(expressions)
+            try:
+                self._database = _compile(expressions)
+            except hyperscan.error as error:
+                raise ValueError(f"{_culprit(expressions)}: {error}") from error
             _save(cache, self._database)
         self._scratch: Any = hyperscan.Scratch(self._database)
 
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
-        """See `Engine.search`."""
-
         def handle(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
             on_match(index, end)
 
@@ -73,7 +71,6 @@ class ReEngine:
                 raise ValueError(f"{pattern!r}: {error}") from error
 
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
-        """See `Engine.search`."""
         for index, pattern in enumerate(self._patterns):
             for match in pattern.finditer(block):
                 on_match(index, match.end())
@@ -86,14 +83,11 @@ def make_engine(patterns: Sequence[str]) -> Engine:
 
 def _compile(expressions: Sequence[bytes]) -> Any:
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    try:
-        database.compile(
-            expressions=list(expressions),
-            ids=list(range(len(expressions))),
-            flags=[hyperscan.HS_FLAG_MULTILINE] * len(expressions),
-        )
-    except hyperscan.error as error:
-        raise ValueError(f"{_culprit(expressions)}: {error}") from error
+    database.compile(
+        expressions=list(expressions),
+        ids=list(range(len(expressions))),
+        flags=[hyperscan.HS_FLAG_MULTILINE] * len(expressions),
+    )
     return database
 
 
@@ -126,9 +120,7 @@ def _save(path: Path, database: Any) -> None:
 def _culprit(expressions: Sequence[bytes]) -> str:
     for expression in expressions:
         try:
-            hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(
-                expressions=[expression], ids=[0], flags=[hyperscan.HS_FLAG_MULTILINE]
-            )
+            _compile([expression])
         except hyperscan.error:
             return repr(expression.decode())
     return "the set"

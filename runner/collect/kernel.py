@@ -1,16 +1,13 @@
 """The kernel's log: /dev/kmsg, or a file of kernel lines in its place (kern.log, the output of dmesg).
 
-A poll returns the kernel's records of this boot, since a moment. Records of programs are dropped
-and counted: any program may write to the log and pretend a fault. Records of one poll that differ
-only in times within their text are merged into the first. Records that the kernel overwrote before
-they were read are counted by their sequence numbers.
+A poll returns the kernel's records of this boot, since a moment. Records of programs are dropped and counted: any program may
+write to the log and pretend a fault. Records of one poll that differ only in times within their text are merged into the first.
+Records that the kernel overwrote before they were read are counted by their sequence numbers.
 
 The device holds this boot only; a file may hold several. Where its clock falls back, or the kernel
 prints its version, a boot began, and earlier records belong to another boot; so does a record later
 than this boot's clock. A line without a time counts as new.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -32,7 +29,6 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FALL_BACK_MICROSECONDS = 10_000_000
 # How far the kernel's clock, which is never adjusted, may be ahead of ours; chosen.
 SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3
-
 # /dev/kmsg adds lines that name a record's device.
 _DEVICE_OF = re.compile(r" [A-Z_]+=")
 _TIMES = re.compile(
@@ -61,7 +57,11 @@ def this_boot(path: Path = BOOT_ID) -> str:
 
 
 class KernelLog:
-    """Follows a kernel's log."""
+    """Follows a kernel's log. `trouble`: why nothing can be read now.
+
+    It counts records that were overwritten before they were read (`num_lost`), that programs wrote
+    (`num_foreign`), and that are of an earlier boot or from before the moment (`num_earlier`).
+    """
 
     def __init__(
         self,
@@ -75,13 +75,7 @@ class KernelLog:
         """Read records since `since_microseconds` after boot, or, with a wall clock's time only, since `since` (Unix seconds)."""
         self.path = path
         self.boot_id = boot_id
-        # Records overwritten before they were read.
-        self.num_lost = 0
-        # Records that programs wrote.
-        self.num_foreign = 0
-        # Records of an earlier boot, or from before the moment.
-        self.num_earlier = 0
-        # Why nothing can be read now.
+        self.num_lost = self.num_foreign = self.num_earlier = 0
         self.trouble = ""
         self._since_microseconds = since_microseconds
         self._since = since
@@ -89,8 +83,7 @@ class KernelLog:
         self._sequence = position.sequence if position and same_boot else None
         self._tail = Tail(path, position if position and position.inode else None)
         self._device: int | None = None
-        # Microseconds of the last record.
-        self._clock = 0
+        self._last_microseconds = 0
 
     @property
     def position(self) -> LogPosition:
@@ -120,11 +113,8 @@ class KernelLog:
             self.trouble = f"{self.path} cannot be read: {error}; run as root, or name a file"
             return []
         raw = [line for block in self._tail.poll(now) for line in block.data.split(b"\n")]
-        lines = [
-            line for line in map(decode_line, raw) if line.strip() and not _DEVICE_OF.match(line)
-        ]
         self.trouble = self._tail.trouble
-        return merge(self._since_then(self._of_this_boot(lines, now)))
+        return merge(self._since_then(self._of_this_boot(map(decode_line, raw), now)))
 
     def _from_device(self) -> Iterator[KernelRecord]:
         if self._device is None:
@@ -159,18 +149,21 @@ class KernelLog:
     def _of_this_boot(self, lines: Iterable[str], now: float) -> list[KernelRecord]:
         records: list[KernelRecord] = []
         for line in lines:
+            if not line.strip() or _DEVICE_OF.match(line):
+                continue
             record = parse(line)
             if record is None:
                 self.num_foreign += 1
                 continue
             micros, text = record.line.microseconds, record.line.text
             if micros is not None:
-                fell_back = micros < self._clock - FALL_BACK_MICROSECONDS
-                if fell_back or (micros < self._clock and text.startswith("Linux version ")):
+                fell_back = micros < self._last_microseconds - FALL_BACK_MICROSECONDS
+                is_earlier = micros < self._last_microseconds
+                if fell_back or (is_earlier and text.startswith("Linux version ")):
                     self.num_earlier += len(records)
                     self._sequence = None
                     records.clear()
-                self._clock = micros
+                self._last_microseconds = micros
             if self._is_new(record):
                 records.append(record)
         limit = int(now * 1e6 * (1 + SLACK_SHARE)) + SLACK_MICROSECONDS

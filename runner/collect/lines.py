@@ -1,15 +1,12 @@
 """Lines without their wrapping: a program's text, and the rank, node and time that launchers wrote before it.
 
-Wrappings nest (a container's time, srun's task, torchrun's rank), so they are removed one after the
-other, the outermost first. Only an unambiguous prefix counts as one. A bare number or name ("12: ",
-"node7: ", of `srun -l` and pdsh) is ambiguous in a single line: `bare_prefix` decides by many
-lines, and the caller passes its answer to `unwrapped`.
+Wrappings nest (a container's time, srun's task, torchrun's rank), so they are removed one after the other, the outermost first.
+Only an unambiguous prefix counts as one. A bare number or name ("12: ", "node7: ", of `srun -l` and pdsh) is ambiguous in a
+single line: `bare_prefix` decides by many lines, and the caller passes its answer to `unwrapped`.
 
 A number of torchrun ("[default3]:", "[3]:") counts ranks on one node: it is `local_rank`. Times
 without a zone are of this machine's zone; times without a year, or since boot, give no `at`.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -22,16 +19,12 @@ from typing import Literal
 from runner.facts.wording import valid_text
 from runner.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
 
-# Of a line, the first ones; chosen, not measured.
+# All chosen, not measured.
 MAX_LINE_BYTES = 64 * 1024
-# Wrappings around one line; chosen.
-MAX_NESTING = 6
-# Lines that decide whether a bare number is a rank; chosen.
-MIN_LINES = 4
-# Ratio of these lines that must begin with one; chosen.
-BARE_RATIO = 0.9
-# A longer number is no rank; chosen.
+MAX_WRAPPINGS = 6
 MAX_RANK_DIGITS = 6
+# A bare number is a rank if at least so many lines, and this ratio of all, begin with one.
+MIN_LINES, BARE_RATIO = 4, 0.9
 
 Bare = Literal["rank", "node"]
 
@@ -40,48 +33,31 @@ ANSI = re.compile(
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HOST = r"[A-Za-z0-9][\w.\-]*"
-_ISO = ISO_TIME
 _MONTHS = "|".join(MONTHS)
 _LEVELS = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
 _DIGITS = rf"\d{{1,{MAX_RANK_DIGITS}}}"
 
-# Prefixes of lines. Groups: rank, local, node, time (ISO), ctime; "task" is a rank unless a
-# wrapping within names another.
-WRAPPINGS: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # torch
-        rf"\[rank(?P<rank>{_DIGITS})\]: ?",
-        # torchrun, --role "host:"
-        rf"\[(?P<node>[A-Za-z][\w.\-]*):(?P<local>{_DIGITS})\]:? ?",
-        # torchrun: role and local rank
-        rf"\[[A-Za-z][A-Za-z_\-]*(?P<local>{_DIGITS})\]: ?",
-        # torchrun without a role; not "[1]:" of its summary, nor "[1]: " of a list
-        rf"\[(?P<local>{_DIGITS})\]:(?=\S|  )",
-        # mpirun --tag-output
-        rf"\[\d+,(?P<rank>{_DIGITS})\]<std(?:out|err)>: ?",
-        # srun -l around torch
-        rf"(?P<task> *{_DIGITS}): (?=\[rank{_DIGITS}\]:)",
-        # Ray
-        r"\((?:[\w:.<>]+ )?pid=\d+(?:, ip=(?P<node>[\w.:\-]+))?\) ?",
-        # containerd, CRI-O
-        rf"(?P<time>{_ISO}) std(?:out|err) [FP] ",
-        # kubectl logs --prefix
-        rf"\[pod/(?P<node>{_HOST})/{_HOST}\] ?",
-        # NCCL: host, process, thread, device
-        rf"(?P<node>{_HOST}):\d+:\d+ \[-?\d+\] (?=.*NCCL )",
-        # syslog
-        rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?P<node>{_HOST}) (?:kernel: )?",
-        # rsyslog
-        rf"(?:<\d+>1 )?(?P<time>{_ISO}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",
-        # dmesg -T
-        rf"\[(?P<ctime>{CTIME})\] ?",
-        # dmesg
-        r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",
-        # log4j, Python's logging, and most others
-        rf"\[?(?P<time>{_ISO})\]?(?:: | ?[-|] )? *",
-    )
-)
+# Writer -> the prefix of its lines. Groups: rank, local, node, time (ISO), ctime; "task" is a rank
+# unless a wrapping within names another.
+_WRAPPINGS = {
+    "torch": rf"\[rank(?P<rank>{_DIGITS})\]: ?",
+    "torchrun --role host:": rf"\[(?P<node>[A-Za-z][\w.\-]*):(?P<local>{_DIGITS})\]:? ?",
+    "torchrun, a role and the local rank": rf"\[[A-Za-z][A-Za-z_\-]*(?P<local>{_DIGITS})\]: ?",
+    # Not "[1]:" of its summary, nor "[1]: " of a list.
+    "torchrun without a role": rf"\[(?P<local>{_DIGITS})\]:(?=\S|  )",
+    "mpirun --tag-output": rf"\[\d+,(?P<rank>{_DIGITS})\]<std(?:out|err)>: ?",
+    "srun -l around torch": rf"(?P<task> *{_DIGITS}): (?=\[rank{_DIGITS}\]:)",
+    "Ray": r"\((?:[\w:.<>]+ )?pid=\d+(?:, ip=(?P<node>[\w.:\-]+))?\) ?",
+    "containerd, CRI-O": rf"(?P<time>{ISO_TIME}) std(?:out|err) [FP] ",
+    "kubectl logs --prefix": rf"\[pod/(?P<node>{_HOST})/{_HOST}\] ?",
+    "NCCL: host, process, thread, device": rf"(?P<node>{_HOST}):\d+:\d+ \[-?\d+\] (?=.*NCCL )",
+    "syslog": rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?P<node>{_HOST}) (?:kernel: )?",
+    "rsyslog": rf"(?:<\d+>1 )?(?P<time>{ISO_TIME}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",
+    "dmesg -T": rf"\[(?P<ctime>{CTIME})\] ?",
+    "dmesg": r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",
+    "log4j, Python's logging, and most others": rf"\[?(?P<time>{ISO_TIME})\]?(?:: | ?[-|] )? *",
+}
+WRAPPINGS = tuple(re.compile(pattern) for pattern in _WRAPPINGS.values())
 _BARE = {
     "rank": re.compile(rf" *(?P<task>{_DIGITS}):(?: |$)"),
     "node": re.compile(r"(?P<node>(?=[A-Za-z.\-]*\d)[A-Za-z][\w.\-]*):(?: |$)"),
@@ -145,7 +121,7 @@ def unwrapped(text: str, bare: Bare | None = None) -> Line:
     """Remove the wrapping of a line. `bare`: the `bare_prefix` of its log."""
     rest = plain(text[:MAX_LINE_BYTES].rstrip("\r\n"))
     fields: dict[str, str] = {}
-    for _ in range(MAX_NESTING):
+    for _ in range(MAX_WRAPPINGS):
         if rest.startswith('{"log":'):
             rest = _docker(rest, fields)
         match = _wrapping(rest, bare)

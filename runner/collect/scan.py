@@ -1,21 +1,16 @@
 """Scan: bytes of a log in, matches of signatures and step records out. Raw logs go no further than this.
 
-Blocks may have any size; lines cut between two blocks are joined. An engine searches for all
-patterns at once, and Python reads only the lines with a hit, so the cost depends on the bytes and
-not on the size of the tables.
+Blocks may have any size; lines cut between two blocks are joined. An engine searches for all patterns at once, and Python reads
+only the lines with a hit, so the cost depends on the bytes and not on the size of the tables.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from runner.collect.engines import Engine, make_engine
-from runner.collect.lines import Bare, Line, bare_prefix, unwrapped
+from runner.collect.lines import Bare, bare_prefix, unwrapped
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
@@ -26,24 +21,22 @@ from runner.rootcause.signatures import SIGNATURES, Signature
 
 # To feed at a time: the best between 64 KB and 4 MB, which differ by 15 % (measured).
 BLOCK_BYTES = 256 * 1024
-# Longer lines are searched in pieces that overlap, so that no memory holds them whole; both chosen.
+# Longer lines are searched in pieces that overlap, so that no memory holds them whole. These and all below are chosen.
 MAX_LINE_BYTES = 256 * 1024
 OVERLAP_BYTES = 4096
-# Around a match, of a longer line; chosen.
-SHOWN_BYTES = 2048
-# Of the end of a line with a step; chosen.
+SHOWN_BYTES_AROUND_MATCH = 2048
+# Of the end of a line with a step.
 MAX_METRIC_BYTES = 64 * 1024
-# At the start of a log, by which the prefix of its lines is recognised; chosen.
+# At the start of a log, by which the prefix of its lines is recognised.
 PREFIX_BYTES = 64 * 1024
-# Of one signature in one log; later ones are only counted: the first ones matter; chosen.
+# Of one signature in one log; later ones are only counted: the first ones matter.
 MAX_MATCHES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedLine:
-    """A line with a match or a step record, exactly one of both. `offset`: of its first byte."""
+    """A line with a match or a step record, exactly one of both."""
 
-    offset: int
     line: int
     match: Match | None = None
     record: StepRecord | None = None
@@ -72,11 +65,9 @@ class Scan:
         self._shapes = Shapes(self._metrics.read)
         self._engine = engine or engine_for(signatures, own_format)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
-        # An unfinished line, and how many bytes of it were searched for signatures and for steps.
-        self._rest = b""
+        # An unfinished line, its number, and how many bytes of it were searched for signatures and for steps.
+        self._rest, self._line = b"", first_line
         self._num_searched = self._num_read = 0
-        # Offset and line number of the first byte of `_rest`.
-        self._offset, self._line = 0, first_line
         self._num_matches: Counter[str] = Counter()
         self._max_matches = max_matches
         # What a bare number or name before each line is.
@@ -99,11 +90,9 @@ class Scan:
             yield from self._search(whole)
             self._rest = whole[-OVERLAP_BYTES:]
             self._num_searched = self._num_read = OVERLAP_BYTES
-            self._offset += len(whole) - OVERLAP_BYTES
             return
         whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
         yield from self._search(whole)
-        self._offset += len(whole)
         self._rest, self._num_searched, self._num_read = rest, 0, 0
 
     def flush(self) -> list[ScannedLine]:
@@ -122,7 +111,6 @@ class Scan:
         rest, self._rest = self._rest, b""
         if rest:
             yield from self._search(rest)
-            self._offset += len(rest)
 
     def _search(self, block: bytes) -> Iterator[ScannedLine]:
         # Offset of a line -> index of a pattern -> end.
@@ -147,24 +135,23 @@ class Scan:
         self._line += block.count(b"\n", counted)
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:
-        offset, number = self._offset + start, self._line
         if max(indexes) >= len(self._signatures):
             record = self._step(line)
             if record is not None:
-                yield ScannedLine(offset=offset, line=number, record=record)
+                yield ScannedLine(line=self._line, record=record)
         for index in sorted(indexes):
             if index >= len(self._signatures):
                 break
-            match = self._match(index, line, indexes[index] - start, number)
+            match = self._match(index, line, indexes[index] - start)
             if match is not None:
-                yield ScannedLine(offset=offset, line=number, match=match)
+                yield ScannedLine(line=self._line, match=match)
 
     def _step(self, line: bytes) -> StepRecord | None:
         text = line[-MAX_METRIC_BYTES:].decode(errors="replace")
         # The last state of a progress bar counts, and its step may stand in an earlier one.
         return self._metrics.read(text) if "\r" in text else self._shapes.read(text)
 
-    def _match(self, index: int, line: bytes, end: int, number: int) -> Match | None:
+    def _match(self, index: int, line: bytes, end: int) -> Match | None:
         signature = self._signatures[index]
         self._num_matches[signature.name] += 1
         num = self._num_matches[signature.name]
@@ -173,15 +160,32 @@ class Scan:
             self.num_folded += 1
             return None
         wrapped = _shown(line, end).decode(errors="replace")
-        unwrapped_line = unwrapped(wrapped, self._bare)
+        shown = unwrapped(wrapped, self._bare)
         pattern = self._patterns[index]
         # Some matches lie within the wrapping, or go across it.
-        found = pattern.search(unwrapped_line.text) or pattern.search(wrapped)
+        found = pattern.search(shown.text) or pattern.search(wrapped)
         if found is None:
             # The engine matched a line that Python's `re` does not.
             return None
         named = {name: value for name, value in found.groupdict().items() if value}
-        return _match_of(signature, unwrapped_line, named, self.file, number, found.start())
+        rank = int(named["rank"]) if "rank" in named else None
+        first = 0 if found.start() < MAX_TEXT else found.start() - MAX_TEXT // 2
+        return Match(
+            signature=signature.name,
+            fault=signature.fault,
+            layer=signature.layer,
+            scope=signature.scope,
+            weight=signature.weight,
+            role=signature.role,
+            is_lasting=signature.is_lasting,
+            file=self.file,
+            line=self._line,
+            text=shown.text[first : first + MAX_TEXT],
+            rank=rank if shown.rank is None else shown.rank,
+            node=shown.node or "",
+            at=shown.at,
+            named=named,
+        )
 
 
 def engine_for(
@@ -204,37 +208,12 @@ def engine_for(
         ) from error
 
 
-def _match_of(
-    signature: Signature, line: Line, named: dict[str, str], file: str, number: int, at: int
-) -> Match:
-    text = line.text if at < MAX_TEXT else line.text[at - MAX_TEXT // 2 :]
-    match = Match(
-        signature=signature.name,
-        fault=signature.fault,
-        layer=signature.layer,
-        scope=signature.scope,
-        weight=signature.weight,
-        role=signature.role,
-        is_lasting=signature.is_lasting,
-        file=file,
-        line=number,
-        text=text[:MAX_TEXT],
-        rank=line.rank,
-        node=line.node or "",
-        at=line.at,
-        named=named,
-    )
-    if "rank" in named and line.rank is None:
-        return replace(match, rank=int(named["rank"]))
-    return match
-
-
 def _shown(line: bytes, end: int) -> bytes:
     """Return the part of a line around a match that ends at `end`: of a progress bar, its state there."""
     first = line.rfind(b"\r", 0, max(end - 1, 0)) + 1
     last = line.find(b"\r", end)
     segment = line[first : len(line) if last < 0 else last]
-    if len(segment) <= 2 * SHOWN_BYTES:
+    if len(segment) <= 2 * SHOWN_BYTES_AROUND_MATCH:
         return segment
     middle = end - first
-    return segment[max(0, middle - SHOWN_BYTES) : middle + SHOWN_BYTES]
+    return segment[max(0, middle - SHOWN_BYTES_AROUND_MATCH) : middle + SHOWN_BYTES_AROUND_MATCH]

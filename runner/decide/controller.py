@@ -4,8 +4,6 @@
 nothing more follows. `wake_at` says when to come back with a `Tick`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -20,17 +18,8 @@ from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
 from runner.decide.state.moves import check_moves
+from runner.facts import faults
 from runner.facts.actions import Action, ActionResult, NodeTask
-from runner.facts.faults import (
-    CorrelatedSilence,
-    DomainSilence,
-    Finding,
-    GangStartTimed,
-    GangStillStepping,
-    HeartbeatResumed,
-    JudgedBy,
-    fault_kind,
-)
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.watch import WatchList
@@ -119,34 +108,25 @@ def _tick(decision: Decision, fact: object) -> None:
     for item in decision.state.actions.values():
         if decision.now >= item.issued_at + item.action.deadline_seconds:
             message = f"no outcome within {item.action.deadline_seconds:g} s"
-            _end_action(
-                decision,
-                item.action,
-                ActionResult(id=item.action.id, outcome="unknown", message=message),
-            )
+            result = ActionResult(id=item.action.id, outcome="unknown", message=message)
+            _on_result(decision, result)
             return
 
 
 def _on_result(decision: Decision, result: ActionResult) -> None:
-    item = decision.state.actions.get(result.id)
+    item, outcome = decision.state.actions.get(result.id), result.outcome
     # Later results of the same action are history.
     if item is not None:
-        _end_action(decision, item.action, result)
+        detail = dict(result.detail)
+        ended = r.ActionEnded(id=result.id, outcome=outcome, message=result.message, detail=detail)
+        decision.add(ended)
+        consequence = _RESULTS.get(item.action.action)
+        if consequence is not None:
+            consequence(decision, item.action, result)
 
 
-def _end_action(decision: Decision, action: Action, result: ActionResult) -> None:
-    decision.add(
-        r.ActionEnded(
-            id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail)
-        )
-    )
-    consequence = _RESULTS.get(action.action)
-    if consequence is not None:
-        consequence(decision, action, result)
-
-
-def _on_finding(decision: Decision, finding: Finding) -> None:
-    handler = _FINDINGS.get(fault_kind(finding.fault).judged_by, non_fatal.on_finding)
+def _on_finding(decision: Decision, finding: faults.Finding) -> None:
+    handler = _FINDINGS.get(faults.fault_kind(finding.fault).judged_by, non_fatal.on_finding)
     handler(decision, finding)
 
 
@@ -166,7 +146,7 @@ def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> 
         requests.on_task_ended(decision, action, result)
 
 
-_FINDINGS: dict[JudgedBy, Callable[[Decision, Finding], None]] = {
+_FINDINGS: dict[faults.JudgedBy, Callable[[Decision, faults.Finding], None]] = {
     "probe": probes.on_node_silent,
     "progress": attempts.on_hang,
 }
@@ -185,6 +165,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     r.SupervisorStarted: lifecycle.on_supervisor_started,
     r.Settle: _settle,
     r.Tick: _tick,
+    r.StaleMessage: requests.on_stale,
     s.NodeJoined: join.on_node_joined,
     s.NodeLeft: join.on_node_left,
     s.DevicesReleased: probes.on_devices_released,
@@ -197,14 +178,14 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.ReplicasDisagree: non_fatal.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
-    GangStillStepping: probes.on_gang_still_stepping,
-    GangStartTimed: attempts.on_gang_timed,
+    faults.GangStillStepping: probes.on_gang_still_stepping,
+    faults.GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
-    Finding: _on_finding,
-    HeartbeatResumed: probes.on_heartbeat_resumed,
-    CorrelatedSilence: probes.on_correlated_silence,
-    DomainSilence: probes.on_domain_silence,
+    faults.Finding: _on_finding,
+    faults.HeartbeatResumed: probes.on_heartbeat_resumed,
+    faults.CorrelatedSilence: probes.on_correlated_silence,
+    faults.DomainSilence: probes.on_domain_silence,
     ActionResult: _on_result,
     **dict.fromkeys(requests.HANDLERS, requests.on_request),
 }

@@ -1,28 +1,19 @@
 """A decision in the making: reads the state, collects records, hands out ids. It never changes the state."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from runner.decide.state.apply_incidents import opened_incident
-from runner.decide.state.cluster_state import (
-    GONE,
-    Attempt,
-    Incident,
-    Node,
-    RequestStatus,
-    Run,
-    State,
-)
-from runner.facts.actions import Action, ActionArgs, PageOperator
+from runner.decide.state.cluster_state import GONE, Attempt, Incident, Node, Run, State
+from runner.facts.actions import Action, ActionArgs, NodeTask, PageOperator
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.facts.messages.requests import Request
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.runbook import Runbook
-from runner.facts.wire import kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +26,20 @@ class Policy:
     def runbook_for(self, fault: str) -> Runbook | None:
         """Return the page that this fault opens."""
         return next((book for book in self.runbooks if fault in book.faults), None)
+
+
+class Reply(NamedTuple):
+    """The first answer to a request; `run` or `node`: what it is about, if that is known."""
+
+    state: r.RequestStateName
+    message: str
+    run: int | None = None
+    node: str = ""
+
+
+def refused(message: str) -> Reply:
+    """Return the answer to a request that asks for what cannot be."""
+    return Reply("refused", message)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,41 +109,30 @@ class Decision:
         """Page an operator."""
         self.issue(PageOperator(message=message), message, run=run, incident=incident)
 
-    def answer_new(
+    def ask_ranks(
         self,
-        request: Request,
-        state: r.RequestStateName,
-        message: str,
+        attempt: Attempt,
+        args: Mapping[str, Any],
+        reason: str,
         *,
-        run: int | None = None,
-        node: str = "",
+        deadline_seconds: float | None = None,
     ) -> None:
-        """Answer a request that has just come in."""
-        self.add(
-            r.RequestRecorded(
-                id=request.id,
-                request=kind_of(request),
-                by=request.by,
-                state=state,
-                message=message,
-                run=run,
-                node=node,
-            )
-        )
+        """Pass a request to the ranks of an attempt, through each of its nodes."""
+        generation, run = attempt.generation, attempt.attempt.run
+        for name in attempt.nodes:
+            work = NodeTask(node=name, task="ask_ranks", generation=generation, args=args)
+            self.issue(work, reason, run=run, deadline_seconds=deadline_seconds)
 
-    def answer(self, asked: RequestStatus, state: r.RequestStateName, message: str) -> None:
+    def clear_node(self, node: Node, *, by_probe: bool = False) -> None:
+        """Record that the ranks which may run on a node do not, if any may."""
+        if node.ranks_may_run is not None:
+            confirmed_by: Literal["agent", "probe"] = "probe" if by_probe else "agent"
+            attempt = node.ranks_may_run
+            self.add(r.NodeCleared(node=node.node, attempt=attempt, confirmed_by=confirmed_by))
+
+    def answer(self, asked: r.RequestRecorded, state: r.RequestStateName, message: str) -> None:
         """Record the outcome of an open request."""
-        self.add(
-            r.RequestRecorded(
-                id=asked.id,
-                request=asked.request,
-                by=asked.by,
-                state=state,
-                message=message,
-                run=asked.run,
-                node=asked.node,
-            )
-        )
+        self.add(replace(asked, state=state, message=message))
 
     def open_incident(
         self,
@@ -177,13 +171,9 @@ class Decision:
 
     def is_live(self, incident: Incident) -> bool:
         """Whether an incident still asks for something, after the records of this decision so far."""
-        closed = any(
-            isinstance(record, r.IncidentChanged)
-            and record.incident == incident.incident
-            and record.state in ("resolved", "gave_up")
-            for record in self.records
-        )
-        return incident.is_live and not closed
+        moved = [x for x in self.records if isinstance(x, r.IncidentChanged)]
+        closed = [x.incident for x in moved if x.state in ("resolved", "gave_up")]
+        return incident.is_live and incident.incident not in closed
 
     def is_in_service(self, node: Node) -> bool:
         """Whether a node is neither lost nor out, after the records of this decision so far."""

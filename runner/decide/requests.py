@@ -1,31 +1,25 @@
 """Requests: what people ask for is checked, answered at once or when it has taken effect, and never done twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
-from runner.decide.decision import Decision
+from runner.decide.decision import Decision, Reply, refused
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import tensor_groups_across_nodes
-from runner.decide.state.cluster_state import GONE, Run
+from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
-from runner.facts.messages.requests import (
-    AddRemedy,
-    Drill,
-    Request,
-    ShutDown,
-    StartRun,
-    StopRun,
-)
+from runner.facts.messages.requests import AddRemedy, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.messages.signals import NodeJoined
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.run import RunSpec
+from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
 # Chosen, not measured.
 MAX_GROUPS_NAMED = 4
+DRILL_SECONDS = 10.0
 
 
 def on_request(decision: Decision, request: Request) -> None:
@@ -33,30 +27,39 @@ def on_request(decision: Decision, request: Request) -> None:
     if request.id in decision.state.requests:
         return
     if decision.state.closing and not isinstance(request, ShutDown):
-        decision.answer_new(request, "refused", "the cluster is shutting down")
-        return
-    HANDLERS[type(request)](decision, request)
+        reply = refused("the cluster is shutting down")
+    else:
+        reply = HANDLERS[type(request)](decision, request)
+    _record(decision, request, reply)
 
 
-def _shut_down(decision: Decision, request: ShutDown) -> None:
+def _record(decision: Decision, request: Request, reply: Reply) -> None:
+    id_, by, sent_at, kind = request.id, request.by, request.sent_at, kind_of(request)
+    decision.add(r.RequestRecorded(id=id_, request=kind, by=by, sent_at=sent_at, **reply._asdict()))
+
+
+def on_stale(decision: Decision, stale: r.StaleMessage) -> None:
+    """Refuse a request or an agent's join that is not fresh, with the reason."""
+    message = stale.message
+    if isinstance(message, Request):
+        _record(decision, message, refused(stale.reason))
+    elif isinstance(message, NodeJoined):
+        refusal = shared_fields(message, r.JoinRefused)
+        decision.add(r.JoinRefused(reason=stale.reason, **refusal))
+
+
+def _shut_down(decision: Decision, request: ShutDown) -> Reply:
     decision.add(r.ClusterClosing(by=request.by, request=request.id))
-    decision.answer_new(request, "open", "stopping runs, then agents")
+    return Reply("open", "stopping runs, then agents")
 
 
-def _start_run(decision: Decision, request: StartRun) -> None:
-    spec, state = request.spec, decision.state
-    twin = next(
-        (run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None
-    )
+def _start_run(decision: Decision, request: StartRun) -> Reply:
+    spec, state, cluster = request.spec, decision.state, decision.policy.cluster
+    twin = next((run for run in _live_runs(decision) if run.spec.name == spec.name), None)
     if twin is not None:
-        text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
-        decision.answer_new(request, "refused", text)
-        return
+        return _start_twin(decision, request, twin)
     # Slots of a node that has not joined yet are those of the cluster's settings.
-    slots_of = {
-        node.node: node.slots or decision.policy.cluster.local.slots
-        for node in state.nodes.values()
-    }
+    slots_of = {node.node: node.slots or cluster.local.slots for node in state.nodes.values()}
     fits = [
         node
         for node in state.nodes.values()
@@ -64,19 +67,28 @@ def _start_run(decision: Decision, request: StartRun) -> None:
     ]
     if len(fits) < spec.nodes:
         slots = max(slots_of.values(), default=0)
-        text = (
+        return refused(
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but only {len(fits)} of "
             f"{len(state.nodes)} nodes are there with enough slots (largest node: {slots}); ask for less or add nodes"
         )
-        decision.answer_new(request, "refused", text)
-        return
-    run = state.next_run
-    admitted = Run(run=run, spec=spec, user=request.user)
-    decision.add(r.RunAdmitted(run=run, spec=spec, user=request.user))
-    kept = _carry_over(decision, admitted)
-    folder = run_folder(decision.policy.cluster, admitted)
-    torn = _torn(spec)
-    decision.answer_new(request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
+    admitted = Run(run=state.next_run, spec=spec, user=request.user)
+    decision.add(r.RunAdmitted(run=admitted.run, spec=spec, user=request.user))
+    text = f"run {admitted.run}; files in {run_folder(cluster, admitted)}"
+    text += _carry_over(decision, admitted) + _torn(spec)
+    return Reply("done", text, run=admitted.run)
+
+
+def _start_twin(decision: Decision, request: StartRun, twin: Run) -> Reply:
+    """Answer a start under the name of a live run: the same run goes on; another one has to wait for the name."""
+    name = f"name: {request.spec.name!r} is run {twin.run}, which is"
+    if twin.stop_requests:
+        return Reply("refused", f"{name} being stopped; start it when that has ended", run=twin.run)
+    if (twin.spec, twin.user) == (request.spec, request.user):
+        folder = run_folder(decision.policy.cluster, twin)
+        return Reply("done", f"run {twin.run} goes on; files in {folder}", run=twin.run)
+    return refused(
+        f"{name} {twin.state}, with other settings; stop it first or choose another name"
+    )
 
 
 def _torn(spec: RunSpec) -> str:
@@ -104,62 +116,48 @@ def _carry_over(decision: Decision, run: Run) -> str:
     by, remedies = f"run {before[-1].run}", before[-1].remedies
     for name, value in remedies.items():
         decision.add(r.RemedyAdded(run=run.run, remedy=REMEDIES[name].name, value=value, by=by))
-    return (
-        f"; goes on from {by}, with its {join_words([f'{k} {v:g}' for k, v in remedies.items()])}"
-    )
+    kept = join_words([f"{name} {value:g}" for name, value in remedies.items()])
+    return f"; goes on from {by}, with its {kept}"
 
 
-def _is_live(run: Run) -> bool:
-    return run.state in ("active", "waiting") or (
-        run.attempt is not None and run.attempt.state != "ended"
-    )
+def _live_runs(decision: Decision) -> list[Run]:
+    return [run for run in decision.state.runs.values() if run.is_alive]
 
 
-def _find(decision: Decision, request: Request, name: str) -> Run | None:
-    """Find a live run by name or number, or refuse with the known ones."""
-    runs = [run for run in decision.state.runs.values() if _is_live(run)]
-    found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
-    if found is None:
-        known = known_words(name, [run.spec.name for run in runs], label="live runs")
-        decision.answer_new(request, "refused", f"no live run {name!r}; {known}")
-    return found
+def _of_run(handle: Callable[[Decision, Any, Run], Reply]) -> Callable[[Decision, Any], Reply]:
+    """Let a handler of requests about a live run, by name or number, get that run; without one, refuse."""
+
+    def on_run_request(decision: Decision, request: StopRun | AddRemedy | Drill) -> Reply:
+        runs, name = _live_runs(decision), request.run
+        run = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
+        if run is None:
+            known = known_words(name, [run.spec.name for run in runs], label="live runs")
+            return refused(f"no live run {name!r}; {known}")
+        return handle(decision, request, run)._replace(run=run.run)
+
+    return on_run_request
 
 
-def _stop_run(decision: Decision, request: StopRun) -> None:
-    run = _find(decision, request, request.run)
-    if run is None:
-        return
-    # Its ranks are still being ended.
-    if run.state not in ("active", "waiting"):
-        decision.answer_new(request, "done", f"the run has {run.state} already", run=run.run)
-        return
-    decision.answer_new(request, "open", "stopping at the next step boundary", run=run.run)
+def _stop_run(_decision: Decision, _request: StopRun, run: Run) -> Reply:
+    if not run.is_wanted:
+        # Its ranks are still being ended.
+        return Reply("done", f"the run has {run.state} already")
+    return Reply("open", "stopping at the next step boundary")
 
 
-def _add_remedy(decision: Decision, request: AddRemedy) -> None:
-    run = _find(decision, request, request.run)
-    if run is None:
-        return
+def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:
     problem = _remedy_problem(request, run)
     if problem:
-        decision.answer_new(request, "refused", problem, run=run.run)
-        return
-    decision.add(
-        r.RemedyAdded(
-            run=run.run,
-            remedy=request.remedy,
-            value=request.value,
-            by=request.by,
-            request=request.id,
-        )
-    )
+        return refused(problem)
+    remedy, value, by = request.remedy, request.value, request.by
+    decision.add(r.RemedyAdded(run=run.run, remedy=remedy, value=value, by=by, request=request.id))
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
-    decision.answer_new(request, "open", text, run=run.run)
+    return Reply("open", text)
 
 
 def _remedy_problem(request: AddRemedy, run: Run) -> str:
     remedy = REMEDIES[request.remedy]
-    if run.state not in ("active", "waiting"):
+    if not run.is_wanted:
         return f"{remedy.command}: run {run.spec.name!r} is {run.state}"
     understood = run.attempt.understood_remedies if run.attempt else []
     if (problem := remedy.problem(request.value)) or remedy.name in understood:
@@ -172,62 +170,38 @@ def _remedy_problem(request: AddRemedy, run: Run) -> str:
     )
 
 
-def _drill(decision: Decision, request: Drill) -> None:
-    run = _find(decision, request, request.run)
-    if run is None:
-        return
+def _drill(decision: Decision, request: Drill, run: Run) -> Reply:
     attempt = run.attempt
     if attempt is None or attempt.state not in ("launching", "running"):
-        decision.answer_new(
-            request,
-            "refused",
-            f"run {run.spec.name!r} has no running attempt to break",
-            run=run.run,
-        )
-        return
+        return refused(f"run {run.spec.name!r} has no running attempt to break")
     node, problem = _victim(request, run, attempt.nodes)
-    if node is None:
-        decision.answer_new(request, "refused", problem, run=run.run)
-        return
+    if problem:
+        return refused(problem)
     reason = f"drill for {request.by}"
     if request.fault == "ask-ranks":
         point = request.point or "step"
-        args: dict[str, object] = {
-            "request": "drill",
-            "fault": "die",
-            "rank": request.rank,
-            "point": point,
-        }
-        for name in attempt.nodes:
-            work = NodeTask(node=name, task="ask_ranks", generation=attempt.generation, args=args)
-            decision.issue(work, reason, run=run.run)
-        text = f"rank {request.rank} will die at {point}"
-        decision.answer_new(request, "done", text, run=run.run)
-        return
+        args = {"request": "drill", "fault": "die", "rank": request.rank, "point": point}
+        decision.ask_ranks(attempt, args, reason)
+        return Reply("done", f"rank {request.rank} will die at {point}")
     args = {"fault": request.fault}
     if request.rank is not None:
         args["rank"] = request.rank
-    work = NodeTask(
-        node=node, task="drill", generation=attempt.generation, args=args, request=request.id
-    )
-    decision.issue(work, reason, run=run.run, deadline_seconds=10.0)
-    decision.answer_new(request, "open", f"{request.fault} on {node}", run=run.run)
+    generation = attempt.generation
+    work = NodeTask(node=node, task="drill", generation=generation, args=args, request=request.id)
+    decision.issue(work, reason, run=run.run, deadline_seconds=DRILL_SECONDS)
+    return Reply("open", f"{request.fault} on {node}")
 
 
-def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str]:
+def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str, str]:
+    """Return the node that the fault strikes, and what is wrong with the request."""
+    name = run.spec.name
     if request.fault in ("kill-node", "kill-agent"):
         node = request.node or nodes[-1]
-        known = node in nodes
-        return (
-            (node, "")
-            if known
-            else (None, f"no node {node!r} in {run.spec.name!r}; it runs on {', '.join(nodes)}")
-        )
+        unknown = f"no node {node!r} in {name!r}; it runs on {', '.join(nodes)}"
+        return node, "" if node in nodes else unknown
     if request.rank is None or not 0 <= request.rank < run.spec.world_size:
-        return (
-            None,
-            f"no rank {request.rank} in {run.spec.name!r}; ranks are 0 to {run.spec.world_size - 1}",
-        )
+        most = run.spec.world_size - 1
+        return "", f"no rank {request.rank} in {name!r}; ranks are 0 to {most}"
     return nodes[request.rank // run.spec.ranks_per_node], ""
 
 
@@ -235,19 +209,17 @@ def on_task_ended(decision: Decision, action: Action, result: ActionResult) -> N
     """Answer the person whose drill this was."""
     work = action.read(NodeTask)
     request = decision.state.requests.get(work.request or "")
-    if request is None or request.state != "open":
-        return
-    state: r.RequestStateName = "done" if result.outcome in ("done", "unknown") else "failed"
-    fault = work.args.get("fault", "")
-    text = f"{fault} on {work.node}: {result.outcome} {result.message}".rstrip()
-    decision.answer(request, state, text)
+    if request is not None and request.state == "open":
+        fault = work.args.get("fault", "")
+        text = f"{fault} on {work.node}: {result.outcome} {result.message}".rstrip()
+        decision.answer(request, "failed" if result.outcome == "failed" else "done", text)
 
 
-HANDLERS: dict[type[Request], Callable[[Decision, Any], None]] = {
+HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     StartRun: _start_run,
-    StopRun: _stop_run,
-    AddRemedy: _add_remedy,
-    Drill: _drill,
+    StopRun: _of_run(_stop_run),
+    AddRemedy: _of_run(_add_remedy),
+    Drill: _of_run(_drill),
     ShutDown: _shut_down,
     **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),
 }

@@ -1,7 +1,5 @@
 """What a detector is, and what several of them share: last heartbeats, and the gangs that are watched."""
 
-from __future__ import annotations
-
 import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -90,12 +88,12 @@ class WatchedGangs(Generic[Gang]):
         self._watch: WatchList | None = None
         self.known: Mapping[AttemptId, Gang] = {}
 
-    def of(self, watch: WatchList) -> Mapping[AttemptId, Gang]:
-        """Return the gangs of this list; a list is read once."""
+    def of(self, heartbeat: Heartbeat, watch: WatchList) -> Gang | None:
+        """Return the gang of a heartbeat, if it is on this list; a list is read once."""
         if watch is not self._watch:
             self._watch = watch
             self.known = {
                 watched.attempt: self.known.get(watched.attempt) or self._begin(watched)
                 for watched in watch.attempts
             }
-        return self.known
+        return None if heartbeat.attempt is None else self.known.get(heartbeat.attempt)

@@ -1,7 +1,5 @@
 """Silent failure domains: whether nodes fell silent with their switch, rack or power supply. No memory between calls."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,7 @@ Steps under way when the node fell silent prove nothing: steps count from half t
 is more than a heartbeat's interval, and two more must have been made since.
 """
 
-from __future__ import annotations
-
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,8 +35,11 @@ class _Sample:
 
 @dataclass(slots=True, kw_only=True)
 class _Gang:
+    attempt: AttemptId
     nodes: dict[str, None]
     step: int = 0
+    # When the next sample is due.
+    sample_at: float = -math.inf
     # The oldest first.
     samples: deque[_Sample] = field(default_factory=deque)
     # Silent node -> the sample of its last finding.
@@ -52,38 +54,38 @@ class GangLiveness(Detector):
 
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
-        self._gangs = WatchedGangs(lambda watched: _Gang(nodes=dict.fromkeys(watched.nodes)))
+        self._gangs = WatchedGangs(
+            lambda watched: _Gang(attempt=watched.attempt, nodes=dict.fromkeys(watched.nodes))
+        )
 
     def on_heartbeat(
         self, heartbeat: Heartbeat, watch: WatchList, now: float
     ) -> list[GangStillStepping]:
         """Return a finding if the heartbeat's gang steps on without nodes that are silent."""
-        attempt = heartbeat.attempt
-        if attempt is None or heartbeat.last_step is None:
+        step = heartbeat.last_step
+        gang = self._gangs.of(heartbeat, watch) if step is not None else None
+        if gang is None or step is None:
             return []
-        gang = self._gangs.of(watch).get(attempt)
-        if gang is None:
+        gang.step = max(gang.step, step)
+        if now < gang.sample_at:
             return []
-        gang.step = max(gang.step, heartbeat.last_step)
         limit = self.silence.limit_seconds
-        if gang.samples and now < gang.samples[-1].at + limit / SAMPLES_PER_LIMIT:
-            return []
+        gang.sample_at = now + limit / SAMPLES_PER_LIMIT
         gang.samples.append(_Sample(at=now, step=gang.step))
         while gang.samples[0].at < now - MAX_AGE_LIMITS * limit:
             gang.samples.popleft()
         silent = [name for name in self.silence.silent_since if name in gang.nodes]
         gang.reported = {name: gang.reported[name] for name in silent if name in gang.reported}
-        return self._judge(attempt, gang, silent) if silent else []
+        return self._judge(gang, silent) if silent else []
 
     def shift(self, seconds: float) -> None:
         """Start over: when the steps of that time were made is not known."""
         for gang in self._gangs.known.values():
             gang.samples.clear()
+            gang.sample_at = -math.inf
             gang.reported.clear()
 
-    def _judge(
-        self, attempt: AttemptId, gang: _Gang, silent: Iterable[str]
-    ) -> list[GangStillStepping]:
+    def _judge(self, gang: _Gang, silent: Iterable[str]) -> list[GangStillStepping]:
         newest, step_seconds, alive = gang.samples[-1], 0.0, list[str]()
         for name in silent:
             base = self._base(gang, name)
@@ -93,13 +95,10 @@ class GangLiveness(Detector):
             gang.reported[name] = newest
             seconds = (newest.at - base.at) / (newest.step - base.step)
             step_seconds = max(step_seconds, seconds)
-        if not alive:
-            return []
-        return [
-            GangStillStepping(
-                attempt=attempt, nodes=tuple(alive), step=newest.step, step_seconds=step_seconds
-            )
-        ]
+        finding = GangStillStepping(
+            attempt=gang.attempt, nodes=tuple(alive), step=newest.step, step_seconds=step_seconds
+        )
+        return [finding] if alive else []
 
     def _base(self, gang: _Gang, name: str) -> _Sample | None:
         """Return the sample from which steps count for a silent node; None: not yet, or it was reported just now."""

@@ -1,7 +1,5 @@
 """Heartbeat timeouts: nodes that fell silent, alone or with their failure domain. Times of arrival on our own clock count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from runner.detect.detector import OVERDUE_SHARE, Detector, NodeSilence, register
@@ -14,6 +12,7 @@ from runner.facts.watch import WatchList
 CORRELATED_SHARE = 0.5
 # Fewer silent nodes are not correlated, unless they are all there are; chosen, not measured.
 MIN_CORRELATED = 3
+_Silence = Finding | CorrelatedSilence | DomainSilence
 
 
 @register
@@ -26,6 +25,7 @@ class HeartbeatTimeout(Detector):
         super().__init__(silence)
         # Node -> the agent that was last watched.
         self._instance_ids: dict[str, str] = {}
+        self._watched: tuple[str, ...] = ()
         self._correlated: tuple[str, ...] = ()
         # Nodes of a correlated silence that ended get until then to send heartbeats, too.
         self._correlated_until = 0.0
@@ -57,9 +57,7 @@ class HeartbeatTimeout(Detector):
             return [HeartbeatResumed(node=node, incarnation=heartbeat.incarnation)]
         return []
 
-    def tick(
-        self, watch: WatchList, now: float
-    ) -> list[Finding | CorrelatedSilence | DomainSilence]:
+    def tick(self, watch: WatchList, now: float) -> list[_Silence]:
         """Return findings about nodes, and domains, that have just become silent."""
         if self._is_idle(watch) and now < self._idle[2]:
             return []
@@ -72,9 +70,7 @@ class HeartbeatTimeout(Detector):
     def _is_idle(self, watch: WatchList) -> bool:
         return self._idle[0] is watch.nodes and self._idle[1] is watch.instance_ids
 
-    def _check_all(
-        self, watch: WatchList, now: float
-    ) -> list[Finding | CorrelatedSilence | DomainSilence]:
+    def _check_all(self, watch: WatchList, now: float) -> list[_Silence]:
         self._follow_agents(watch, now)
         # A silent node is reported again after each limit: the controller may have other evidence that it is alive.
         due = {
@@ -82,7 +78,7 @@ class HeartbeatTimeout(Detector):
             for name in watch.nodes
             if now >= self._due(name, self.silence.last_heartbeat.setdefault(name, now))
         }
-        findings: list[Finding | CorrelatedSilence | DomainSilence] = []
+        findings: list[_Silence] = []
         correlated = self._correlated_nodes(watch, due)
         if correlated != self._correlated:
             self._correlated = correlated
@@ -108,7 +104,13 @@ class HeartbeatTimeout(Detector):
         return findings
 
     def _follow_agents(self, watch: WatchList, now: float) -> None:
-        """Count the join of another agent as a heartbeat: those of the agent before say nothing about it."""
+        """Count the join of another agent, or the return of a node, as a heartbeat: earlier ones say nothing about it."""
+        if watch.nodes is not self._watched:
+            before, self._watched = dict.fromkeys(self._watched), watch.nodes
+            for name in watch.nodes:
+                if name not in before and name in self._instance_ids:
+                    self.silence.last_heartbeat[name] = now
+                    self.silence.silent_since.pop(name, None)
         for name in watch.nodes:
             instance_id = watch.instance_ids.get(name, "")
             if self._instance_ids.setdefault(name, instance_id) != instance_id:

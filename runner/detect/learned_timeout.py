@@ -25,8 +25,6 @@ NVRx learns its section timeouts as 5 x the longest. With that factor, evidence 
 they are none did (`tests/detect/virtual_run.py`, whose tails are chosen). All other numbers are chosen, not measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # What any step may take, in longest starts; chosen.

@@ -7,18 +7,15 @@ from there.
 What is learned is kept as long as this supervisor runs.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from runner.detect.detector import Detector, NodeSilence, register
+from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.faults import FAULTS, Finding
-from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import WatchedAttempt, WatchList
 
@@ -39,8 +36,6 @@ LEAST_SKIPPED = 3
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of one run's metrics."""
-
     watched: WatchedAttempt
     numerics: Numerics
     # The node whose records are judged.
@@ -72,16 +67,12 @@ class LiveNumerics(Detector):
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
         self._runs: dict[int, _Run] = {}
-        self._attempts: dict[AttemptId, WatchedAttempt] = {}
-        self._followed: WatchList | None = None
+        self._gangs = WatchedGangs[WatchedAttempt](lambda watched: watched)
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Return findings about the steps that a heartbeat reports."""
         steps = heartbeat.steps or heartbeat.logged_steps
-        if not steps or heartbeat.attempt is None:
-            return []
-        self._follow(watch)
-        watched = self._attempts.get(heartbeat.attempt)
+        watched = self._gangs.of(heartbeat, watch) if steps else None
         if watched is None:
             return []
         run = self._run(watched)
@@ -108,12 +99,6 @@ class LiveNumerics(Detector):
                 run.unnamed = None
         return findings
 
-    def _follow(self, watch: WatchList) -> None:
-        if watch is self._followed:
-            return
-        self._followed = watch
-        self._attempts = {one.attempt: one for one in watch.attempts}
-
     def _run(self, watched: WatchedAttempt) -> _Run:
         number = watched.attempt.run
         run = self._runs.get(number)
@@ -130,7 +115,7 @@ class LiveNumerics(Detector):
 
     def _forget_idle(self) -> None:
         """Forget runs that are not watched, except the newest: they may be between two attempts."""
-        watched = {attempt.run: True for attempt in self._attempts}
+        watched = [attempt.run for attempt in self._gangs.known]
         idle = [number for number in self._runs if number not in watched]
         for number in idle[: max(0, len(idle) - MAX_IDLE_RUNS)]:
             del self._runs[number]

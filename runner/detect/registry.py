@@ -3,8 +3,6 @@
 Every module of this package that registers a detector takes part; there is no list of them.
 """
 
-from __future__ import annotations
-
 import runner.detect
 from runner.detect.detector import DETECTORS, Detector, NodeSilence, import_modules
 from runner.facts.faults import Finding
@@ -59,15 +57,12 @@ class DetectorRegistry:
         return Finding(fault="decision_failed", evidence=evidence[:300], node=node)
 
     def tick(self, now: float) -> list[object]:
-        """Return findings that the passing of time has made true."""
         return [found for each in self._detectors for found in each.tick(self._watch, now)]
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which the supervisor received no heartbeats."""
         for detector in self._detectors:
             detector.shift(seconds)
 
     def due_at(self) -> float | None:
-        """Return when `tick` has a finding at the earliest, if no heartbeat arrives."""
         times = (detector.due_at(self._watch) for detector in self._detectors)
         return min((time for time in times if time is not None), default=None)

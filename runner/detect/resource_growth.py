@@ -12,8 +12,6 @@ counted by node, over all its ranks that grow; descriptors by process. A leak an
 Soft state: another supervisor, and another attempt, start over and need hours again.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterable, Iterator
@@ -109,7 +107,7 @@ class Series:
                     yield Trend(rate=rate, seconds=seconds, ahead_seconds=ahead_seconds)
 
 
-def steady_rise(floors: array[float]) -> float:
+def steady_rise(floors: "array[float]") -> float:
     """Return by how much the last sixth lies above the first one, or 0 if that is no steady growth."""
     size = len(floors) // NUM_PARTS
     parts = [median(floors[at : at + size]) for at in range(0, NUM_PARTS * size, size)]
@@ -125,14 +123,14 @@ def steady_rise(floors: array[float]) -> float:
     return rise if rise >= LEAST_SPREADS * 1.4826 * left[len(left) // 2] else 0.0
 
 
-def _high(floors: array[float]) -> float:
+def _high(floors: "array[float]") -> float:
     """Return what most of the earlier buckets lie below; minus infinity for too few."""
     if len(floors) < NUM_PARTS:
         return -math.inf
     return sorted(floors)[int(HIGH_SHARE * (len(floors) - 1))]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Rank:
     memory: Series
     descriptors: Series
@@ -169,21 +167,18 @@ class ResourceGrowth(Detector):
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Report ranks of the node that grow towards a limit, once for each rank and fault."""
-        if not heartbeat.rank_resources or heartbeat.attempt is None:
-            return []
-        gang = self._gangs.of(watch).get(heartbeat.attempt)
+        gang = self._gangs.of(heartbeat, watch) if heartbeat.rank_resources else None
         if gang is None or heartbeat.node not in gang.nodes:
             return []
         node = gang.nodes[heartbeat.node]
-        ranks, start_seconds = node.ranks, node.start_seconds
         findings, grows = list[Finding](), False
         for item in heartbeat.rank_resources[:MAX_RANKS]:
-            if item.rank not in ranks and len(ranks) >= MAX_RANKS:
-                continue
-            rank = ranks.setdefault(
-                item.rank,
-                _Rank(memory=Series(now, start_seconds), descriptors=Series(now, start_seconds)),
-            )
+            rank = node.ranks.get(item.rank)
+            if rank is None:
+                if len(node.ranks) >= MAX_RANKS:
+                    continue
+                rank = _Rank(Series(now, node.start_seconds), Series(now, node.start_seconds))
+                node.ranks[item.rank] = rank
             if rank.memory.add(item.memory_bytes, now):
                 rank.trends = tuple(rank.memory.trends(LEAST_BYTES))
                 grows = grows or bool(rank.trends)

@@ -3,8 +3,7 @@
 Nodes report it in heartbeats, which are not journalled; a gang of any size yields one fact.
 """
 
-from __future__ import annotations
-
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -27,12 +26,10 @@ class _Start:
     nodes: dict[str, None]
     # By node.
     phases: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)
-    first_report_at: float | None = None
+    first_report_at: float = math.inf
     is_reported: bool = False
 
     def is_ripe(self, now: float) -> bool:
-        if self.first_report_at is None:
-            return False
         is_whole = len(self.phases) == len(self.watched.nodes)
         return is_whole or now >= self.first_report_at + GRACE_SECONDS
 
@@ -58,7 +55,7 @@ class StartTimes(Detector):
         start = self._starts.get(heartbeat.attempt)
         if start is None or heartbeat.node not in start.nodes:
             return []
-        start.first_report_at = now if start.first_report_at is None else start.first_report_at
+        start.first_report_at = now if start.first_report_at == math.inf else start.first_report_at
         start.phases[heartbeat.node] = heartbeat.start_phases
         return self.tick(watch, now)
 
@@ -71,15 +68,13 @@ class StartTimes(Detector):
         return [_slowest_of(start) for start in ripe]
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which the supervisor received no heartbeats."""
         for start in self._starts.values():
-            if start.first_report_at is not None:
-                start.first_report_at += seconds
+            start.first_report_at += seconds
 
     def due_at(self, watch: WatchList) -> float | None:
         """Return when a gang's reports are no longer waited for."""
-        times = (start.first_report_at for start in self._starts.values())
-        return min((time + GRACE_SECONDS for time in times if time is not None), default=None)
+        first = min((start.first_report_at for start in self._starts.values()), default=math.inf)
+        return first + GRACE_SECONDS if first < math.inf else None
 
     def _follow(self, watch: WatchList) -> None:
         if watch is self._watch:

@@ -16,15 +16,12 @@ A doubtful rank is not named:
 Soft state: another supervisor, and another attempt, start over and need the whole time again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
 from runner.facts.faults import Finding
-from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
 from runner.facts.wording import join_words
@@ -86,9 +83,8 @@ class _Record:
         return self.windows.bit_count()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Gang:
-    attempt: AttemptId
     watched: WatchedAttempt
     # Ranks that ever reported.
     known: dict[int, None] = field(default_factory=dict)
@@ -110,13 +106,11 @@ class StragglerDetector(Detector):
 
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
-        self._gangs = WatchedGangs(lambda watched: _Gang(attempt=watched.attempt, watched=watched))
+        self._gangs = WatchedGangs(_Gang)
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Report stragglers, and nodes that have recovered, when the heartbeat completes a window."""
-        if not heartbeat.rank_computes or heartbeat.attempt is None:
-            return []
-        gang = self._gangs.of(watch).get(heartbeat.attempt)
+        gang = self._gangs.of(heartbeat, watch) if heartbeat.rank_computes else None
         if gang is None:
             return []
         if gang.opened_at is None:
@@ -136,7 +130,6 @@ class StragglerDetector(Detector):
         return [*_recovered(gang), *_new(gang, now)]
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which the supervisor received no heartbeats."""
         for gang in self._gangs.known.values():
             gang.window = {}
             if gang.opened_at is not None:
@@ -205,7 +198,7 @@ def _new(gang: _Gang, now: float) -> Iterator[Finding]:
         yield Finding(
             fault="straggler",
             evidence=_evidence(worst, near, now),
-            attempt=gang.attempt,
+            attempt=gang.watched.attempt,
             node=node,
             rank=_only(near),
         )
@@ -220,7 +213,7 @@ def _recovered(gang: _Gang) -> Iterator[Finding]:
             yield Finding(
                 fault="straggler",
                 evidence=f"{node} computes as fast as its peers again",
-                attempt=gang.attempt,
+                attempt=gang.watched.attempt,
                 node=node,
                 rank=_only(ranks),
                 recovered=True,

@@ -4,8 +4,6 @@ An action is recorded before it is performed. After a crash those without an out
 must be idempotent. `unknown` is neither success nor failure: the end was not observed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -28,17 +26,21 @@ class ActionArgs(Value):
 
 
 class PrepareAttempt(ActionArgs):
-    """Verify checkpoints newest first, pick a rendezvous -> {chosen, refused, address, port}."""
+    """Verify the checkpoints of run `run_name` in `folder`, newest first, and pick a rendezvous.
+
+    -> {chosen, refused, address, port}. `run_name` is "" in journals that lack it. `uncoded`: names of folders that count
+    without a code, since their ranks had no key; None: all of them, in journals that lack it.
+    """
 
     kind = "prepare_attempt"
     attempt: str
     generation: int
-    # Of checkpoints; "": the run has none.
     folder: str
-    # Of the ranks' output; "": they have none.
     output: str = ""
     refused: Sequence[str] = ()
     address: str = ""
+    run_name: str = ""
+    uncoded: Sequence[str] | None = None
 
 
 class ProbeNode(ActionArgs):
@@ -75,17 +77,22 @@ class NodeTask(ActionArgs):
 
 
 class VerifyCheckpoint(ActionArgs):
-    """A sealed checkpoint -> intact or not."""
+    """A sealed checkpoint -> intact or not. It lies in `folder`, which is the run's own ("": it has none). `uncoded`: as above."""
 
     kind = "verify_checkpoint"
     path: str
+    folder: str = ""
+    run_name: str = ""
+    uncoded: Sequence[str] | None = None
 
 
 class PruneCheckpoints(ActionArgs):
-    """Delete what policy no longer keeps."""
+    """Delete what policy no longer keeps, and nothing outside `folder`, which is the run's own."""
 
     kind = "prune_checkpoints"
     paths: Sequence[str]
+    folder: str = ""
+    run_name: str = ""
 
 
 class PageOperator(ActionArgs):
@@ -95,19 +102,7 @@ class PageOperator(ActionArgs):
     message: str
 
 
-ACTIONS: dict[str, type[ActionArgs]] = {
-    each.kind: each
-    for each in (
-        PrepareAttempt,
-        ProbeNode,
-        StartAgent,
-        StopAgent,
-        NodeTask,
-        VerifyCheckpoint,
-        PruneCheckpoints,
-        PageOperator,
-    )
-}
+ACTIONS: dict[str, type[ActionArgs]] = {each.kind: each for each in ActionArgs.__subclasses__()}
 # Readers of messages refuse any other kind.
 if TYPE_CHECKING:
     ActionKind = str

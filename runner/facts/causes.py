@@ -1,7 +1,5 @@
 """Verdicts: what an incident is, whose it is, how sure that is, and what kind of answer it wants."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from runner.facts.faults import ActionClass
@@ -19,10 +17,7 @@ class Culprit(Value):
 
 
 class Cause(Value):
-    """The cause of an incident, as it is stored and shown. `confidence` is between 0 and 1.
-
-    `node`: where its first line was logged.
-    """
+    """The cause of an incident, as it is stored and shown. `confidence` is between 0 and 1; `node` logged the first line."""
 
     fault: str
     scope: Scope
@@ -30,12 +25,11 @@ class Cause(Value):
     node: str
     confidence: float
     action_class: ActionClass
-    # "n2 rank3.err:120: ...": the deciding one first.
+    # "n2 rank3.err:120: ...", the deciding one first.
     lines: tuple[str, ...] = ()
-    # Of an unknown fault: its first line, with what differs between two occurrences masked.
-    # By it the same one is recognised the next time.
+    # Of an unknown fault: its first line with the variable parts masked, by which it is recognised the next time.
     template: str = ""
-    # The last incident before this one that had the same template, or one that is alike.
+    # The last incident with an equal or similar template.
     seen_in: str = ""
 
 

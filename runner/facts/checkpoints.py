@@ -1,7 +1,5 @@
 """Checkpoints as the controller knows them, and how far each is trusted."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from runner.facts.ids import AttemptId
@@ -9,16 +7,13 @@ from runner.facts.wire import Value
 
 
 class Trust(StrEnum):
-    """committed < intact < finite < healthy < proven; or refused, for good."""
+    """committed (it has a manifest) < intact (sizes and hashes hold) < finite < healthy < proven; or refused, for good."""
 
-    # Its manifest was renamed into place.
     COMMITTED = "committed"
-    # Manifest, sizes and hashes hold.
     INTACT = "intact"
     FINITE = "finite"
     HEALTHY = "healthy"
     PROVEN = "proven"
-    # Did not verify.
     REFUSED = "refused"
 
 
@@ -30,3 +25,5 @@ class Checkpoint(Value):
     path: str
     trust: Trust = Trust.COMMITTED
     reason: str = ""
+    # Its manifest must carry a code of the run's secret: its ranks had the key, or no agent reported it.
+    needs_code: bool = False

@@ -1,7 +1,5 @@
 """What the contract of a rank (docs/contract.md) fixes and more than one stage goes by."""
 
-from __future__ import annotations
-
 # Variables that a launch sets for each rank, as a regular expression that matches whole names.
 OWN_VARIABLES = (
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"

@@ -3,8 +3,6 @@
 To add a fault: a row here, and the name on a runbook page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -17,39 +15,21 @@ from runner.facts.messages.signals import StartPhase
 from runner.facts.wire import Value
 
 ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
+# Of these, `checks` are those of admission, `progress` the detectors of hangs, and `peers` compares a rank with others or itself.
 JudgedBy = Literal[
-    # what an agent reports of its ranks and devices
-    "agent",
-    # a probe of the node from outside
-    "probe",
-    # all nodes of a failure domain together
-    "domain",
-    # the admission checks
-    "checks",
-    # the detectors of hangs
-    "progress",
-    # signatures of log lines
-    "lines",
-    # the detectors of metrics
-    "metrics",
-    # comparing a rank with its peers or its own past
-    "peers",
-    # Stoker itself
-    "self",
+    "agent", "probe", "domain", "checks", "progress", "lines", "metrics", "peers", "self"
 ]
 
 
 class FaultKind(Value):
     """What follows from a fault's name alone."""
 
-    # What it is a fault of, where nothing says more.
     scope: Scope
     judged_by: JudgedBy
     # It ends the gang. Only of the others may a page say `watch`: nothing else would start the gang again.
     is_fatal: bool = True
     # What answers it when nothing else is known; a culprit and a lasting sign sharpen it (`rootcause/correlation.py`).
     action: ActionClass = "page"
-    # What an attempt that ends by it has ended as.
     outcome: Literal["crashed", "hung", "lost", "refused"] = "crashed"
     # A run goes on making steps while it has this: steps after it do not show that it is over.
     outlasts_steps: bool = False
@@ -59,33 +39,29 @@ class FaultKind(Value):
     has_page: bool = True
 
 
+_AGENT = partial(FaultKind, judged_by="agent", action="restart")
 # A line of hardware reports it; the gang may live on.
 _LINE = partial(FaultKind, judged_by="lines", is_fatal=False)
 # Lines of a dead gang explain its end by it.
 _CAUSE = partial(FaultKind, judged_by="lines", has_page=False)
-# A run's numbers show it.
 _METRIC = partial(FaultKind, judged_by="metrics", is_fatal=False)
+_PEERS = partial(FaultKind, scope="rank", judged_by="peers", is_fatal=False)
 
 FAULTS: Mapping[str, FaultKind] = {
-    # A rank ended with an error or a signal.
-    "rank_crash": FaultKind(scope="rank", judged_by="agent", action="restart"),
-    # A node could not start its ranks.
-    "launch_failed": FaultKind(scope="node", judged_by="agent", action="restart"),
+    "rank_crash": _AGENT(scope="rank"),
+    "launch_failed": _AGENT(scope="node"),
+    # All processes of all nodes ended while no supervisor led: a power cut, a reboot, a kill of all. No node's fault.
+    "nodes_down": _AGENT(scope="scheduler", outcome="lost"),
     # The memory of a node's devices was not released before a launch.
-    "devices_busy": FaultKind(scope="node", judged_by="agent", action="restart"),
+    "devices_busy": _AGENT(scope="node"),
     # The trainer reports that its settings cannot work (exit code 78).
-    "settings_refused": FaultKind(
-        scope="user", judged_by="agent", action="stop", outcome="refused"
-    ),
-    # No heartbeat from a node.
+    "settings_refused": _AGENT(scope="user", action="stop", outcome="refused"),
     "node_silent": FaultKind(scope="node", judged_by="probe", action="swap", outcome="lost"),
-    # All nodes of a rack, a switch or a power supply are silent at the same time.
     "domain_silent": FaultKind(scope="fabric", judged_by="domain", action="page"),
     # A node failed its checks, or is a lemon.
     "node_unfit": FaultKind(scope="node", judged_by="checks", action="swap"),
     # A rank is in state T.
     "rank_stopped": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
-    # The gang is alive and makes no step.
     "no_progress": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
     "gpu_ecc": _LINE(scope="gpu", action="swap"),
     "gpu_lost": _LINE(scope="gpu", action="swap"),
@@ -95,7 +71,6 @@ FAULTS: Mapping[str, FaultKind] = {
     "nccl_network": _LINE(scope="fabric", action="restart", swaps_culprit=True),
     "host_oom": _LINE(scope="node", action="restart"),
     "filesystem": _LINE(scope="storage", action="wait"),
-    # NaN or infinity in loss or gradient norm.
     "nan_loss": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
     # The loss scale is at its floor, or falls towards it without recovery.
     "loss_scale_floor": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
@@ -109,21 +84,14 @@ FAULTS: Mapping[str, FaultKind] = {
     "activation_norm_drift": _METRIC(scope="user", action="page"),
     # The loss fell steadily and stopped at once.
     "plateau": _METRIC(scope="user", action="page"),
-    # Steps are skipped one after the other.
     "skipped_steps": _METRIC(scope="rank", action="page"),
-    # Slower than the run's own baseline.
     "throughput_drop": _METRIC(scope="user", action="page"),
-    # A rank computes more slowly than its peers, and all wait for it.
-    "straggler": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
-    # A rank's memory grows, and goes on growing.
-    "host_memory_growth": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
-    # So do its open files.
-    "descriptor_growth": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
+    "straggler": _PEERS(),
+    "host_memory_growth": _PEERS(),
+    "descriptor_growth": _PEERS(),
     # Copies that must be equal are not: silent data corruption.
-    "replicas_disagree": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
-    # Stoker's own decision raised.
+    "replicas_disagree": _PEERS(),
     "decision_failed": FaultKind(scope="scheduler", judged_by="self"),
-    # Bytes that are no message.
     "malformed_message": FaultKind(scope="scheduler", judged_by="self"),
     "nccl_timeout": _CAUSE(scope="rank", action="restart"),
     # The same layout needs the same memory again.
@@ -169,9 +137,7 @@ class Finding(Value, kind="finding"):
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
-    # How long the silence had lasted, where silence is what was found.
     silent_seconds: float | None = None
-    # The first bad one.
     step: int | None = None
     # The earlier finding of this fault and attempt is over.
     recovered: bool = False
@@ -191,13 +157,11 @@ class CorrelatedSilence(Value, kind="correlated_silence"):
 
 
 class DomainSilence(Value, kind="domain_silence"):
-    """The nodes of one failure domain are silent at the same time: attributed to the domain, to none of its nodes."""
+    """The nodes of one failure domain (a switch, rack, ...) are silent at the same time: attributed to it, to none of its nodes."""
 
-    # Its kind: switch, rack, power.
     domain: str
     name: str
     nodes: tuple[str, ...]
-    # Of the node that was silent longest.
     silent_seconds: float = 0.0
 
 
@@ -207,7 +171,6 @@ class GangStillStepping(Value, kind="gang_still_stepping"):
     attempt: AttemptId
     nodes: tuple[str, ...]
     step: int
-    # Average seconds of a step during the silence.
     step_seconds: float = 0.0
 
 

@@ -1,7 +1,5 @@
 """Names of things. Ids made by the core are counters (`i17`, `a203`), so that a replay makes the same ones."""
 
-from __future__ import annotations
-
 from typing import Self
 
 
@@ -57,15 +55,14 @@ class AttemptId(str):
         """Read `12.45.2`; raises ValueError that quotes the text."""
         parts = text.split(".")
         if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-            raise ValueError(
-                f"{text!r} is no attempt id; one looks like 12.45.2 (run.configuration.restart)"
-            )
-        return cls(*(int(part) for part in parts))
+            form = "12.45.2 (run.configuration.restart)"
+            raise ValueError(f"{text!r} is no attempt id; one looks like {form}")
+        return cls(*map(int, parts))
 
-    def restarted(self) -> AttemptId:
+    def restarted(self) -> "AttemptId":
         """Name the next launch with the same settings and layout."""
         return AttemptId(self.run, self.configuration, self.restart + 1)
 
-    def reconfigured(self) -> AttemptId:
+    def reconfigured(self) -> "AttemptId":
         """Name the next launch after settings in effect or the layout changed."""
         return AttemptId(self.run, self.configuration + 1, 0)

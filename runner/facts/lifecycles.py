@@ -3,8 +3,6 @@
 docs/design/lifecycles.md is printed from these tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 Table = Mapping[str, tuple[str, ...]]
@@ -38,6 +36,8 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("its domain is back, and it is not", ("lost",), ("suspect",)),
     ("its agent ends on purpose", ("absent", *_IN_SERVICE, "lost"), ("left",)),
     ("the cluster is open again", ("left",), ("absent",)),
+    ("a supervisor starts, and no process of any node is left", _IN_SERVICE, ("absent",)),
+    ("a run waits for nodes, and the supervisor can start its agent", ("lost",), ("absent",)),
     (
         "an operator, a notice, a check or its history takes it out",
         ("absent", *_IN_SERVICE, "lost", "left", "quarantined", "maintenance"),
@@ -86,9 +86,4 @@ INCIDENT: Table = {
     "gave_up": (),
 }
 
-ACTION: Table = {
-    "issued": ("done", "failed", "unknown"),
-    "done": (),
-    "failed": (),
-    "unknown": (),
-}
+ACTION: Table = {"issued": ("done", "failed", "unknown"), "done": (), "failed": (), "unknown": ()}

@@ -1,7 +1,5 @@
 """Matches: lines of logs that a signature knows, and what it makes of them. Only these leave a node, never the log itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -15,7 +13,6 @@ Layer = Literal[
     "device",
     # Between GPUs: it goes with the GPU at its other end.
     "link",
-    # The operating system: memory, disks, file systems, its limits.
     "machine",
     # The rank itself: an exception, its data, its numbers, its settings.
     "program",
@@ -37,7 +34,6 @@ Layer = Literal[
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 # Layers of lines that healthy ranks write, too, when they lose a peer.
 ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
-# Layers of hardware and operating system.
 DEEP: tuple[Layer, ...] = ("device", "link", "machine")
 Scope = Literal["rank", "gpu", "node", "fabric", "storage", "user", "scheduler"]
 # "primary": an incident by itself. "supporting": evidence beside a line that names a fault, and nothing alone.
@@ -47,36 +43,28 @@ Weight = Literal["primary", "supporting", "benign"]
 # What a line is good for besides naming a fault.
 Role = Literal[
     "",
-    # The run is over, and did what it should.
     "ended-well",
-    # Of Python: frames follow, and an exception.
+    # Of Python: frames follow, each for what the traceback goes through, and an exception.
     "traceback",
-    # The traceback goes through what reads data.
     "frame-of-data",
-    # ... what saves and loads checkpoints.
     "frame-of-checkpoints",
-    # ... what loads either of them.
+    # Through what loads data or checkpoints.
     "frame-of-serialization",
-    # ... what imports modules.
     "frame-of-imports",
     # The exception that follows is harmless: the interpreter raised it while it ended.
     "ignored",
     # It may mean anything; the frames above it decide.
     "exception",
-    # As a rule, the program is wrong.
     "exception-of-code",
     # The file's name and the frames above show what is missing.
     "missing-file",
     "disk-full",
-    # Of a rank that a launcher saw fail.
     "names-rank",
     # The next rank that is named failed first.
     "root-cause",
-    # A launcher reports that a rank failed.
     "death",
     # Of the GPU that the next lines are about.
     "names-gpu",
-    # Of a rank, in a collective.
     "waited-in-vain",
     "error-of-any-kind",
 ]
@@ -96,7 +84,6 @@ class Match(Value):
     role: Role = ""
     # It will be the same again on this hardware, or with these settings.
     is_lasting: bool = False
-    # It is from the kernel's own log.
     of_kernel: bool = False
     file: str = ""
     line: int = 0

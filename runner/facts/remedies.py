@@ -5,8 +5,6 @@ name -> value, in such an order that adding them one by one gives the same mappi
 launch plan, and report each value under the same name among the settings in effect (docs/contract.md).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -52,10 +50,8 @@ class LearningRate(Remedy):
         """Refuse what is no positive number."""
         if math.isfinite(value) and value > 0:
             return ""
-        return (
-            f"{cls.command}: {value} is no learning rate or factor; "
-            "give a positive number such as x0.9 or 5.4e-5"
-        )
+        way_out = "give a positive number such as x0.9 or 5.4e-5"
+        return f"{cls.command}: {value} is no learning rate or factor; {way_out}"
 
 
 class LrFactor(LearningRate):
@@ -73,10 +69,8 @@ class LrFactor(LearningRate):
     def problem(cls, value: float) -> str:
         """Refuse what more than doubles the rate, too."""
         if math.isfinite(value) and value > MAX_LR_FACTOR:
-            most = f"x{MAX_LR_FACTOR:g}"
-            return (
-                f"{cls.command}: x{value:g} is more than {most} in one request; raise it in steps"
-            )
+            limit = f"x{MAX_LR_FACTOR:g} in one request"
+            return f"{cls.command}: x{value:g} is more than {limit}; raise it in steps"
         return super().problem(value)
 
     @classmethod

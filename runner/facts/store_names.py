@@ -1,16 +1,12 @@
 """Names in the store: the streams, registers and the lease of a cluster. A part after a slash names what an item is about."""
 
-from __future__ import annotations
-
 # ---- streams: append-only, read from a cursor on --------------------------------------------------------------------
 
 # Entries of the supervisor's decisions; the only stream whose payloads may be large.
 JOURNAL = "journal"
-# Durable signals of agents.
 SIGNALS = "signals"
 # Heartbeats: the store keeps the newest only, and not on disk.
 HEARTBEATS = "heartbeats"
-# Requests of operators.
 REQUESTS = "requests"
 # The streams whose every item reaches the controller.
 DURABLE_STREAMS = (SIGNALS, REQUESTS)
@@ -28,7 +24,6 @@ STATUS = "status"
 STANDBY_PREFIX = "status.standby."
 # A register that no one reads; writing it probes whether the store accepts writes.
 PROBE = "status.probe"
-# They take turns.
 SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 ARCHIVE_INDEX = "journal.archive"
 # Rollbacks that an operator accepted, and why nothing acts on the store until one does.
@@ -46,7 +41,5 @@ def answer_register(request: str) -> str:
     return f"answer/{request}"
 
 
-# ---- leases ---------------------------------------------------------------------------------------------------------
-
-# Its holder leads the cluster.
+# The lease, whose holder leads the cluster.
 LEASE = "supervisor"

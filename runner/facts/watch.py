@@ -1,7 +1,5 @@
 """What the detectors watch now: derived from the controller's state, handed over by the supervisor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import field
@@ -22,28 +20,21 @@ class WatchedAttempt(Value):
     since: float | None
     start_seconds: float
     progress_seconds: float
-    # Ranks of its run are known to report steps.
     reports_steps: bool = False
-    # In this attempt.
     has_stepped: bool = False
-    # A rank has ended, and was no reason to end the others.
+    # A rank has ended without a reason to end the others.
     is_ending: bool = False
-    # It is known which ranks were slow to start.
     is_timed: bool = False
-    # Stages, from run.yaml.
     pipeline: int = 1
     num_ranks: int = 0
-    # Changes that may show in its numbers.
     planned: tuple[PlannedChange, ...] = ()
 
 
 class WatchList(Value):
-    """Nodes that must send heartbeats, and gangs that must advance."""
+    """Nodes that must send heartbeats, and gangs that must advance. Silence of `left_nodes` is expected."""
 
     nodes: tuple[str, ...] = ()
-    # Given up; their heartbeats are reported.
     lost_nodes: tuple[str, ...] = ()
-    # Their agents announced that they end: silence is expected.
     left_nodes: tuple[str, ...] = ()
     # Node -> instance of its agent; heartbeats of other instances do not count.
     instance_ids: Mapping[str, str] = field(default_factory=dict)

@@ -11,8 +11,6 @@ A value that is sent or stored is a `Value`, a `msgspec.Struct`; a message is a 
 Kinds and fields are only ever added: the golden journals of all releases must decode for ever.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import typing

@@ -1,7 +1,5 @@
 """Lists and suggestions for messages that people read."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +13,15 @@ def printable(text: str, limit: int = MAX_TEXT) -> str:
     """Make text from outside harmless on a terminal, and at most `limit` characters long."""
     cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
     return "".join(ch if ch.isprintable() else " " for ch in cut).strip()
+
+
+def visible(text: str) -> str:
+    """Replace what a terminal would obey or turn around (control and bidirectional characters); the ends of lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        ch if ch.isprintable() or ch == "\n" else "\N{REPLACEMENT CHARACTER}" for ch in text
+    )
 
 
 def printable_words(words: Sequence[str]) -> str:
@@ -32,6 +39,11 @@ def join_words(words: Sequence[object], *, most: int = MAX_WORDS) -> str:
     more = len(words) - most
     shown = ", ".join(str(word) for word in words[:most])
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def counted(num: int, noun: str) -> str:
+    """Write how many there are: `1 node`, `3 nodes`."""
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
 
 
 def closest(word: str, known: Iterable[str]) -> str:

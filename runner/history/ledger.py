@@ -36,8 +36,6 @@ after the incident was opened; where no attempt had to end, the incident's resol
 furthest step reached and the one resumed from, summed over the times the incident occurred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,22 +44,7 @@ from msgspec import field
 
 from runner.facts.actions import NodeTask
 from runner.facts.ids import AttemptId
-from runner.facts.messages.records import (
-    ActionIssued,
-    AttemptChanged,
-    AttemptPlanned,
-    AttemptPrepared,
-    CheckpointRecorded,
-    CheckpointRemoved,
-    IncidentAmended,
-    IncidentChanged,
-    IncidentOpened,
-    JournalEntry,
-    RankCapabilitiesRecorded,
-    RunAdmitted,
-    RunChanged,
-    StepsAdvanced,
-)
+from runner.facts.messages import records as r
 from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import MutableValue, from_plain, to_plain
 from runner.history.run_accounting import IncidentAccounting, RunAccounting
@@ -69,25 +52,24 @@ from runner.history.run_accounting import IncidentAccounting, RunAccounting
 # An incident later than this after a drill is not attributed to it. Chosen, not measured.
 DRILL_SECONDS = 60.0
 
-# What bounded books keep; chosen: the controller's state keeps as many incidents.
-# of one run, the newest
+# What bounded books keep: attempts of one run, and incidents; chosen, the controller's state keeps as many.
 KEPT_ATTEMPTS = 200
 KEPT_INCIDENTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Where a run's time went, at one moment. Seconds; `lost_seconds` by cause (`account.CAUSES`)."""
+    """Where a run's time went, at one moment. Seconds; `lost_seconds` by cause (`run_accounting.CAUSES`)."""
 
     run: int
     name: str
     wall_seconds: float
     productive_seconds: float
-    lost_seconds: Mapping[str, float] = field(default_factory=dict)
-    ettr_ratio: float | None = None
-    ended: bool = False
-    num_attempts: int = 0
-    contributing_steps: Mapping[AttemptId, tuple[int, int]] = field(default_factory=dict)
+    lost_seconds: Mapping[str, float]
+    ettr_ratio: float | None
+    ended: bool
+    num_attempts: int
+    contributing_steps: Mapping[AttemptId, tuple[int, int]]
 
 
 class RunBooks(MutableValue):
@@ -111,17 +93,14 @@ class Ledger:
         self._books = RunBooks()
         self._bounded = bounded
 
-    def apply(self, entry: JournalEntry) -> None:
+    def apply(self, entry: r.JournalEntry) -> None:
         """Take note of one journal entry; entries and records that say nothing about time are passed over."""
         self._books.now = now = max(self._books.now, entry.now)
-        if isinstance(entry.input, RankExited | RanksTerminated):
-            run = self._books.runs.get(entry.input.attempt.run)
-            if run is not None:
-                run.reached(entry.input.attempt, entry.input.last_step)
-        for record in entry.records:
-            handler = _HANDLERS.get(type(record))
-            if handler is not None:
-                handler(self, now, record)
+        for fact in (entry.input, *entry.records):
+            if (handler := _HANDLERS.get(type(fact))) is not None:
+                handler(self, now, fact)
+            elif (run := self._run_of(fact)) is not None:
+                self._apply_to_run(run, now, fact)
 
     def summary(self, run: int, now: float) -> RunSummary:
         """Describe where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
@@ -161,55 +140,58 @@ class Ledger:
 
     def dump(self) -> dict[str, Any]:
         """Everything the ledger remembers, ready for json: a part of the supervisor's snapshot."""
-        plain: dict[str, Any] = to_plain(self._books)
-        return plain
+        return dict(to_plain(self._books))
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any], *, bounded: bool = False) -> Ledger:
+    def load(cls, plain: Mapping[str, Any], *, bounded: bool = False) -> "Ledger":
         """Build a ledger from what `dump` returned; raises WireError when it is something else."""
         ledger = cls(bounded=bounded)
         ledger._books = from_plain(RunBooks, dict(plain))
         return ledger
 
-    # ---- one handler per record that matters ----------------------------------------------------------------------
+    # ---- what matters of inputs and records -----------------------------------------------------------------------
 
-    def _run_admitted(self, now: float, record: RunAdmitted) -> None:
+    def _run_of(self, fact: object) -> RunAccounting | None:
+        attempt = getattr(fact, "attempt", None)
+        return self._books.runs.get(getattr(fact, "run", -1) if attempt is None else attempt.run)
+
+    def _run_admitted(self, now: float, record: r.RunAdmitted) -> None:
         if record.run not in self._books.runs:
             self._books.runs[record.run] = RunAccounting(
                 run=record.run, name=record.spec.name, admitted_at=now, since=now
             )
 
-    def _run_changed(self, now: float, record: RunChanged) -> None:
-        if (run := self._books.runs.get(record.run)) is not None:
-            run.changed(now, record.state)
+    def _apply_to_run(self, run: RunAccounting, now: float, fact: object) -> None:
+        match fact:
+            case RankExited() | RanksTerminated():
+                run.reached(fact.attempt, fact.last_step)
+            case r.RunChanged():
+                run.changed(now, fact.state)
+            case r.AttemptPlanned():
+                run.planned(now, fact.attempt)
+                if self._bounded:
+                    run.put_away(KEPT_ATTEMPTS)
+            case r.AttemptPrepared():
+                self._settle(run.prepared(fact.attempt, fact.resume, fact.resume_step))
+            case r.AttemptChanged(state="launching"):
+                run.launching(now, fact.attempt)
+            case r.AttemptChanged(state="running"):
+                run.running(now, fact.attempt)
+            case r.AttemptChanged(state="stopping" | "ended"):
+                run.stopping(now, fact.attempt, fact.outcome, self._incident_that_ended(fact))
+                if fact.state == "ended":
+                    run.ended(now, fact.attempt)
+            case r.StepsAdvanced():
+                self._advanced(run, now, fact)
+            case r.RankCapabilitiesRecorded():
+                run.reports_steps = True
+            case r.CheckpointRecorded() if fact.checkpoint.attempt in run.attempts:
+                run.checkpoints[fact.checkpoint.path] = fact.checkpoint.attempt
+                run.reached(fact.checkpoint.attempt, fact.checkpoint.step)
+            case r.CheckpointRemoved():
+                run.checkpoints.pop(fact.path, None)
 
-    def _attempt_planned(self, now: float, record: AttemptPlanned) -> None:
-        if (run := self._run_of(record.attempt)) is not None:
-            run.planned(now, record.attempt)
-            if self._bounded:
-                run.put_away(KEPT_ATTEMPTS)
-
-    def _attempt_prepared(self, _now: float, record: AttemptPrepared) -> None:
-        if (run := self._run_of(record.attempt)) is not None:
-            self._settle(run.prepared(record.attempt, record.resume, record.resume_step))
-
-    def _attempt_changed(self, now: float, record: AttemptChanged) -> None:
-        run = self._run_of(record.attempt)
-        if run is None:
-            return
-        if record.state == "launching":
-            run.launching(now, record.attempt)
-        elif record.state == "running":
-            run.running(now, record.attempt)
-        elif record.state in ("stopping", "ended"):
-            run.stopping(now, record.attempt, record.outcome, self._incident_that_ended(record))
-            if record.state == "ended":
-                run.ended(now, record.attempt)
-
-    def _advanced(self, now: float, record: StepsAdvanced) -> None:
-        run = self._run_of(record.attempt)
-        if run is None:
-            return
+    def _advanced(self, run: RunAccounting, now: float, record: r.StepsAdvanced) -> None:
         first = run.phase != "step"
         self._settle(run.advanced(now, record.attempt, record.step))
         if not (first and run.phase == "step"):
@@ -218,21 +200,7 @@ class Ledger:
             if incident.stopped_attempt and incident.recovered_after_seconds is None:
                 incident.recovered_after_seconds = now - incident.opened_at
 
-    def _ranks_understand(self, _now: float, record: RankCapabilitiesRecorded) -> None:
-        if (run := self._run_of(record.attempt)) is not None:
-            run.reports_steps = True
-
-    def _checkpoint_recorded(self, _now: float, record: CheckpointRecorded) -> None:
-        run = self._books.runs.get(record.run)
-        if run is not None and record.checkpoint.attempt in run.attempts:
-            run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
-            run.reached(record.checkpoint.attempt, record.checkpoint.step)
-
-    def _checkpoint_removed(self, _now: float, record: CheckpointRemoved) -> None:
-        if (run := self._books.runs.get(record.run)) is not None:
-            run.checkpoints.pop(record.path, None)
-
-    def _incident_opened(self, now: float, record: IncidentOpened) -> None:
+    def _incident_opened(self, now: float, record: r.IncidentOpened) -> None:
         if record.incident in self._books.incidents:
             return
         run = record.attempt.run if record.attempt is not None else record.run
@@ -253,16 +221,13 @@ class Ledger:
         )
         self._put_away()
 
-    def _action_issued(self, now: float, record: ActionIssued) -> None:
+    def _action_issued(self, now: float, record: r.ActionIssued) -> None:
         action = record.action
-        if (
-            action.action == NodeTask.kind
-            and action.read(NodeTask).task == "drill"
-            and action.run is not None
-        ):
+        is_task = action.action == NodeTask.kind
+        if is_task and action.read(NodeTask).task == "drill" and action.run is not None:
             self._books.drills[action.run] = now
 
-    def _incident_amended(self, now: float, record: IncidentAmended) -> None:
+    def _incident_amended(self, now: float, record: r.IncidentAmended) -> None:
         incident = self._books.incidents.get(record.incident)
         if incident is None:
             return
@@ -271,7 +236,7 @@ class Ledger:
             incident.run, incident.attempt = record.attempt.run, record.attempt
             incident.failed_at, incident.failed_after_seconds = now, 0.0
 
-    def _incident_changed(self, now: float, record: IncidentChanged) -> None:
+    def _incident_changed(self, now: float, record: r.IncidentChanged) -> None:
         incident = self._books.incidents.get(record.incident)
         if incident is None or record.state not in ("resolved", "gave_up"):
             return
@@ -295,10 +260,7 @@ class Ledger:
             if account.closed_at is not None and name not in unsettled and (is_over or not pending):
                 del incidents[name]
 
-    def _run_of(self, attempt: AttemptId) -> RunAccounting | None:
-        return self._books.runs.get(attempt.run)
-
-    def _incident_that_ended(self, record: AttemptChanged) -> IncidentAccounting | None:
+    def _incident_that_ended(self, record: r.AttemptChanged) -> IncidentAccounting | None:
         """The incident that ended an attempt: the one the record names, else the newest open one of that attempt."""
         if record.incident is not None:
             return self._books.incidents.get(record.incident)
@@ -315,17 +277,9 @@ class Ledger:
 
 
 _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
-    RunAdmitted: Ledger._run_admitted,
-    RunChanged: Ledger._run_changed,
-    AttemptPlanned: Ledger._attempt_planned,
-    AttemptPrepared: Ledger._attempt_prepared,
-    AttemptChanged: Ledger._attempt_changed,
-    StepsAdvanced: Ledger._advanced,
-    RankCapabilitiesRecorded: Ledger._ranks_understand,
-    CheckpointRecorded: Ledger._checkpoint_recorded,
-    CheckpointRemoved: Ledger._checkpoint_removed,
-    ActionIssued: Ledger._action_issued,
-    IncidentOpened: Ledger._incident_opened,
-    IncidentAmended: Ledger._incident_amended,
-    IncidentChanged: Ledger._incident_changed,
+    r.RunAdmitted: Ledger._run_admitted,
+    r.ActionIssued: Ledger._action_issued,
+    r.IncidentOpened: Ledger._incident_opened,
+    r.IncidentAmended: Ledger._incident_amended,
+    r.IncidentChanged: Ledger._incident_changed,
 }

@@ -3,22 +3,14 @@
 A table, and long for that reason alone: a kind without a phrase fails a test.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from runner.facts import faults
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import (
-    CorrelatedSilence,
-    DomainSilence,
-    Finding,
-    GangStartTimed,
-    GangStillStepping,
-    HeartbeatResumed,
-)
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
@@ -75,23 +67,10 @@ def record_phrase(record: object) -> str:
 # ---- inputs ---------------------------------------------------------------------------------------------------------
 
 
-def _nothing(_fact: object) -> str:
-    return ""
-
-
-def _supervisor_started(fact: r.SupervisorStarted) -> str:
-    return f"supervisor {fact.holder} took the lead (token {fact.token}, version {fact.version})"
-
-
-def _paused(fact: r.SupervisorPaused) -> str:
-    return f"the supervisor stood still for {fact.seconds:.1f} s: {printable(fact.reason)}"
-
-
 def _node_joined(fact: s.NodeJoined) -> str:
+    what = f"incarnation {fact.incarnation}, pid {fact.pid}"
     ranks = f", {len(fact.ranks_alive)} ranks adopted" if fact.ranks_alive else ""
-    return (
-        f"{fact.node}: an agent reports in (incarnation {fact.incarnation}, pid {fact.pid}{ranks})"
-    )
+    return f"{fact.node}: an agent reports in ({what}{ranks})"
 
 
 def _rank_exited(fact: s.RankExited) -> str:
@@ -104,11 +83,8 @@ def _rank_exited(fact: s.RankExited) -> str:
 def _lines_matched(fact: s.LinesMatched) -> str:
     whose = "" if fact.ranks_alive else " that ended"
     lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
-    first = (
-        f", the first for {fact.matches[0].fault or fact.matches[0].signature}"
-        if fact.matches
-        else ""
-    )
+    names = [match.fault or match.signature for match in fact.matches[:1]]
+    first = f", the first for {names[0]}" if names else ""
     return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} match signatures{first}"
 
 
@@ -129,20 +105,9 @@ def _progress(fact: s.Progress) -> str:
     return f"{fact.node}: step {fact.step} of {fact.attempt} is done{loss}"
 
 
-def _action_result(fact: ActionResult) -> str:
-    text = f": {printable(fact.message)}" if fact.message else ""
-    return f"action {fact.id} ended: {fact.outcome}{text}"
-
-
-def _add_remedy(fact: q.AddRemedy) -> str:
-    change = REMEDIES[fact.remedy].words(fact.value)
-    return f"{_who(fact)} asks for {change} in run {printable(fact.run)}"
-
-
 def _drill(fact: q.Drill) -> str:
-    target = (
-        f"rank {fact.rank}" if fact.rank is not None else fact.node or "a node of its own choice"
-    )
+    rank = "" if fact.rank is None else f"rank {fact.rank}"
+    target = rank or fact.node or "a node of its own choice"
     return f"{_who(fact)} asks for the drill {fact.fault} on {target}, run {printable(fact.run)}"
 
 
@@ -151,24 +116,13 @@ def _notice(fact: s.Notice) -> str:
     return f"{fact.node}: {fact.notice} is announced{left}{_because(fact.reason)}"
 
 
-def _asks_of_node(what: str) -> Callable[[Any], str]:
-    """Make the phrase for a request about a node."""
-
-    def phrase(fact: Any) -> str:
-        return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
-
-    return phrase
-
-
 def _swap(fact: q.SwapNode) -> str:
     spare = f" for {printable(fact.spare, 60)}" if fact.spare else ""
     return f"{_who(fact)} asks to swap {printable(fact.node, 60)}{spare}{_because(fact.reason)}"
 
 
-def _mass_silence(fact: CorrelatedSilence) -> str:
-    if not fact.nodes:
-        return "the nodes that were silent at the same time send heartbeats again"
-    return f"{len(fact.nodes)} nodes are silent at the same time"
+def _asks_of_node(what: str, fact: q.NodeRequest) -> str:
+    return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
 
 
 def _who(fact: q.Request) -> str:
@@ -180,15 +134,20 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 _INPUTS: dict[type, Callable[[Any], str]] = {
-    r.Settle: _nothing,
+    r.Settle: lambda _: "",
     r.Tick: lambda _: "a deadline passed",
-    r.SupervisorStarted: _supervisor_started,
-    r.SupervisorPaused: _paused,
+    r.SupervisorStarted: lambda f: (
+        f"supervisor {f.holder} took the lead (token {f.token}, version {f.version})"
+    ),
+    r.SupervisorPaused: lambda f: (
+        f"the supervisor stood still for {f.seconds:.1f} s: {printable(f.reason)}"
+    ),
     StoreAccepted: lambda f: (
         f"{printable(f.by) or UNKNOWN_USER} accepted the store as it is, {f.lost} entries are known to be lost"
         f"{_because(f.reason)}"
     ),
     r.MessageUnreadable: lambda f: f"stream {f.stream}: a malformed message: {printable(f.reason)}",
+    r.StaleMessage: lambda _: "a message that is not fresh",
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
@@ -207,26 +166,34 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
     s.Notice: _notice,
     s.MalformedMessage: lambda f: f"{f.node}: {f.count} malformed messages: {printable(f.reason)}",
-    Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
-    GangStillStepping: lambda f: (
+    faults.Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
+    faults.GangStillStepping: lambda f: (
         f"{f.attempt} has made step {f.step} without heartbeats from {printable_words(f.nodes)}"
     ),
-    GangStartTimed: lambda f: f"all ranks of {f.attempt} have reported how long their start took",
-    HeartbeatResumed: lambda f: f"{f.node}: heartbeats resumed",
-    CorrelatedSilence: _mass_silence,
-    DomainSilence: lambda f: (
+    faults.GangStartTimed: lambda f: (
+        f"all ranks of {f.attempt} have reported how long their start took"
+    ),
+    faults.HeartbeatResumed: lambda f: f"{f.node}: heartbeats resumed",
+    faults.CorrelatedSilence: lambda f: (
+        f"{len(f.nodes)} nodes are silent at the same time"
+        if f.nodes
+        else "the nodes that were silent at the same time send heartbeats again"
+    ),
+    faults.DomainSilence: lambda f: (
         f"{len(f.nodes)} nodes are silent at the same time, all those of {f.domain} {printable(f.name, 60)}"
     ),
-    ActionResult: _action_result,
+    ActionResult: lambda f: f"action {f.id} ended: {f.outcome}{_because(f.message)}",
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
     q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
-    q.AddRemedy: _add_remedy,
+    q.AddRemedy: lambda f: (
+        f"{_who(f)} asks for {REMEDIES[f.remedy].words(f.value)} in run {printable(f.run)}"
+    ),
     q.Drill: _drill,
     q.SwapNode: _swap,
-    q.DrainNode: _asks_of_node("drain"),
-    q.QuarantineNode: _asks_of_node("quarantine"),
-    q.ReadmitNode: _asks_of_node("readmit"),
-    q.RetireNode: _asks_of_node("retire"),
+    q.DrainNode: partial(_asks_of_node, "drain"),
+    q.QuarantineNode: partial(_asks_of_node, "quarantine"),
+    q.ReadmitNode: partial(_asks_of_node, "readmit"),
+    q.RetireNode: partial(_asks_of_node, "retire"),
     q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down",
 }
 
@@ -236,15 +203,6 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
 
 def _because(reason: str) -> str:
     return f": {printable(reason)}" if reason else ""
-
-
-def _run_admitted(record: r.RunAdmitted) -> str:
-    spec = record.spec
-    return f"run {record.run} {spec.name} begins: {spec.nodes} nodes x {spec.ranks_per_node} ranks"
-
-
-def _attempt_planned(record: r.AttemptPlanned) -> str:
-    return f"attempt {record.attempt} planned on {printable_words(record.nodes)}{_because(record.reason)}"
 
 
 def _attempt_prepared(record: r.AttemptPrepared) -> str:
@@ -260,7 +218,6 @@ def _attempt_changed(record: r.AttemptChanged) -> str:
     return {
         "launching": f"{record.attempt} launches",
         "running": f"all ranks of {record.attempt} run",
-        "asked": f"the ranks of {record.attempt} are asked to end at a step boundary{reason}",
         "stopping": f"{record.attempt} is being ended{outcome}{reason}",
         "ended": f"{record.attempt} has ended{outcome}{reason}",
     }.get(record.state, "")
@@ -281,17 +238,15 @@ def _settings_read(record: r.SettingsRead) -> str:
 
 
 def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
-    if record.checkpoint.trust is not Trust.REFUSED:
+    checkpoint = record.checkpoint
+    if checkpoint.trust is not Trust.REFUSED:
         return ""
-    return (
-        f"checkpoint of step {record.checkpoint.step} refused{_because(record.checkpoint.reason)}"
-    )
+    return f"checkpoint of step {checkpoint.step} refused{_because(checkpoint.reason)}"
 
 
 def _remedy_added(record: r.RemedyAdded) -> str:
     by = f", for {printable(record.by)}" if record.by else ""
-    change = REMEDIES[record.remedy].words(record.value)
-    return f"{change} from the next attempt on{by}"
+    return f"{REMEDIES[record.remedy].words(record.value)} from the next attempt on{by}"
 
 
 def _incident_opened(record: r.IncidentOpened) -> str:
@@ -318,16 +273,9 @@ def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
     return f"{record.incident} was {cause.fault}{whose}{where} ({cause.confidence:.0%} sure){_because(line)}"
 
 
-def _lines_kept(record: r.EvidenceRecorded) -> str:
-    first = record.matches[0]
-    return f"kept, should {record.attempt} die of it: {printable(first.file)}:{first.line}: {printable(first.text[:200])}"
-
-
 def _rung_taken(record: r.RungTaken) -> str:
-    nth = f"rung {record.rung + 1}" + (
-        f", try {record.try_number}" if record.try_number > 1 else ""
-    )
-    return f"{record.incident}: {record.do} ({nth} of runbook {record.runbook}){_because(record.reason)}"
+    again = f", try {record.try_number}" if record.try_number > 1 else ""
+    return f"{record.incident}: {record.do} (rung {record.rung + 1}{again} of runbook {record.runbook}){_because(record.reason)}"
 
 
 def _action_issued(record: r.ActionIssued) -> str:
@@ -338,42 +286,18 @@ def _action_issued(record: r.ActionIssued) -> str:
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
 
-def _request_recorded(record: r.RequestRecorded) -> str:
-    text = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
-        record.state
-    ]
-    return f"request {record.request} {text}{_because(record.message)}"
-
-
 def _node_cleared(record: r.NodeCleared) -> str:
     behind = f", {_ranks(record.left_behind)} left behind" if record.left_behind else ""
     seen = "" if record.confirmed_by == "agent" else " (seen by a probe)"
     return f"{record.node} is clear of {record.attempt}{behind}{seen}"
 
 
-def _correlated_silence_recorded(record: r.CorrelatedSilenceRecorded) -> str:
-    if not record.nodes:
-        return "silence counts per node again"
-    return "attributed to the store or the network, to no node"
-
-
 def _node_draining(record: r.NodeDraining) -> str:
     if record.to is None:
         return f"{record.node} stays in service after all{_because(record.reason)}"
     spare = f", {record.spare} takes its place" if record.spare else ""
-    return (
-        f"{record.node} is to leave at a checkpoint ({record.to}){spare}{_because(record.reason)}"
-    )
-
-
-def _join_refused(record: r.JoinRefused) -> str:
-    what = hardware_name(record.hardware)
-    return f"an agent on {what} may not join as {record.node}{_because(record.reason)}"
-
-
-def _hardware_fault_recorded(record: r.HardwareFaultRecorded) -> str:
-    what = hardware_name(record.hardware)
-    return f"a hardware fault of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
+    what = f"is to leave at a checkpoint ({record.to}){spare}"
+    return f"{record.node} {what}{_because(record.reason)}"
 
 
 def _hardware_judged(record: r.HardwareJudged) -> str:
@@ -386,12 +310,6 @@ def _hardware_judged(record: r.HardwareJudged) -> str:
     return f"hardware {what} {verdict}{by}{_because(record.reason)}"
 
 
-def _spares_recorded(record: r.SparesRecorded) -> str:
-    if record.low:
-        return f"spares are low: {record.spares} left, {record.wanted} wanted"
-    return f"there are spares enough again: {record.spares}"
-
-
 def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
@@ -400,23 +318,28 @@ def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
 
 
 def _node_launched(record: r.NodeLaunched) -> str:
-    if not record.not_forked_reason:
-        return ""
-    return (
-        f"{record.node} started its ranks as fresh processes: {printable(record.not_forked_reason)}"
-    )
+    why = record.not_forked_reason
+    return f"{record.node} started its ranks as fresh processes{_because(why)}" if why else ""
 
 
 _RECORDS: dict[type, Callable[[Any], str]] = {
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),
-    r.JoinRefused: _join_refused,
+    r.JoinRefused: lambda d: (
+        f"an agent on {hardware_name(d.hardware)} may not join as {d.node}{_because(d.reason)}"
+    ),
     r.NodeDraining: _node_draining,
     r.HardwareSeen: lambda d: f"{d.node} is hardware {hardware_name(d.hardware)}",
-    r.HardwareFaultRecorded: _hardware_fault_recorded,
+    r.HardwareFaultRecorded: lambda d: (
+        f"a hardware fault of {d.node} ({hardware_name(d.hardware)}): {d.fault}{_because(d.evidence)}"
+    ),
     r.HardwareJudged: _hardware_judged,
-    r.SparesRecorded: _spares_recorded,
+    r.SparesRecorded: lambda d: (
+        f"spares are low: {d.spares} left, {d.wanted} wanted"
+        if d.low
+        else f"there are spares enough again: {d.spares}"
+    ),
     r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
     r.NodeKeptInService: lambda d: (
@@ -424,9 +347,13 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     ),
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,
-    r.RunAdmitted: _run_admitted,
+    r.RunAdmitted: lambda d: (
+        f"run {d.run} {d.spec.name} begins: {d.spec.nodes} nodes x {d.spec.ranks_per_node} ranks"
+    ),
     r.RunChanged: lambda d: f"run {d.run} is {d.state}{_because(d.reason)}",
-    r.AttemptPlanned: _attempt_planned,
+    r.AttemptPlanned: lambda d: (
+        f"attempt {d.attempt} planned on {printable_words(d.nodes)}{_because(d.reason)}"
+    ),
     r.AttemptPrepared: _attempt_prepared,
     r.AttemptChanged: _attempt_changed,
     r.StartTimed: _start_timed,
@@ -436,12 +363,21 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,
-    r.EvidenceRecorded: _lines_kept,
+    r.EvidenceRecorded: lambda d: (
+        f"kept, should {d.attempt} die of it: {printable(d.matches[0].file)}:{d.matches[0].line}: "
+        f"{printable(d.matches[0].text[:200])}"
+    ),
     r.RungTaken: _rung_taken,
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,
-    r.RequestRecorded: _request_recorded,
-    r.CorrelatedSilenceRecorded: _correlated_silence_recorded,
+    r.RequestRecorded: lambda d: (
+        f"request {d.request} {'accepted' if d.state == 'open' else d.state}{_because(d.message)}"
+    ),
+    r.CorrelatedSilenceRecorded: lambda d: (
+        "attributed to the store or the network, to no node"
+        if d.nodes
+        else "silence counts per node again"
+    ),
     r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
     CountersRaised: lambda d: (
         f"generations go on at {d.next_generation}, runs at {d.next_run}; runs that go on get new attempts"

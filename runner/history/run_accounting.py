@@ -5,8 +5,6 @@ time without gap or overlap. One phase is `step`; its seconds are split into pro
 attempts. All others are lost seconds under the phase's own name.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from msgspec import field
@@ -34,16 +32,17 @@ Phase = Cause | Literal["step"]
 
 
 class IncidentAccounting(MutableValue):
-    """What one incident cost. Seconds; None: not known, or not yet."""
+    """What one incident cost. Seconds; None: not known, or not yet.
+
+    `failed_at`: when it was opened, or last failed again, `failed_after_seconds` after the last good sign.
+    """
 
     incident: str
     fault: str
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
-    # When it was opened, or last failed again.
     failed_at: float = 0.0
-    # From the last good sign to `failed_at`.
     failed_after_seconds: float = 0.0
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None
@@ -55,15 +54,13 @@ class IncidentAccounting(MutableValue):
 
 
 class AttemptAccounting(MutableValue):
-    """One attempt: where it came from, and its marks."""
+    """One attempt, the `number`-th (from 0) of its run: where it came from, and its marks."""
 
     attempt: AttemptId
-    # 0, 1, 2, ... in the order of planning
     number: int
     planned_at: float
-    # Steps it inherited; None until that is known.
+    # Steps it inherited from its parent; None until that is known.
     base: int | None = None
-    # Whose steps those are.
     parent: AttemptId | None = None
     # Productive seconds of the whole chain of parents, up to `base`.
     inherited_seconds: float = 0.0
@@ -74,7 +71,11 @@ class AttemptAccounting(MutableValue):
 
 
 class RunAccounting(MutableValue):
-    """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise."""
+    """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise.
+
+    `totals` has the seconds of finished phases, `stepped_seconds` those of `step`. `checkpoints`: path -> the attempt that made it.
+    `unsettled`: incidents that stopped an attempt, before the next has a base.
+    """
 
     run: int
     name: str
@@ -82,9 +83,7 @@ class RunAccounting(MutableValue):
     ended_at: float | None = None
     phase: Phase = "initial_start"
     since: float = 0.0
-    # Seconds of finished phases but `step`.
     totals: dict[str, float] = field(default_factory=dict)
-    # Finished `step` phases.
     stepped_seconds: float = 0.0
     # Ranks run, and no step of this attempt is known yet.
     ran_since: float | None = None
@@ -96,18 +95,14 @@ class RunAccounting(MutableValue):
     current: AttemptId | None = None
     # The attempt whose end is the run's state now.
     head: AttemptId | None = None
-    # Path -> its maker.
     checkpoints: dict[str, AttemptId] = field(default_factory=dict)
-    # Incidents that stopped an attempt, before the next has a base.
     unsettled: list[str] = field(default_factory=list)
     waiting: bool = False
     requested: bool = False
     initial: bool = True
     # Its ranks know the contract, or some step is known.
     reports_steps: bool = False
-    # Some step is known.
     stepped: bool = False
-    # The attempt that was stopped last.
     stopped: AttemptId | None = None
     # Furthest step of the attempts stopped since the last base.
     stopped_reached: int = 0
@@ -172,11 +167,8 @@ class RunAccounting(MutableValue):
             return []
         if self.ended_at is not None or not (resume or resume_step):
             return []
-        parent = (
-            self.checkpoints.get(resume)
-            or self._maker(resume)
-            or self._latest_past(account, resume_step)
-        )
+        parent = self.checkpoints.get(resume) or self._maker(resume)
+        parent = parent or self._latest_past(account, resume_step)
         return self._build_on(account, parent, resume_step)
 
     def advanced(self, now: float, attempt: AttemptId, step: int) -> list[tuple[str, int]]:
@@ -190,9 +182,8 @@ class RunAccounting(MutableValue):
             return []
         settled: list[tuple[str, int]] = []
         if account.base is None:
-            settled = self._build_on(
-                account, self._latest_past(account, step - 1), max(0, step - 1)
-            )
+            parent = self._latest_past(account, step - 1)
+            settled = self._build_on(account, parent, max(0, step - 1))
         if self.phase != "step":
             self._move(now, "step")
             self.requested = self.initial = False
@@ -258,27 +249,20 @@ class RunAccounting(MutableValue):
         if account is None or account.ended_at is not None:
             return
         account.ended_at = now
-        if (
-            attempt == self.stopped
-            and self.ended_at is None
-            and self.phase in ("stop", "requested")
-        ):
+        is_resting = self.ended_at is None and self.phase in ("stop", "requested")
+        if attempt == self.stopped and is_resting:
             self._move(now, "waiting" if self.waiting else self._resting())
 
     # ---- figures --------------------------------------------------------------------------------------------------
 
     def productive_seconds(self, now: float) -> float:
         """Seconds spent on steps that are part of the state as it is now; the step in progress counts as one of them."""
-        head = self.attempts.get(self.head) if self.head is not None else None
+        head = self._attempt(self.head)
         if head is None:
             return 0.0
-        live = self.phase == "step" and self.head == self.current and self.ended_at is None
-        own = (
-            head.marks.stepping_seconds(now)
-            if live
-            else head.marks.seconds_until(head.marks.reached)
-        )
-        return head.inherited_seconds + own
+        if self.phase == "step" and self.head == self.current and self.ended_at is None:
+            return head.inherited_seconds + head.marks.stepping_seconds(now)
+        return head.inherited_seconds + head.marks.seconds_until(head.marks.reached)
 
     def lost_seconds(self, now: float) -> dict[str, float]:
         """Seconds by cause, only those above zero."""
@@ -301,7 +285,7 @@ class RunAccounting(MutableValue):
     def contributing(self) -> dict[AttemptId, tuple[int, int]]:
         """First and last step of each attempt that is part of the state now; attempts that add nothing are left out."""
         ranges: dict[AttemptId, tuple[int, int]] = {}
-        account = self.attempts.get(self.head) if self.head is not None else None
+        account = self._attempt(self.head)
         last = account.marks.reached if account is not None else 0
         while account is not None:
             base = account.base or 0
@@ -309,10 +293,13 @@ class RunAccounting(MutableValue):
                 ranges[account.attempt] = (base + 1, last)
             # A script may take up at a step older than its parent's first.
             last = min(last, base)
-            account = self.attempts.get(account.parent) if account.parent is not None else None
+            account = self._attempt(account.parent)
         return dict(reversed(ranges.items()))
 
     # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _attempt(self, attempt: AttemptId | None) -> AttemptAccounting | None:
+        return None if attempt is None else self.attempts.get(attempt)
 
     def _resting(self) -> Phase:
         if self.requested:
@@ -355,7 +342,7 @@ class RunAccounting(MutableValue):
         """`account` continues from step `base` of `parent`: whatever came after that is overwritten."""
         account.base = base
         account.marks.reach(base)
-        source = self.attempts.get(parent) if parent is not None and base > 0 else None
+        source = self._attempt(parent) if base > 0 else None
         if source is not None and source.number < account.number:
             self.reached(source.attempt, base)
             source.inherited_from = True

@@ -4,8 +4,6 @@ The journal holds a mark every few seconds at most, not one per step. Between tw
 evenly: step s of a span from (t0, s0) to (t1, s1) is done at t0 + (t1 - t0) * (s - s0) / (s1 - s0).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from msgspec import field

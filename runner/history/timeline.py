@@ -4,8 +4,6 @@ A line is an input that led to something worth showing: what came in, and what w
 of steps after the first of an attempt, checkpoints that verify, nodes that are as expected), so that an incident fits a screen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,12 +14,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.wording import printable_words
-from runner.history.phrases import (
-    hardware_name,
-    input_phrase,
-    record_phrase,
-    slowest_phase,
-)
+from runner.history.phrases import hardware_name, input_phrase, record_phrase, slowest_phase
 
 # A node's move to or from one of these has a line; so has the check that follows.
 _OUT = ("suspect", "lost", "quarantined", "maintenance", "left", "retired")
@@ -109,25 +102,19 @@ class _Threads:
 
     # Id -> kind, thread.
     actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)
-    # Incident -> run.
-    runs: dict[str, int] = field(default_factory=dict)
-    # Attempt -> the incident it is part of now.
-    incidents: dict[AttemptId, str] = field(default_factory=dict)
-    # Node -> attempt assigned last.
-    attempts: dict[str, AttemptId] = field(default_factory=dict)
-    # Node -> state.
-    states: dict[str, str] = field(default_factory=dict)
-    # Node -> it is checked for having been out.
-    back: dict[str, bool] = field(default_factory=dict)
-    # Node -> its hardware.
-    rank_stacks: dict[str, str] = field(default_factory=dict)
-    # Hardware -> its newest name.
-    called: dict[str, str] = field(default_factory=dict)
+    run_of_incident: dict[str, int] = field(default_factory=dict)
+    # The one that an attempt is part of now.
+    incident_of: dict[AttemptId, str] = field(default_factory=dict)
+    attempt_of_node: dict[str, AttemptId] = field(default_factory=dict)
+    state_of_node: dict[str, str] = field(default_factory=dict)
+    # Nodes that are checked for having been out.
+    returning: set[str] = field(default_factory=set)
+    hardware_of_node: dict[str, str] = field(default_factory=dict)
+    newest_name_of_hardware: dict[str, str] = field(default_factory=dict)
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
-    # Attempt -> its last step.
-    stepped: dict[AttemptId, int] = field(default_factory=dict)
+    has_stepped: set[AttemptId] = field(default_factory=set)
     # The last one with a line that its ranks were not forked.
-    not_forked_reason: AttemptId | None = None
+    not_forked: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
         """Return the texts of an entry's records, each with what it belongs to."""
@@ -139,15 +126,20 @@ class _Threads:
         ]
         texts: list[tuple[str, _Thread]] = []
         for record in entry.records:
-            shown = record
             if isinstance(record, r.RungTaken) and record.reason in evidence:
                 # The evidence has just been shown.
-                shown = replace(record, reason="")
-            words = self._words(shown, entry, idle=idle)
+                record = replace(record, reason="")
+            words = self._words(record, entry, idle=idle)
             if words:
                 texts.append((words, self._thread(record, entry.input)))
-        for record in entry.records:
-            self._forget(record)
+        # After its resolution an incident has no part in what its attempts do.
+        resolved = [
+            record.incident
+            for record in entry.records
+            if isinstance(record, r.IncidentChanged) and record.state == "resolved"
+        ]
+        if resolved:
+            self.incident_of = {a: i for a, i in self.incident_of.items() if i not in resolved}
         return texts
 
     def name_of(self, fact: object) -> str:
@@ -157,26 +149,22 @@ class _Threads:
         return ""
 
     def _note(self, record: object) -> None:
-        if isinstance(record, r.IncidentOpened):
-            if record.attempt is not None:
-                self.incidents[record.attempt] = record.incident
-            run = record.attempt.run if record.attempt is not None else record.run
-            if run is not None:
-                self.runs[record.incident] = run
-        elif isinstance(record, r.IncidentAmended) and record.attempt is not None:
-            self.incidents[record.attempt] = record.incident
-            self.runs[record.incident] = record.attempt.run
+        if isinstance(record, r.IncidentOpened | r.IncidentAmended) and record.attempt is not None:
+            self.incident_of[record.attempt] = record.incident
+            self.run_of_incident[record.incident] = record.attempt.run
+        elif isinstance(record, r.IncidentOpened) and record.run is not None:
+            self.run_of_incident[record.incident] = record.run
         elif isinstance(record, r.AttemptPlanned):
-            self.attempts |= dict.fromkeys(record.nodes, record.attempt)
+            self.attempt_of_node |= dict.fromkeys(record.nodes, record.attempt)
             if record.incident is not None:
-                self.incidents[record.attempt] = record.incident
+                self.incident_of[record.attempt] = record.incident
         elif isinstance(record, r.ActionIssued):
             action = record.action
-            run = action.run if action.run is not None else self.runs.get(action.incident or "")
-            thread = _Thread(run=run, incident=action.incident)
-            self.actions[action.id] = (action.action, thread)
+            of_incident = self.run_of_incident.get(action.incident or "")
+            run = of_incident if action.run is None else action.run
+            self.actions[action.id] = action.action, _Thread(run=run, incident=action.incident)
         elif isinstance(record, r.Assigned) and record.attempt is not None:
-            self.attempts[record.node] = record.attempt
+            self.attempt_of_node[record.node] = record.attempt
 
     def _thread(self, record: object, fact: object) -> _Thread:
         if isinstance(record, r.ActionIssued):
@@ -190,58 +178,62 @@ class _Threads:
         node: str | None = getattr(record, "node", None)
         run: int | None = getattr(record, "run", None)
         if attempt is None and node is not None:
-            attempt = self.attempts.get(node)
+            attempt = self.attempt_of_node.get(node)
         if incident is None and attempt is not None:
-            incident = self.incidents.get(attempt)
+            incident = self.incident_of.get(attempt)
         if run is None:
-            run = attempt.run if attempt is not None else self.runs.get(incident or "")
+            run = attempt.run if attempt is not None else self.run_of_incident.get(incident or "")
         return _Thread(run=run, incident=incident)
 
     def _words(self, record: object, entry: r.JournalEntry, *, idle: list[str]) -> str:
-        if isinstance(record, r.StepsAdvanced):
-            return self._first_step(record, entry.now)
-        if isinstance(record, r.NodeLaunched):
-            return self._fresh(record)
-        if isinstance(record, r.AttemptChanged) and record.state == "launching":
-            self.launched_at.setdefault(record.attempt, entry.now)
-        if isinstance(record, r.NodeChanged):
-            return self._node_changed(record)
-        if isinstance(record, r.HardwareSeen):
-            return self._hardware_seen(record)
-        if isinstance(record, r.Assigned) and record.attempt is None and record.node == idle[0]:
-            grace, stacks = record.grace_seconds, record.stacks_seconds
-            how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
-            how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
-            return f"ranks on {printable_words(idle)} are ended ({how})"
-        if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
-            kind = self.actions.get(record.id, ("an action", _Thread()))[0]
-            return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
+        match record:
+            case r.StepsAdvanced():
+                return self._first_step(record, entry.now)
+            case r.NodeLaunched():
+                return self._fresh(record)
+            case r.NodeChanged():
+                return self._node_changed(record)
+            case r.HardwareSeen():
+                return self._hardware_seen(record)
+            case r.AttemptChanged(state="launching"):
+                self.launched_at.setdefault(record.attempt, entry.now)
+            case r.Assigned(attempt=None) if record.node == idle[0]:
+                grace, stacks = record.grace_seconds, record.stacks_seconds
+                how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
+                how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
+                return f"ranks on {printable_words(idle)} are ended ({how})"
+            case r.ActionEnded() if not isinstance(entry.input, ActionResult):
+                kind = self.actions.get(record.id, ("an action", _Thread()))[0]
+                return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
         return record_phrase(record)
 
     def _node_changed(self, record: r.NodeChanged) -> str:
-        before = self.states.get(record.node, "")
-        self.states[record.node] = record.state
+        before = self.state_of_node.get(record.node, "")
+        self.state_of_node[record.node] = record.state
         is_shown = record.state in _OUT or before in _OUT
-        if before == "checking":
-            is_shown = is_shown or self.back.pop(record.node, False)
-        if record.state == "checking":
-            self.back[record.node] = is_shown
+        if before == "checking" and record.node in self.returning:
+            self.returning.remove(record.node)
+            is_shown = True
+        if record.state == "checking" and is_shown:
+            self.returning.add(record.node)
         return record_phrase(record) if is_shown else ""
 
     def _hardware_seen(self, record: r.HardwareSeen) -> str:
         """A node seen for the first time is routine; another name, or other hardware, is not."""
-        earlier = self.rank_stacks.get(record.node, record.hardware)
-        was = self.called.get(record.hardware, record.node)
-        self.rank_stacks[record.node], self.called[record.hardware] = record.hardware, record.node
+        earlier = self.hardware_of_node.get(record.node, record.hardware)
+        was = self.newest_name_of_hardware.get(record.hardware, record.node)
+        self.hardware_of_node[record.node], self.newest_name_of_hardware[record.hardware] = (
+            record.hardware,
+            record.node,
+        )
         news = f", which was {was} before" if was != record.node else ""
         news += f"; until now it was {hardware_name(earlier)}" if earlier != record.hardware else ""
         return f"{record_phrase(record)}{news}" if news else ""
 
     def _first_step(self, record: r.StepsAdvanced, now: float) -> str:
-        first = record.attempt not in self.stepped
-        self.stepped[record.attempt] = record.step
-        if not first:
+        if record.attempt in self.has_stepped:
             return ""
+        self.has_stepped.add(record.attempt)
         words = f"first step of {record.attempt}: step {record.step}"
         if record.loss is not None:
             words += f", loss {record.loss:.4g}"
@@ -252,13 +244,7 @@ class _Threads:
 
     def _fresh(self, record: r.NodeLaunched) -> str:
         """Once an attempt: of many nodes with one and the same trouble, the first is shown."""
-        if not record.not_forked_reason or record.attempt == self.not_forked_reason:
+        if not record.not_forked_reason or record.attempt == self.not_forked:
             return ""
-        self.not_forked_reason = record.attempt
+        self.not_forked = record.attempt
         return record_phrase(record)
-
-    def _forget(self, record: object) -> None:
-        """After its resolution an incident has no part in what its attempts do."""
-        if isinstance(record, r.IncidentChanged) and record.state == "resolved":
-            for attempt in [a for a, name in self.incidents.items() if name == record.incident]:
-                del self.incidents[attempt]

@@ -5,11 +5,10 @@ them). It is written beside its place, made durable, renamed and read back befor
 if the journal's register names it: half a file, a stray file or one of another cluster is never read.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import zlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,33 +17,35 @@ from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import Value
+from runner.folder_modes import SHARED, close_folder
 
-# in one file: some 5 MB, 200 to 600 KB compressed; chosen
+# Some 5 MB, 200 to 600 KB compressed; chosen.
 SEGMENT_ENTRIES = 10_000
-# entries of one file, which a reader holds in memory; chosen
+# A reader holds a segment in memory; chosen.
 SEGMENT_BYTES = 32 * 1024 * 1024
 # names the cluster of the folder; a folder without it is not mounted
 OWNER_FILE = "cluster"
 # for files of entries that a person gave up
 ASIDE_FOLDER = "forgotten"
-# gzip's own default
-_COMPRESSION_LEVEL = 6
+_GZIP_DEFAULT_LEVEL = 6
 
 
 class Segment(Value):
-    """The seal of one file. `sha256` and `bytes` are of its entries before compression, newlines included."""
+    """The seal of one file. `sha256` and `bytes` are of its entries before compression, newlines included.
+
+    `ended`: the controller's clock at its last entry.
+    """
 
     first: int
     last: int
     count: int
     bytes: int
     sha256: str
-    # controller's clock at its last entry
     ended: float = 0.0
 
     @property
     def name(self) -> str:
-        """Return its file's name; names sort like the entries do."""
+        """Its file's name; names sort like the entries do."""
         return f"{self.first:012d}-{self.last:012d}.jsonl.gz"
 
 
@@ -66,15 +67,9 @@ class ArchiveIndex(Value, kind="archive_index"):
 
     def holding(self, number: int) -> Segment | None:
         """Return the segment of an entry, or None."""
-        low, high = 0, len(self.segments)
-        while low < high:
-            middle = (low + high) // 2
-            if self.segments[middle].last < number:
-                low = middle + 1
-            else:
-                high = middle
-        found = self.segments[low] if low < len(self.segments) else None
-        return found if found is not None and found.first <= number else None
+        place = bisect_left(self.segments, number, key=lambda segment: segment.last)
+        found = self.segments[place : place + 1]
+        return found[0] if found and found[0].first <= number else None
 
     def since(self, moment: float) -> int:
         """Return an entry from which replay covers all after `moment`, with the segment before it for context."""
@@ -101,7 +96,7 @@ class Archive:
         """Claim the folder. Raises UserError if it is another cluster's, StoreUnavailable when it cannot be written."""
         owner = self.folder / OWNER_FILE
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            close_folder(self.folder, SHARED)
             if not owner.exists():
                 write_atomically(owner, self._cluster.encode() + b"\n")
             found = owner.read_text().strip()
@@ -133,11 +128,10 @@ class Archive:
         head = wire.encode(SegmentHead(seal=seal)) + b"\n"
         path = self.folder / seal.name
         try:
-            write_atomically(path, gzip.compress(head + body, _COMPRESSION_LEVEL, mtime=0))
+            write_atomically(path, gzip.compress(head + body, _GZIP_DEFAULT_LEVEL, mtime=0))
+            self.read(seal)
         except OSError as error:
             raise StoreUnavailable(f"journal file {path}: {error}; check its disk") from error
-        try:
-            self.read(seal)
         except StoreCorrupt as error:
             raise StoreUnavailable(f"it was not read back as it was written: {error}") from error
         return seal
@@ -163,16 +157,14 @@ class Archive:
                 f"journal folder {self.folder} cannot be seen from here (no file {OWNER_FILE!r} in it) and holds entries up to "
                 f"{seal.last}; mount it, or run this on its machine"
             )
+        what = f"journal file {path}"
         try:
             plain = gzip.decompress(path.read_bytes())
         except FileNotFoundError:
-            raise StoreCorrupt(
-                f"journal file {path} is missing: entries {seal.first} to {seal.last}; restore a backup"
-            ) from None
+            missing = f"entries {seal.first} to {seal.last}"
+            raise StoreCorrupt(f"{what} is missing: {missing}; restore a backup") from None
         except (OSError, EOFError, zlib.error) as error:
-            raise StoreCorrupt(
-                f"journal file {path} cannot be read: {error}; restore a backup"
-            ) from error
+            raise StoreCorrupt(f"{what} cannot be read: {error}; restore a backup") from error
         return _verified(plain, seal, path)
 
 

@@ -3,19 +3,18 @@
 Checks read and measure; they repair nothing, and write only to a stream, a register and a lease named `doctor`.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
-from runner.errors import StokerError
+from runner.errors import StokerError, StoreCorrupt
 from runner.facts.store_names import HEARTBEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
+from runner.journal.journal import Journal
 from runner.journal.snapshots import good_snapshots
-from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
+from runner.signer import UNSIGNED, Signer
+from runner.store.examination import FAIL, CheckFailed, CheckUnknown, StoreCheck, named, run_checks
 from runner.store.protocol import LeaseHeld, Store
 
 SCRATCH = "doctor"
@@ -25,25 +24,22 @@ MOST_APPEND_SECONDS = 0.02
 STREAMS = (JOURNAL, SIGNALS, REQUESTS, HEARTBEATS)
 
 
-def examine(store: Store) -> Iterator[StoreCheck]:
-    """Run the back end's own checks, then those of every store; yield each result at once."""
+def examine(store: Store, signer: Signer | None = UNSIGNED) -> Iterator[StoreCheck]:
+    """Run the back end's own checks, then those of every store; yield each result at once.
+
+    `signer` checks that snapshots and entries are this cluster's own; None: its token cannot be read here.
+    """
     for result in store.examine():
         yield result
         if result.check == "reach" and result.outcome == FAIL:
             # Every further check would only wait for the server.
             return
-    checks: dict[str, Callable[[Store], Finding]] = {
-        "use": _use,
-        "append": _append,
-        "lease": _lease,
-        "streams": _streams,
-        "snapshots": _snapshots,
-    }
-    bound = {name: partial(check, store) for name, check in checks.items()}
-    yield from run_checks(bound, fail_on=(StokerError,))
+    checks = named(_use, _append, _lease, _streams)
+    yield from run_checks(store, checks, StokerError)
+    yield from run_checks((store, signer), named(_snapshots, _entries), StokerError)
 
 
-def _use(store: Store) -> Finding:
+def _use(store: Store) -> str:
     """Do everything that a store is for, once."""
     version = store.put(SCRATCH, b"x")
     number = store.append(SCRATCH, b"x")
@@ -54,17 +50,17 @@ def _use(store: Store) -> Finding:
     store.delete(SCRATCH)
     store.trim(SCRATCH, number)
     if len(batch.items.get(SCRATCH, ())) != 1 or SCRATCH not in names:
-        return FAIL, "a value just written is missing; does another program write there?"
-    return PASS, "streams and registers take what they should"
+        raise CheckFailed("a value just written is missing; does another program write there?")
+    return "streams and registers take what they should"
 
 
-def _append(store: Store) -> Finding:
+def _append(store: Store) -> str:
     """Time fenced appends, each of which is on the disk before it returns."""
     holder = f"doctor:{socket.gethostname()}:{os.getpid()}"
     try:
         lease = store.acquire_lease(SCRATCH, holder, ttl_seconds=30.0)
     except LeaseHeld as error:
-        return UNKNOWN, f"another doctor is at work ({error}); try again"
+        raise CheckUnknown(f"another doctor is at work ({error}); try again") from error
     taken_seconds = []
     try:
         for _ in range(SAMPLES):
@@ -77,41 +73,61 @@ def _append(store: Store) -> Finding:
     middle, worst = statistics.median(taken_seconds), max(taken_seconds)
     summary = f"{1000 * middle:.2f} ms in the middle, {1000 * worst:.2f} ms at worst, of {SAMPLES}"
     if middle > MOST_APPEND_SECONDS:
-        limit = f"{1000 * MOST_APPEND_SECONDS:.0f} ms"
-        return (
-            FAIL,
-            f"{summary}; more than {limit} delays every decision: give it a faster disk or network",
+        raise CheckFailed(
+            f"{summary}; more than {1000 * MOST_APPEND_SECONDS:.0f} ms delays every decision: "
+            "give it a faster disk or network"
         )
-    return PASS, summary
+    return summary
 
 
-def _lease(store: Store) -> Finding:
+def _lease(store: Store) -> str:
     holder = store.lease_holder(LEASE)
     if holder is None:
-        return PASS, "no supervisor leads"
+        return "no supervisor leads"
     left = f"for {holder.expires_in_seconds:.1f} s more" if holder.expires_in_seconds else "no more"
-    return PASS, f"{holder.holder} leads, {left}, with token {holder.token}"
+    return f"{holder.holder} leads, {left}, with token {holder.token}"
 
 
-def _streams(store: Store) -> Finding:
+def _streams(store: Store) -> str:
     summary = []
     for name in STREAMS:
         last = store.last(name)
         batch = store.read(streams={name: 0}, registers={}, timeout_seconds=0, limit=1)
         held = last - batch.items[name][0].number + 1 if name in batch.items else 0
         summary.append(f"{name} {held}" + (f" (to {last})" if last != held else ""))
-    return PASS, "items held: " + ", ".join(summary)
+    return "items held: " + ", ".join(summary)
 
 
-def _snapshots(store: Store) -> Finding:
-    good, refused = good_snapshots(store)
+def _entries(examined: tuple[Store, Signer | None]) -> str:
+    """Follow the chain of codes from the newest snapshot to the end, as the next supervisor will."""
+    store, signer = examined
+    if signer is None and store.last(JOURNAL):
+        raise CheckUnknown(
+            "the cluster's token cannot be read here, so nothing can be verified; run this where it can"
+        )
+    signer = signer or UNSIGNED
+    journal = Journal(store, signer=signer)
+    begin = max(journal.latest_snapshot().through + 1, journal.begins_at())
+    try:
+        num_read = sum(1 for _ in journal.replay(begin))
+    except StoreCorrupt as error:
+        raise CheckFailed(str(error)) from error
+    if not num_read:
+        return "none after the newest snapshot"
+    if not signer.is_active:
+        return f"{num_read} after the newest snapshot can be read; this cluster has no token, so none carries a code"
+    return f"{num_read} after the newest snapshot continue its chain"
+
+
+def _snapshots(examined: tuple[Store, Signer | None]) -> str:
+    store, signer = examined
+    good, refused = good_snapshots(store, signer or UNSIGNED)
     if refused:
-        return FAIL, "; ".join(refused) + "; the next snapshot replaces it"
+        raise CheckFailed("; ".join(refused) + "; the next snapshot replaces it")
     last = store.last(JOURNAL)
     if not good:
-        return PASS, "none yet"
-    ages = ", ".join(
+        return "none yet"
+    return ", ".join(
         f"through entry {each.seal.through} ({last - each.seal.through} entries ago, {len(each.body) / 1e6:.1f} MB)"
         for each in good
     )
-    return PASS, ages

@@ -4,10 +4,10 @@ A store that comes back with less than it acknowledged cannot notice it. The fil
 start and overwritten in place: a disk writes it whole or not at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,14 +20,15 @@ MARK_FILE = "journal.high_water_mark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWaterMark:
-    """The newest acknowledged entry. 0: none was, as far as this machine knows."""
+    """The newest acknowledged entry, the hash of its bytes, and the controller's next generation after it.
+
+    `sequence` 0: none was acknowledged, as far as this machine knows. `accepted`: how often a person has accepted a
+    rolled-back store.
+    """
 
     sequence: int = 0
-    # of the entry's bytes
     sha256: str = ""
-    # the controller's, after it
     next_generation: int = 0
-    # how often a person has accepted a rolled-back store
     accepted: int = 0
 
 
@@ -38,33 +39,30 @@ class HighWaterFile:
         """Open or create it. Raises PermanentError when it holds something else."""
         self.path = path
         self.newest = read_high_water(path)
-        try:
+        with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._write(self.newest)
-        except OSError as error:
-            raise StoreUnavailable(
-                f"{path} cannot be written: {error}; make it writable"
-            ) from error
+            overwrite_sector(self._file, asdict(self.newest))
 
     def persist(self, newest: HighWaterMark) -> None:
         """Persist this entry. Raises StoreUnavailable when the disk fails."""
-        if newest == self.newest:
-            return
-        try:
-            self._write(newest)
-        except OSError as error:
-            raise StoreUnavailable(
-                f"{self.path} cannot be written: {error}; make it writable"
-            ) from error
-        self.newest = newest
+        if newest != self.newest:
+            with self._writing():
+                overwrite_sector(self._file, asdict(newest))
+            self.newest = newest
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
-    def _write(self, newest: HighWaterMark) -> None:
-        overwrite_sector(self._file, asdict(newest))
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self.path} cannot be written: {error}; make it writable"
+            ) from error
 
 
 def read_high_water(path: Path) -> HighWaterMark:

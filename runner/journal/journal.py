@@ -5,31 +5,36 @@ lost acknowledgment cannot double it. Entries that both snapshots contain move t
 is durable and read back; the register `journal.archive` names it, under the lease; the stream is trimmed. A crash between
 any two steps needs no repair: the next move begins with the missing step. Replay reads files and stream as one.
 
+With the cluster's token each entry carries a code that covers the one before it (`chain`), and snapshots are signed: who has the
+store's password alone can add nothing that is believed.
+
 A journal with a high-water mark records on its own machine how far the store got, and refuses one that comes back with less.
 """
 
-from __future__ import annotations
-
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from runner.errors import PermanentError, StoreCorrupt, StoreRolledBack, StoreUnavailable, WireError
+from runner.errors import (
+    Forged,
+    PermanentError,
+    StoreCorrupt,
+    StoreRolledBack,
+    StoreUnavailable,
+    WireError,
+)
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.store_rollback import AcceptedRollbacks
 from runner.facts.store_names import ACCEPTED, ARCHIVE_INDEX, JOURNAL, SNAPSHOTS
+from runner.journal import chain
 from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
+from runner.journal.chain import Chain
 from runner.journal.high_water_mark import HighWaterFile, HighWaterMark
-from runner.journal.snapshots import (
-    Snapshot,
-    good_snapshots,
-    latest_snapshot,
-    register_for,
-    sealed,
-    sha256,
-)
-from runner.store.protocol import MAX_LARGE_BYTES, Item, Lease, Store
+from runner.journal.snapshots import Snapshot, SnapshotSeal, good_snapshots, sha256
+from runner.signer import UNSIGNED, Signer
+from runner.store.protocol import MAX_LARGE_BYTES, READ_LIMIT, Item, Lease, Store
 
 _LOG = logging.getLogger("stoker")
 
@@ -37,6 +42,7 @@ _LOG = logging.getLogger("stoker")
 class Journal:
     """The journal of a store. With a lease, appends and snapshots are fenced by it; without, it can only be read.
 
+    `signer`: makes and checks the codes of entries.
     `archive`: where old entries are; without it no entry moves, and moved ones cannot be read. One thread appends; another may
     write snapshots and archive.
     """
@@ -46,23 +52,23 @@ class Journal:
         store: Store,
         lease: Lease | None = None,
         *,
+        signer: Signer = UNSIGNED,
         archive: Archive | None = None,
         mark: HighWaterFile | None = None,
         segment_entries: int = SEGMENT_ENTRIES,
     ) -> None:
         self._store = store
         self._lease = lease
+        self._signer, self._chain = signer, Chain(signer)
         self._archive = archive
         self._mark = mark
         self._segment_entries = segment_entries
-        # acknowledged, and not persisted yet
-        self._newest: HighWaterMark | None = None
-        # how often a person accepted a rolled-back store
+        self._newest_unpersisted: HighWaterMark | None = None
         self._num_accepted = 0
-        # of entries appended or replayed here
-        self.passed_bytes = 0
-        # of the last snapshot written or read here
-        self.snapshot_bytes = 0
+        # The entry appended last, successfully or not, and the token that signed then: repeated, it has the same code.
+        self._attempted, self._token = 0, 0
+        # Of entries appended or replayed here, and of the last snapshot written or read here.
+        self.passed_bytes = self.snapshot_bytes = 0
 
     def append(self, entry: JournalEntry) -> None:
         """Make an entry durable.
@@ -74,38 +80,38 @@ class Journal:
 
     def append_many(self, entries: Sequence[JournalEntry]) -> None:
         """Make entries that follow each other durable, all or none; see `append`."""
-        payloads = [wire.encode(entry) for entry in entries]
-        fence, first, last = self._writing_lease(), entries[0].sequence, entries[-1].sequence
-        if len(payloads) == 1:
-            self._store.append(JOURNAL, payloads[0], fence=fence, at=first)
-        else:
-            self._store.append_many(JOURNAL, payloads, fence=fence, at=first)
+        first, last = entries[0].sequence, entries[-1].sequence
+        self._follow_from(first)
+        if first != self._attempted:
+            self._attempted, self._token = first, self._signer.number
+        if self._token != self._chain.token:
+            self._sign_kept_again()
+        messages = [wire.encode(entry) for entry in entries]
+        payloads, code = self._chain.extended(messages, self._token)
+        self._store.append_many(JOURNAL, payloads, fence=self._writing_lease(), at=first)
+        self._chain.start_after(last, code, self._token)
         self.passed_bytes += sum(map(len, payloads))
         if self._mark is not None:
-            self._newest = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
+            self._newest_unpersisted = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
 
     def persist_high_water(self, *, next_generation: int) -> None:
         """Persist the newest acknowledged entry on this machine, and the next generation; does nothing without a mark.
 
         Raises StoreUnavailable when this machine's disk fails.
         """
-        if self._mark is not None and self._newest is not None:
-            self._mark.persist(
-                replace(self._newest, next_generation=next_generation, accepted=self._num_accepted)
-            )
-            self._newest = None
+        if self._mark is not None and self._newest_unpersisted is not None:
+            newest, accepted = self._newest_unpersisted, self._num_accepted
+            self._mark.persist(replace(newest, next_generation=next_generation, accepted=accepted))
+            self._newest_unpersisted = None
 
     def check_high_water(self) -> None:
         """Raise StoreRolledBack if the journal ends before this machine's mark, or has another entry at its number."""
         if self._mark is None:
             return
-        newest, last = self._mark.newest, self.last()
-        accepted = self.accepted()
+        newest, last, accepted = self._mark.newest, self.last(), self.accepted()
         self._num_accepted = accepted.count
-        if newest.accepted < accepted.count and newest.sequence >= accepted.sequence:
-            # of the past that a person gave up
-            return
-        if not newest.sequence:
+        is_given_up = newest.accepted < accepted.count and newest.sequence >= accepted.sequence
+        if is_given_up or not newest.sequence:
             return
         if last < newest.sequence:
             raise StoreRolledBack(
@@ -122,16 +128,28 @@ class Journal:
     def accepted(self) -> AcceptedRollbacks:
         """Return how often a person accepted this store after a rollback, and the entry of the last time."""
         register = self._store.get(ACCEPTED)
-        found = wire.decode(register.payload) if register is not None else AcceptedRollbacks()
+        if register is None:
+            return AcceptedRollbacks()
+        try:
+            found = wire.decode(self._signer.verify_kept(ACCEPTED, register.payload)[0])
+        except Forged:
+            # An earlier release wrote it, or a program without the token: it gives up nothing.
+            return AcceptedRollbacks()
         return found if isinstance(found, AcceptedRollbacks) else AcceptedRollbacks()
 
-    def accept(self, entry: JournalEntry, *, next_generation: int) -> None:
-        """Append the entry by which a person accepts a rolled-back store; older high-water marks lose their effect."""
+    def accept(self, entry: JournalEntry, *, next_generation: int, unsigned_through: int) -> None:
+        """Append the entry by which a person accepts the store as it is; older high-water marks lose their effect."""
         self.append(entry)
         marked = self._mark.newest.accepted if self._mark is not None else 0
-        self._num_accepted = max(self.accepted().count, marked) + 1
-        accepted = AcceptedRollbacks(count=self._num_accepted, sequence=entry.sequence)
-        self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
+        before = self.accepted()
+        self._num_accepted = max(before.count, marked) + 1
+        accepted = AcceptedRollbacks(
+            count=self._num_accepted,
+            sequence=entry.sequence,
+            unsigned_through=max(before.unsigned_through, unsigned_through),
+        )
+        payload = self._signer.sign(ACCEPTED, wire.encode(accepted))
+        self._store.put(ACCEPTED, payload, fence=self._writing_lease())
         self.persist_high_water(next_generation=next_generation)
 
     def last(self) -> int:
@@ -140,8 +158,8 @@ class Journal:
 
     def first_stored(self) -> int:
         """Return the number of the oldest entry that the store itself still has; the next one's if it has none."""
-        batch = self._store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0, limit=1)
-        return batch.items[JOURNAL][0].number if batch else self.last() + 1
+        items = self._stored_after(0, limit=1)
+        return items[0].number if items else self.last() + 1
 
     def begins_at(self) -> int:
         """Return the first entry that can be read here: 1, or later where the archive is out of reach."""
@@ -159,14 +177,9 @@ class Journal:
 
         A supervisor on another machine, without a shared folder, archives to files of its own.
         """
-        batch = self._store.read(
-            streams={JOURNAL: min(number - 1, self.last())},
-            registers={},
-            timeout_seconds=0,
-            limit=1,
-        )
-        if batch and batch.items[JOURNAL][0].number == number:
-            return batch.items[JOURNAL][0].payload
+        items = self._stored_after(min(number - 1, self.last()), limit=1)
+        if items and items[0].number == number:
+            return items[0].payload
         segment = self.index().holding(number)
         if segment is None or self._archive is None or not self._archive.is_here():
             return None
@@ -176,27 +189,27 @@ class Journal:
             _LOG.warning("journal entry %d cannot be read: %s", number, error)
             return None
 
-    def replay(self, from_number: int = 1) -> Iterator[JournalEntry]:
-        """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or unreadable."""
+    def replay(self, from_number: int = 1, *, unsigned_through: int = 0) -> Iterator[JournalEntry]:
+        """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or does not verify.
+
+        Entries up to `unsigned_through` may lack a code: for a reader of history, who acts on nothing.
+        """
         number = from_number - 1
         if number > self.last():
             raise StoreRolledBack(
                 f"the journal ends at entry {self.last()}, yet entry {number} was written once: the store lost entries; "
                 f"put back a newer copy"
             )
+        self._follow_from(from_number)
+        self._chain.unsigned_through = unsigned_through
         while True:
             # Before the read: an entry appended after it was not trimmed.
             last = self.last()
-            batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
-            items = batch.items[JOURNAL] if batch else ()
+            items = self._stored_after(number)
             stored_from = items[0].number if items else last + 1
             if stored_from > number + 1:
-                for item in self._from_files(number + 1, stored_from):
-                    number = item.number
-                    self.passed_bytes += len(item.payload)
-                    yield decode_entry(item)
-                # The stream may have been trimmed further meanwhile.
-                continue
+                # The next look may find the stream trimmed further.
+                items = self._from_files(number + 1, stored_from)
             if not items:
                 return
             for item in items:
@@ -204,7 +217,42 @@ class Journal:
                 if item.number != number:
                     raise StoreCorrupt(f"journal entry {number} is missing, {item.number} follows")
                 self.passed_bytes += len(item.payload)
-                yield decode_entry(item)
+                message = self._chain.pass_next(number, item.payload)
+                yield decode_entry(number, message)
+
+    def is_without_codes(self) -> bool:
+        """Whether this cluster has a token, and an earlier release, which made no codes, wrote all that there is."""
+        if (
+            not self._signer.is_active
+            or not self.last()
+            or good_snapshots(self._store, self._signer)[0]
+        ):
+            return False
+        return not any(map(self._code_of, (self.first_stored(), self.last())))
+
+    def is_of_another_cluster(self) -> bool:
+        """Whether codes of other tokens alone are in what there is: its first entry, its last, and the snapshots."""
+        last, first = self.last(), self.first_stored()
+        if not self._signer.is_active:
+            return bool(self._code_of(last))
+        for number in (last, min(last, max(first, 2))) if last else ():
+            if not self._code_of(number) or self._token_of(number) is not None:
+                return False
+        return last > 0 and not good_snapshots(self._store, self._signer)[0]
+
+    def _follow_from(self, number: int) -> None:
+        """Let the chain go on from this entry: after the one passed last, or after the one that the store has before it."""
+        if self._chain.is_active and self._chain.number != number - 1:
+            self._chain.start_after(number - 1, self._code_of(number - 1))
+
+    def _code_of(self, number: int) -> bytes:
+        """Return an entry's code; b"" if it has none, or cannot be read here."""
+        return chain.split(self.payload(number) or b"")[1] if number > 0 else b""
+
+    def _token_of(self, number: int) -> int | None:
+        """Return the number of the token that made an entry; None: none of ours, or the entry cannot be read here."""
+        message, code = chain.split(self.payload(number) or b"")
+        return self._signer.token_of_link(self._code_of(number - 1), message, code)
 
     def index(self) -> ArchiveIndex:
         """Return the files that hold old entries."""
@@ -233,7 +281,7 @@ class Journal:
         through = 0
         # Snapshots are read only when a segment is full.
         if self.last() - index.last >= self._segment_entries:
-            good, _ = good_snapshots(self._store)
+            good, _ = good_snapshots(self._store, self._signer)
             through = good[-1].seal.through if len(good) == len(SNAPSHOTS) else 0
         while through - index.last >= self._segment_entries:
             payloads, ended = self._segment_after(index.last)
@@ -253,13 +301,11 @@ class Journal:
         payloads: list[bytes] = []
         room_bytes = SEGMENT_BYTES
         while len(payloads) < self._segment_entries and room_bytes > 0:
-            limit = min(1000, self._segment_entries - len(payloads))
-            batch = self._store.read(
-                streams={JOURNAL: number}, registers={}, timeout_seconds=0, limit=limit
-            )
-            if not batch:
+            limit = min(READ_LIMIT, self._segment_entries - len(payloads))
+            items = self._stored_after(number, limit=limit)
+            if not items:
                 raise StoreCorrupt(f"journal entry {number + 1} is missing: the journal ends there")
-            for item in batch.items[JOURNAL]:
+            for item in items:
                 number += 1
                 if item.number != number or b"\n" in item.payload:
                     raise StoreCorrupt(
@@ -270,10 +316,17 @@ class Journal:
                 room_bytes -= len(item.payload)
                 if room_bytes <= 0:
                     break
-        return payloads, decode_entry(newest).now
+        return payloads, decode_entry(newest.number, chain.split(newest.payload)[0]).now
 
-    def _from_files(self, first: int, stored_from: int) -> Iterator[Item]:
-        """Yield the entries of one segment, from `first` on, that the stream does not have any more."""
+    def _stored_after(self, number: int, *, limit: int = READ_LIMIT) -> tuple[Item, ...]:
+        """Return the next entries that the store itself has, without waiting."""
+        batch = self._store.read(
+            streams={JOURNAL: number}, registers={}, timeout_seconds=0, limit=limit
+        )
+        return batch.items.get(JOURNAL, ())
+
+    def _from_files(self, first: int, stored_from: int) -> tuple[Item, ...]:
+        """Return the entries of one segment, from `first` on, that the stream does not have any more."""
         segment = self.index().holding(first)
         if segment is None:
             raise StoreCorrupt(
@@ -283,9 +336,8 @@ class Journal:
             raise StoreUnavailable(
                 f"journal entry {first} is in file {segment.name} of the journal's folder, which cannot be seen from here"
             )
-        payloads = self._archive.read(segment)
-        for number in range(first, segment.last + 1):
-            yield Item(number, payloads[number - segment.first])
+        payloads = self._archive.read(segment)[first - segment.first :]
+        return tuple(Item(number, payload) for number, payload in enumerate(payloads, first))
 
     def write_snapshot(self, state: object, through: int) -> None:
         """Write `state`, a registered message, as of entry `through`; the newest good snapshot stays.
@@ -296,19 +348,56 @@ class Journal:
 
     def write_encoded_snapshot(self, body: bytes, through: int) -> None:
         """Write a state that was encoded already; see `write_snapshot`."""
-        good, _ = good_snapshots(self._store)
-        register = register_for(good, through)
-        self._store.put(register, sealed(body, through), fence=self._writing_lease())
+        good, _ = good_snapshots(self._store, self._signer)
+        if good and good[0].seal.through == through:
+            # the same one, repeated
+            name = good[0].register
+        else:
+            name = next(name for name in SNAPSHOTS if not good or name != good[0].register)
+        code = self._code_of(through).decode() if self._signer.is_active else ""
+        seal = SnapshotSeal(through=through, bytes=len(body), sha256=sha256(body), code=code)
+        payload = self._signer.sign(name, wire.encode(seal) + b"\n" + body)
+        self._store.put(name, payload, fence=self._writing_lease())
         self.snapshot_bytes = len(body)
+
+    def _sign_kept_again(self) -> None:
+        """Before the first entry of a token: what earlier ones signed is believed from then on with this one's code only."""
+        for name in (*SNAPSHOTS, ACCEPTED):
+            register = self._store.get(name)
+            with contextlib.suppress(Forged):
+                if register is not None:
+                    message, token = self._signer.verify_kept(name, register.payload)
+                    if token < self._token:
+                        payload = self._signer.sign(name, message)
+                        self._store.put(name, payload, fence=self._writing_lease())
 
     def latest_snapshot(self, *, at_most: int | None = None) -> Snapshot:
         """Return the newest snapshot that verifies; entries after its `through` are still to be applied.
 
         `at_most`: skip those that contain later entries than this one.
         """
-        found = latest_snapshot(self._store, at_most=at_most)
-        self.snapshot_bytes = found.bytes
-        return found
+        # Read before the snapshots: they are signed again before the first entry of a newer token. Doubt helps no attacker.
+        newest = self._token_of(self.last())
+        newest = self._signer.number if newest is None else newest
+        good, refused = good_snapshots(self._store, self._signer)
+        for register, seal, body, token in good:
+            if at_most is not None and seal.through > at_most:
+                continue
+            if token < newest:
+                refused.append(f"{register} is signed with an earlier token than the newest entry")
+                continue
+            try:
+                state = wire.decode(body, limit_bytes=MAX_LARGE_BYTES)
+            except WireError as error:
+                refused.append(f"{register} cannot be read: {error}")
+                continue
+            self.snapshot_bytes = seal.bytes
+            made_by = self._token_of(seal.through)
+            made_by = token if made_by is None else made_by
+            self._chain.start_after(seal.through, seal.code.encode(), made_by)
+            return Snapshot(state=state, through=seal.through, refused=tuple(refused))
+        self.snapshot_bytes = 0
+        return Snapshot(refused=tuple(refused))
 
     def _writing_lease(self) -> Lease:
         if self._lease is None:
@@ -316,17 +405,17 @@ class Journal:
         return self._lease
 
 
-def decode_entry(item: Item) -> JournalEntry:
-    """Decode an item of the stream `journal`; raise StoreCorrupt if it is not the entry with that number."""
+def decode_entry(number: int, message: bytes) -> JournalEntry:
+    """Decode an entry's message; raise StoreCorrupt if it is not the entry with that number."""
     try:
-        entry = wire.decode(item.payload, limit_bytes=MAX_LARGE_BYTES)
+        entry = wire.decode(message, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
         raise StoreCorrupt(
-            f"journal entry {item.number} cannot be read: {error}; it is damaged, or another version of Stoker wrote it: "
+            f"journal entry {number} cannot be read: {error}; it is damaged, or another version of Stoker wrote it: "
             "lead this cluster with that version, or start a new cluster"
         ) from error
     if not isinstance(entry, JournalEntry):
-        raise StoreCorrupt(f"journal entry {item.number} is a {type(entry).__name__}, not an entry")
-    if entry.sequence != item.number:
-        raise StoreCorrupt(f"journal entry {item.number} has the number {entry.sequence}")
+        raise StoreCorrupt(f"journal entry {number} is a {type(entry).__name__}, not an entry")
+    if entry.sequence != number:
+        raise StoreCorrupt(f"journal entry {number} has the number {entry.sequence}")
     return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -75,9 +76,7 @@ def open_output(path: str, user: Message | None = None) -> int:
     """Open a file to append to, and hand it over to the user, so that `/dev/stdout` can be opened."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     if user is not None:
-        try:
+        # Some file systems keep root out.
+        with contextlib.suppress(OSError):
             os.fchown(descriptor, user["uid"], user["gid"])
-        except OSError:
-            # Some file systems keep root out.
-            pass
     return descriptor

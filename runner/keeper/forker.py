@@ -49,7 +49,7 @@ class Forker:
         """Have the warm process that is requested, and no other; an empty request wants none."""
         warm = self._warm
         if warm is not None and warm.request == request and warm.state != "dead":
-            self._emit_state(warm)
+            self._emit(warm.as_message())
             return
         self.stop()
         if not request:
@@ -68,17 +68,17 @@ class Forker:
         """End the warm process; a job that it works on is spawned."""
         warm, self._warm = self._warm, None
         if warm is not None:
-            if warm.stream.fileno() >= 0:
-                self._selector.unregister(warm.stream)
-            warm.close()
+            self._disconnect(warm)
             self._refuse("the warm process was ended")
 
     def fork(self, request: Message) -> None:
         """Have ranks forked, or handed to `on_not_forked`. Raises OSError when their files cannot be opened."""
         warm = self._warm
-        if warm is None or warm.state != "ready":
-            reason = warm.reason if warm is not None else "there is no warm process"
-            self._on_not_forked(request, reason)
+        if warm is None:
+            self._on_not_forked(request, "there is no warm process")
+            return
+        if warm.state != "ready":
+            self._on_not_forked(request, warm.reason)
             return
         if warm.request.get("user") != request.get("user"):
             self._on_not_forked(request, "the warm process is of another user")
@@ -117,7 +117,7 @@ class Forker:
         if kind in ("ready", "odd"):
             warm.state, warm.reason = kind, message.get("reason", "")
             warm.versions = message.get("versions", {})
-            self._emit_state(warm)
+            self._emit(warm.as_message())
         elif kind == "refused":
             if self._job is not None and message["job"] == self._job.id:
                 self._refuse(message["reason"])
@@ -127,8 +127,7 @@ class Forker:
             self._release(message)
         elif warm.state == "odd":
             # It has ended, as it does after that message.
-            self._selector.unregister(warm.stream)
-            warm.close()
+            self._disconnect(warm)
         else:
             self._reap("the warm process died")
 
@@ -141,8 +140,7 @@ class Forker:
         try:
             ranks = job.release(message["pids"])
         except OSError as error:
-            reason = f"a forked rank died before it ran: {error}"
-            self._on_not_forked(job.request, reason)
+            self._on_not_forked(job.request, f"a forked rank died before it ran: {error}")
             return
         self._on_forked(ranks)
 
@@ -151,16 +149,17 @@ class Forker:
         if warm is None or warm.state == "dead":
             return
         warm.state, warm.reason = "dead", reason
-        self._selector.unregister(warm.stream)
-        warm.close()
-        self._emit_state(warm)
+        self._disconnect(warm)
+        self._emit(warm.as_message())
         self._refuse(reason)
+
+    def _disconnect(self, warm: WarmProcess) -> None:
+        if warm.stream.fileno() >= 0:
+            self._selector.unregister(warm.stream)
+        warm.close()
 
     def _refuse(self, reason: str) -> None:
         job = self._job
         if job is not None:
             self.cancel()
             self._on_not_forked(job.request, reason)
-
-    def _emit_state(self, warm: WarmProcess) -> None:
-        self._emit(warm.as_message())

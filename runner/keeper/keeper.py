@@ -27,9 +27,8 @@ from runner.keeper.procfs import send_signal
 from runner.keeper.protocol import ABILITIES, PROTOCOL, Connection, Message
 from runner.keeper.rank import Rank, spawn_failure, spawn_rank
 
-# How often a keeper without agent looks at its ranks; chosen.
+# Without an agent, a keeper looks at its ranks so often; without ranks too, it ends. Both chosen.
 _UNATTENDED_SECONDS = 5.0
-# A keeper without agent and ranks ends after this; chosen.
 _UNUSED_SECONDS = 60.0
 
 
@@ -92,17 +91,18 @@ class Keeper:
         return is_unused and time.monotonic() - self._agentless_since >= _UNUSED_SECONDS
 
     def _timeout_seconds(self) -> float | None:
-        now = time.monotonic()
         if self._kill_sequence is not None:
-            return max(0.0, self._kill_sequence.due_at - now)
-        if self._forker.deadline is not None:
-            return max(0.0, self._forker.deadline - now)
-        if self._agent is None and self._by_pid:
+            due_at = self._kill_sequence.due_at
+        elif self._forker.deadline is not None:
+            due_at = self._forker.deadline
+        elif self._agent is not None:
+            return None
+        elif self._by_pid:
             limit_seconds = self._options.hard_cap_seconds or _UNATTENDED_SECONDS
             return float(min(_UNATTENDED_SECONDS, limit_seconds / 4))
-        if self._agent is None:
-            return max(0.0, self._agentless_since + _UNUSED_SECONDS - now)
-        return None
+        else:
+            due_at = self._agentless_since + _UNUSED_SECONDS
+        return max(0.0, due_at - time.monotonic())
 
     def _check_timers(self) -> None:
         now = time.monotonic()
@@ -124,8 +124,6 @@ class Keeper:
         if limit_seconds and now - self._activity_changed_at >= limit_seconds:
             # No agent requested this: the next one is to report these as exits.
             send_signal([rank.pid for rank in alive], signal.SIGKILL)
-
-    # -- the agent
 
     def _accept(self, listener: socket.socket) -> None:
         stream, _ = listener.accept()
@@ -173,8 +171,6 @@ class Keeper:
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._agent.has_unsent else 0)
         self._selector.modify(self._agent.stream, events, self._read)
-
-    # -- requests
 
     def _on_hello(self, request: Message) -> None:
         for rank in self._ranks.values():
@@ -227,8 +223,6 @@ class Keeper:
         self._is_shutting_down = True
         self._terminate({"kind": "terminated", "generation": self._gang.get("generation", 0)})
 
-    # -- starts
-
     def _spawn(self, request: Message, not_forked_reason: str) -> None:
         """Start all ranks as fresh processes; `not_forked_reason`: why they are not forked although that was requested."""
         for spec in request["ranks"]:
@@ -255,21 +249,14 @@ class Keeper:
         self._gang["not_forked_reason"] = not_forked_reason
         for rank in self._ranks.values():
             self._emit_channel(rank)
-        self._emit(
-            {
-                "kind": "started",
-                "ranks": self._rank_messages(),
-                "not_forked_reason": not_forked_reason,
-            }
-        )
+        started = {"kind": "started", "not_forked_reason": not_forked_reason}
+        self._emit({**started, "ranks": self._rank_messages()})
 
     def _emit_channel(self, rank: Rank) -> None:
         self._emit({"kind": "channel", "rank": rank.number}, (rank.channel.fileno(),))
 
     def _rank_messages(self) -> list[Message]:
         return [rank.as_message() for rank in self._ranks.values()]
-
-    # -- deaths
 
     def _on_signals(self, wake_in: socket.socket) -> None:
         numbers = wake_in.recv(256)
@@ -326,13 +313,13 @@ class Keeper:
         self._ranks, self._gang, self._kill_sequence = {}, {}, None
 
     def _find_orphans(self) -> Orphans:
-        variables = {}
-        if self._gang.get("attempt"):
-            variables = {
-                "STOKER_CLUSTER": self._options.cluster,
-                "STOKER_NODE": self._options.node,
-                "STOKER_ATTEMPT": self._gang["attempt"],
-            }
+        if not self._gang.get("attempt"):
+            return find_orphans({}, keeper=os.getpid())
+        variables = {
+            "STOKER_CLUSTER": self._options.cluster,
+            "STOKER_NODE": self._options.node,
+            "STOKER_ATTEMPT": self._gang["attempt"],
+        }
         return find_orphans(variables, keeper=os.getpid())
 
 

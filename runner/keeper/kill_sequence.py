@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from runner.keeper.orphans import (
     Orphans,
     shared_memory_files,
 )
-from runner.keeper.procfs import rank_of
+from runner.keeper.procfs import kill_group, rank_of, send_signal
 from runner.keeper.protocol import Message
 from runner.keeper.rank import Rank
 
@@ -46,7 +47,10 @@ class KillSequence:
         for rank in ranks:
             if rank.is_alive:
                 rank.end_requested = True
-                rank.kill(with_group=not self._must_search)
+                if self._must_search:
+                    send_signal([rank.pid], signal.SIGKILL)
+                else:
+                    kill_group(rank.pid)
 
     def on_reaped(self, pid: int) -> None:
         """Poll at once after a death that was waited for."""

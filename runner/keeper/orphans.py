@@ -12,13 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from runner.keeper.procfs import (
-    Process,
-    read_bytes,
-    read_environment,
-    read_processes,
-    send_signal,
-)
+from runner.keeper.procfs import Process, read_bytes, read_environment, read_processes, send_signal
 from runner.keeper.protocol import KEEPER_VARIABLE
 
 # pid -> environment
@@ -27,10 +21,10 @@ Orphans = dict[int, dict[str, str]]
 # Between kill passes; doubles up to the next. Both chosen.
 FIRST_PAUSE_SECONDS = 0.005
 LAST_PAUSE_SECONDS = 0.05
-# How long trackers are spared, in times the time for a kill. Less than twice, after which a supervisor probes the node; chosen.
-# Measured: a tracker needs 6 ms to end, one that is only starting 50 ms; on 2 cores with a load of 11, 50 and 190 ms.
+# How long trackers are spared, in times the time for a kill, and at most; both chosen. The ratio is below 2, after which a
+# supervisor probes the node. Measured: a tracker needs 6 ms to end, one that is only starting 50 ms; on 2 cores with a load of 11,
+# 50 and 190 ms.
 _SPARED_RATIO = 1.5
-# Chosen.
 _MAX_SPARED_SECONDS = 5.0
 # Twice what torch_shm_manager waits for another client before it ends.
 _MANAGER_SECONDS = 4.0
@@ -55,8 +49,7 @@ def find_orphans(variables: dict[str, str], *, keeper: int = 0) -> Orphans:
     for pid, process in processes.items():
         if process.state in "ZX" or pid in keepers or pid == os.getpid():
             continue
-        ancestor = _ancestor_in(keepers, processes, pid)
-        environment = environments[pid]
+        ancestor, environment = _ancestor_in(keepers, processes, pid), environments[pid]
         is_below = bool(keeper) and ancestor == keeper
         matches = variables and variables.items() <= environment.items()
         if is_below or (matches and ancestor is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterable
@@ -50,10 +51,8 @@ def rank_of(environment: dict[str, str]) -> int:
 def send_signal(pids: Iterable[int], number: int) -> None:
     """Send a signal to processes, of which some may be gone."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def kill_group(leader: int) -> None:

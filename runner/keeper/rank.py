@@ -5,11 +5,9 @@ from __future__ import annotations
 import collections
 import errno
 import os
-import signal
 import socket
 
 from runner.keeper.child import open_output, start_child
-from runner.keeper.procfs import kill_group, send_signal
 from runner.keeper.protocol import MAX_PACKET_BYTES, Message
 
 # Of one rank's reports while no agent is connected; chosen.
@@ -75,13 +73,6 @@ class Rank:
         self._packets.clear()
         self._num_bytes = 0
         return packets
-
-    def kill(self, *, with_group: bool) -> None:
-        """Kill its process, or its whole process group."""
-        if with_group:
-            kill_group(self.pid)
-        else:
-            send_signal([self.pid], signal.SIGKILL)
 
     def close(self) -> None:
         """Close the channel and the descriptor of its process."""

@@ -1,6 +1,7 @@
 """The warm process: it has imported what ranks import, and forks them.
 
-One file, standard library only, any Python from 3.9 on.
+One file, although it is long: the interpreter of the ranks runs it, and a second module of ours would stay among those of the
+program. Standard library only, any Python from 3.9 on.
 
 A keeper starts it in the interpreter, environment and working directory of the ranks. It imports the `preload` modules, makes
 sure that it can be forked from (one thread, no descriptor left open, no GPU touched), says `ready`, and waits. Asked for ranks,
@@ -97,6 +98,10 @@ class ProcTitle:
         _overwrite(self._arguments, b"".join(os.fsencode(word) + b"\0" for word in arguments))
 
 
+def _differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+
+
 def _as_block(environment: dict[str, str]) -> bytes:
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
 
@@ -155,12 +160,8 @@ class PreloadedModules:
             with _forbid_reads(name, self._own):
                 _import(name)
         after = self._lasting(dict(os.environ))
-        names = {*after, *self.initial_environment}
-        self.environment_changes = {
-            name: after.get(name)
-            for name in sorted(names)
-            if after.get(name) != self.initial_environment.get(name)
-        }
+        changed = _differing(after, self.initial_environment)
+        self.environment_changes = {name: after.get(name) for name in changed}
         _require_forkable(self.request["preload"], descriptors, folder)
         self._files = {path: _stamp(path) for path in _files_of_modules()}
         gc.collect()
@@ -179,10 +180,9 @@ class PreloadedModules:
         for rank in job["ranks"]:
             environment = {**job["environment"], **rank["environment"]}
             self.title.check({**environment, "STOKER_CHANNEL": "0" * _NUMBER_DIGITS})
-            lasting = self._lasting(environment)
-            for name in sorted({*lasting, *self.initial_environment}):
-                if lasting.get(name) != self.initial_environment.get(name):
-                    raise NotForkable(f"{name} has changed since the modules were imported")
+            changed = _differing(self._lasting(environment), self.initial_environment)
+            if changed:
+                raise NotForkable(f"{changed[0]} has changed since the modules were imported")
 
     def _lasting(self, environment: dict[str, str]) -> dict[str, str]:
         return {name: value for name, value in environment.items() if not self._own.fullmatch(name)}
@@ -202,13 +202,9 @@ def _require_nothing_hidden(folder: str) -> None:
     """A module beside the script precedes the standard library's: too late for those this file has imported."""
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
-            name = entry.partition(".")[0]
-            module = sys.modules.get(name)
-            is_module = entry.endswith(".py") or os.path.exists(
-                os.path.join(folder, entry, "__init__.py")
-            )
-            if is_module and module is not None and name != "__main__":
-                path = os.path.join(folder, entry)
+            name, path = entry.partition(".")[0], os.path.join(folder, entry)
+            is_module = entry.endswith(".py") or os.path.exists(os.path.join(path, "__init__.py"))
+            if is_module and name in sys.modules and name != "__main__":
                 raise NotForkable(f"{path} has the name of a module of the standard library")
 
 
@@ -310,8 +306,7 @@ def _require_forkable(preload: list[str], descriptors: dict[int, str], folder: s
 def _versions(request: Message) -> dict[str, str]:
     """Return the versions that have to be the same on all nodes of a run."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    names = ("torch", "deepspeed", *(name.partition(".")[0] for name in request["preload"]))
-    for name in names:
+    for name in ("torch", "deepspeed", *(name.partition(".")[0] for name in request["preload"])):
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
             versions[name] = str(version)
@@ -327,9 +322,8 @@ def _files_of_modules() -> set[str]:
         if not isinstance(path, str) or path == __file__:
             continue
         parts = path.split(os.sep)
-        installed = [
-            index for index, part in enumerate(parts) if part in ("site-packages", "dist-packages")
-        ]
+        folders = ("site-packages", "dist-packages")
+        installed = [index for index, part in enumerate(parts) if part in folders]
         if installed:
             paths.add(os.sep.join(parts[: installed[-1] + 1]))
         elif not os.path.realpath(path).startswith(library + os.sep):
@@ -373,8 +367,7 @@ def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> 
     if middle:
         _, status = os.waitpid(middle, 0)
         if status:
-            reason = f"forking ended with status {status}"
-            _send(stream, kind="refused", job=job["job"], reason=reason)
+            _refuse(stream, job, f"forking ended with status {status}")
         return None
     pids: dict[int, int] = {}
     try:
@@ -388,7 +381,7 @@ def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> 
         _send(stream, kind="forked", job=job["job"], pids=pids)
     except OSError as error:
         # They wait at the barrier, which never opens for them, and end by themselves.
-        _send(stream, kind="refused", job=job["job"], reason=f"cannot fork: {error}")
+        _refuse(stream, job, f"cannot fork: {error}")
     os._exit(0)
 
 
@@ -528,6 +521,10 @@ def _send(stream: socket.socket, **message: Any) -> None:
     stream.send(json.dumps(message).encode())
 
 
+def _refuse(stream: socket.socket, job: Message, reason: str) -> None:
+    _send(stream, kind="refused", job=job["job"], reason=reason)
+
+
 def _receive(stream: socket.socket) -> tuple[Message, list[int]]:
     """Wait for a message and its descriptors; ends the process when the keeper is gone."""
     numbers = array.array("i")
@@ -553,7 +550,7 @@ def _serve(stream: socket.socket, modules: PreloadedModules) -> ForkSlot:
             modules.check(job)
             slot = _fork_ranks(stream, job, descriptors)
         except (NotForkable, OSError) as error:
-            _send(stream, kind="refused", job=job["job"], reason=str(error))
+            _refuse(stream, job, str(error))
         if slot is not None:
             return slot
         for descriptor in descriptors:

@@ -46,7 +46,7 @@ class WarmProcess:
                 env={**request["environment"], KEEPER_VARIABLE: folder, _ROOM_VARIABLE: room},
                 pass_fds=(theirs.fileno(),),
             )
-            self._send("preload", {**request, "keeper": folder}, [])
+            self.send("preload", {**request, "keeper": folder}, [])
         except BaseException:
             self.stream.close()
             raise
@@ -65,12 +65,8 @@ class WarmProcess:
             "versions": self.versions,
         }
 
-    def request_fork(self, job: Message, descriptors: list[int]) -> None:
-        """Send a job; raises OSError when it takes no more."""
-        self._send("fork", job, descriptors)
-
-    def _send(self, name: str, message: Message, descriptors: list[int]) -> None:
-        # In a file of its own: an environment may be larger than a packet.
+    def send(self, name: str, message: Message, descriptors: list[int]) -> None:
+        """Send a message in a file of its own: an environment may be larger than a packet. Raises OSError."""
         file_descriptor = os.memfd_create(name)
         try:
             with open(file_descriptor, "wb", closefd=False) as file:
@@ -133,7 +129,7 @@ class ForkJob:
         for stdio in self._stdios:
             descriptors += [stdio.theirs.fileno(), *stdio.outputs]
         try:
-            warm.request_fork(job, descriptors)
+            warm.send("fork", job, descriptors)
         finally:
             os.close(reader)
 
@@ -142,8 +138,7 @@ class ForkJob:
         ranks: list[Rank] = []
         try:
             for stdio in self._stdios:
-                pid = pids[str(stdio.spec["rank"])]
-                ranks += [Rank(stdio.spec, pid, stdio.ours)]
+                ranks += [Rank(stdio.spec, pids[str(stdio.spec["rank"])], stdio.ours)]
             os.write(self._start_barrier, b"g" * len(ranks))
         except OSError:
             # One is reaped already, or none is left at the barrier.

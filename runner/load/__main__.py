@@ -1,7 +1,5 @@
 """`python -m runner.load`: write the generated pages (--docs), or judge files without starting anything (--run, --cluster)."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

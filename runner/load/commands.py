@@ -1,7 +1,5 @@
 """Commands: from what run.yaml says to arguments with placeholders, all of them known."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -4,11 +4,9 @@ The parser builds values from YAML's node tree itself, which keeps line numbers 
 leaves open: keys given twice, aliases (and with them exponential documents), tags, and YAML 1.1's surprising scalars.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,11 @@ import yaml
 
 from runner.errors import SpecError
 
-# a spec of a few KB is large; chosen, not measured
+# Chosen, not measured.
 MAX_FILE_BYTES = 1024 * 1024
-# nesting in one file; chosen, not measured
-MAX_DEPTH = 50
+MAX_NESTING = 50
 
-# the way to a value: field names and list positions
+# The way to a value: field names and list positions
 Where = tuple[str | int, ...]
 
 _CORE_TAGS = {
@@ -31,15 +28,72 @@ _CORE_TAGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Document:
     """A file's plain value, the line of each part, the source text of each scalar, and what no plain value can hold."""
 
     file: str
-    plain: Any
-    lines: Mapping[Where, int] = field(default_factory=dict)
-    texts: Mapping[Where, str] = field(default_factory=dict)
-    problems: tuple[tuple[Where, str], ...] = ()
+    first_line: int = 1
+    plain: Any = None
+    lines: dict[Where, int] = field(default_factory=dict)
+    texts: dict[Where, str] = field(default_factory=dict)
+    problems: list[tuple[Where, str]] = field(default_factory=list)
+
+    def _build(self, node: yaml.Node, where: Where) -> Any:
+        """Return the plain value of a node: dict, list, str, int, float, bool or None."""
+        self.lines.setdefault(where, self._line_of(node))
+        kind = _CORE_TAGS.get(node.tag)
+        if kind is None:
+            return self._refuse(
+                where, f"the tag {node.tag!r} is not supported; write a plain value"
+            )
+        if len(where) > MAX_NESTING:
+            return self._refuse(where, f"nested more than {MAX_NESTING} deep; flatten it")
+        if isinstance(node, yaml.MappingNode):
+            return self._build_mapping(node, where)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(item, (*where, index)) for index, item in enumerate(node.value)]
+        return self._build_scalar(node, kind, where)
+
+    def _build_mapping(self, node: yaml.MappingNode, where: Where) -> dict[str, Any]:
+        plain: dict[str, Any] = {}
+        for key_node, item in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                line = self._line_of(key_node)
+                self._refuse(
+                    where, f"the key in line {line} is a list or a mapping; write plain text"
+                )
+                continue
+            key = str(key_node.value)
+            inside = (*where, key)
+            if key in plain:
+                second = self._line_of(key_node)
+                self._refuse(inside, f"given again in line {second}; keep one of them")
+                continue
+            self.lines[inside] = self._line_of(key_node)
+            plain[key] = self._build(item, inside)
+            if wrong := _unprintable(key):
+                self._refuse(inside, f"the key {wrong}; remove it")
+        return plain
+
+    def _build_scalar(self, node: yaml.Node, kind: str, where: Where) -> Any:
+        text = self.texts[where] = str(node.value)
+        if wrong := _unprintable(text):
+            return self._refuse(where, f"{text[:60]!a} {wrong}; remove it")
+        try:
+            value = _SCALARS[kind](text)
+        except (ValueError, KeyError):
+            return self._refuse(where, f"{text[:60]!r} is not a valid {kind}; write a plain value")
+        if isinstance(value, float) and not math.isfinite(value):
+            return self._refuse(where, f"{text!r} is not a finite number; give one")
+        return value
+
+    def _line_of(self, node: yaml.Node) -> int:
+        return int(node.start_mark.line) + self.first_line
+
+    def _refuse(self, where: Where, problem: str) -> None:
+        """Note a problem; the value is None then."""
+        self.problems.append((where, problem))
 
 
 def read_text(path: Path) -> str:
@@ -77,15 +131,10 @@ def parse(text: str, file: str, *, first_line: int = 1) -> Document:
         ) from error
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise SpecError(f"{file}: not YAML: {error}") from error
-    builder = _Builder(first_line)
-    plain = None if root is None else builder.build(root, ())
-    return Document(
-        file=file,
-        plain=plain,
-        lines=builder.lines,
-        texts=builder.texts,
-        problems=tuple(builder.problems),
-    )
+    document = Document(file=file, first_line=first_line)
+    if root is not None:
+        document.plain = document._build(root, ())
+    return document
 
 
 class _Loader(yaml.SafeLoader):
@@ -117,69 +166,6 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first)
     )
-
-
-class _Builder:
-    """Turns nodes into plain values, notes where each came from, and puts None for what it must refuse."""
-
-    def __init__(self, first_line: int) -> None:
-        self.first_line = first_line
-        self.lines: dict[Where, int] = {}
-        self.texts: dict[Where, str] = {}
-        self.problems: list[tuple[Where, str]] = []
-
-    def build(self, node: yaml.Node, where: Where) -> Any:
-        """Return the plain value of a node: dict, list, str, int, float, bool or None."""
-        self.lines.setdefault(where, self.line_of(node))
-        kind = _CORE_TAGS.get(node.tag)
-        if kind is None:
-            return self.refuse(where, f"the tag {node.tag!r} is not supported; write a plain value")
-        if len(where) > MAX_DEPTH:
-            return self.refuse(where, f"nested more than {MAX_DEPTH} deep; flatten it")
-        if isinstance(node, yaml.MappingNode):
-            return self.build_mapping(node, where)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, (*where, index)) for index, item in enumerate(node.value)]
-        return self.build_scalar(node, kind, where)
-
-    def build_mapping(self, node: yaml.MappingNode, where: Where) -> dict[str, Any]:
-        plain: dict[str, Any] = {}
-        for key_node, item in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                line = self.line_of(key_node)
-                self.refuse(
-                    where, f"the key in line {line} is a list or a mapping; write plain text"
-                )
-                continue
-            key = str(key_node.value)
-            inside = (*where, key)
-            if key in plain:
-                second = self.line_of(key_node)
-                self.refuse(inside, f"given again in line {second}; keep one of them")
-                continue
-            self.lines[inside] = self.line_of(key_node)
-            plain[key] = self.build(item, inside)
-            if wrong := _unprintable(key):
-                self.refuse(inside, f"the key {wrong}; remove it")
-        return plain
-
-    def build_scalar(self, node: yaml.Node, kind: str, where: Where) -> Any:
-        text = self.texts[where] = str(node.value)
-        if wrong := _unprintable(text):
-            return self.refuse(where, f"{text[:60]!a} {wrong}; remove it")
-        try:
-            value = _SCALARS[kind](text)
-        except (ValueError, KeyError):
-            return self.refuse(where, f"{text[:60]!r} is not a valid {kind}; write a plain value")
-        if isinstance(value, float) and not math.isfinite(value):
-            return self.refuse(where, f"{text!r} is not a finite number; give one")
-        return value
-
-    def line_of(self, node: yaml.Node) -> int:
-        return int(node.start_mark.line) + self.first_line
-
-    def refuse(self, where: Where, problem: str) -> None:
-        self.problems.append((where, problem))
 
 
 def _float(text: str) -> float:

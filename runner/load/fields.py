@@ -1,18 +1,14 @@
-"""Fields: a document's plain values -> a value of facts. Knows values and their Settings, no particular file."""
+"""Fields: a document's plain values -> a value of facts. Knows values and their limits, no particular file."""
 
-from __future__ import annotations
-
-import dataclasses
-import json
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from msgspec import NODEFAULT, StructMeta, structs
 
-from runner.facts.specs.setting import Setting
+from runner.facts.specs.setting import Default, Limits
 from runner.facts.wire import from_plain
 from runner.facts.wording import known_words
 from runner.load.documents import Where
@@ -26,10 +22,12 @@ class Field:
     """One field of a spec as the loader and the documentation see it."""
 
     name: str
-    type: Any
-    setting: Setting
-    # msgspec.NODEFAULT when the field must be given
+    value_type: Any
+    meaning: str
+    limits: Limits
     default: Any
+    # What the page gives as the default, where it is no constant.
+    default_words: str
 
     @property
     def required(self) -> bool:
@@ -39,7 +37,7 @@ class Field:
     @property
     def nested(self) -> type | None:
         """The value's class whose fields this field holds, or None."""
-        return self.type if isinstance(self.type, StructMeta) else None
+        return self.value_type if isinstance(self.value_type, StructMeta) else None
 
 
 @cache
@@ -50,18 +48,23 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 
 
 def _field(each: structs.FieldInfo, hint: Any) -> Field:
-    setting = Setting("")
+    extras: dict[type, Any] = {}
     if get_origin(hint) is Annotated:
-        hint, *extras = get_args(hint)
-        setting = next((extra for extra in extras if isinstance(extra, Setting)), setting)
-    default = each.default
-    if each.default_factory is not NODEFAULT:
-        default = each.default_factory()
-    return Field(name=each.name, type=hint, setting=setting, default=default)
+        hint, *metadata = get_args(hint)
+        extras = {type(extra): extra for extra in metadata}
+    has_factory = each.default_factory is not NODEFAULT
+    return Field(
+        name=each.name,
+        value_type=hint,
+        meaning=extras.get(str, ""),
+        limits=extras.get(Limits, Limits()),
+        default=each.default_factory() if has_factory else each.default,
+        default_words=extras.get(Default, ""),
+    )
 
 
 def check_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -> dict[str, Any]:
-    """Note keys that `cls` does not know, here and in nested values; return `plain`, or {} for a non-mapping, which is noted."""
+    """Note unknown keys and numbers out of limits, here and in nested values; return `plain`, {} for a non-mapping."""
     if not isinstance(plain, dict):
         needed = [field.name for field in fields_of(cls) if field.required]
         what = "empty" if plain is None else f"expected fields and their values, got {shown(plain)}"
@@ -79,31 +82,24 @@ def check_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -
             problems.add((*where, key), f"unknown field {shown(key)}; {way_out}")
         elif nested := known[key].nested:
             plain[key] = check_fields(nested, value, problems, (*where, key))
+    for name, field in known.items():
+        limit = _broken_limit(plain.get(name), field.limits)
+        if limit:
+            unit = f" {field.limits.unit}" if field.limits.unit else ""
+            problem = f"{shown(plain[name])}{unit} is not valid; give {limit}"
+            problems.add((*where, name), problem)
     return plain
 
 
-def check_limits(cls: type, plain: dict[str, Any], problems: Problems, where: Where = ()) -> None:
-    """Note every number outside the limits of its Setting."""
-    for field in fields_of(cls):
-        value = plain.get(field.name)
-        if field.nested and isinstance(value, dict):
-            check_limits(field.nested, value, problems, (*where, field.name))
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            limit = _broken_limit(value, field.setting)
-            if limit:
-                unit = f" {field.setting.unit}" if field.setting.unit else ""
-                problems.add(
-                    (*where, field.name), f"{shown(value)}{unit} is not valid; give {limit}"
-                )
-
-
-def _broken_limit(value: float, setting: Setting) -> str:
-    if setting.least is not None and value < setting.least:
-        return f"{_number(setting.least)} or more"
-    if setting.above is not None and value <= setting.above:
-        return f"more than {_number(setting.above)}"
-    if setting.most is not None and value > setting.most:
-        return f"{_number(setting.most)} or less"
+def _broken_limit(value: Any, limits: Limits) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return ""
+    if limits.least is not None and value < limits.least:
+        return f"{_number(limits.least)} or more"
+    if limits.above is not None and value <= limits.above:
+        return f"more than {_number(limits.above)}"
+    if limits.most is not None and value > limits.most:
+        return f"{_number(limits.most)} or less"
     return ""
 
 
@@ -113,61 +109,56 @@ def _number(limit: float) -> str:
 
 def build(cls: type[T], plain: dict[str, Any], problems: Problems) -> T:
     """Build the value; raise SpecError with everything noted so far and every value of a wrong type."""
-    # Importing it takes 30 ms, which commands that load nothing should not pay.
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        # JSON in strict mode takes a list for a tuple and an integer for a float, and nothing else for anything else.
-        TypeAdapter(_mirror(cls)).validate_json(json.dumps(plain), strict=True)
-    except ValidationError as error:
-        for place, value, expected in _type_problems(error):
-            if not problems.has(place):
-                problems.add(place, expected if value is None else f"{shown(value)}: {expected}")
-        problems.raise_if_any()
-        raise
+    for where, problem in _type_problems(cls, plain, ()):
+        if not problems.has(where):
+            problems.add(where, problem)
     problems.raise_if_any()
     built: T = from_plain(cls, plain)
     return built
 
 
-def _mirror(hint: Any) -> Any:
-    """Return a type with dataclasses in place of values, for pydantic, which says all that is wrong at once."""
-    if isinstance(hint, StructMeta):
-        fields = [
-            (each.name, _mirror(each.type), dataclasses.MISSING if each.required else None)
-            for each in fields_of(hint)
-        ]
-        return dataclasses.make_dataclass(hint.__name__, fields, kw_only=True)
-    inner = get_args(hint)
-    if get_origin(hint) in (None, Literal) or not inner:
-        return hint
-    return get_origin(hint)[tuple(map(_mirror, inner))]
+def _type_problems(hint: Any, plain: Any, where: Where) -> Iterator[tuple[Where, str]]:
+    """Yield each place inside `plain` that `hint` does not allow, and what was expected there."""
+    kind = get_origin(hint) or hint
+    if isinstance(hint, StructMeta) and isinstance(plain, dict):
+        for field in fields_of(hint):
+            inside = (*where, field.name)
+            if field.name in plain:
+                yield from _type_problems(field.value_type, plain[field.name], inside)
+            elif field.required:
+                yield inside, "must be given"
+    elif kind is tuple and isinstance(plain, list):
+        for index, item in enumerate(plain):
+            yield from _type_problems(get_args(hint)[0], item, (*where, index))
+    elif kind is Mapping and isinstance(plain, dict):
+        for key, item in plain.items():
+            yield from _type_problems(get_args(hint)[1], item, (*where, key))
+    elif not _fits(hint, plain):
+        expected = _expected(hint)
+        empty = "; the value is empty: fill it in or leave the field out"
+        yield where, f"{expected}{empty}" if plain is None else f"{shown(plain)}: {expected}"
+
+
+def _fits(hint: Any, plain: Any) -> bool:
+    """Whether a value without parts is of a type: a whole number is a number, too; true and false are none."""
+    if get_origin(hint) is Literal:
+        return plain in get_args(hint)
+    if hint is float:
+        return isinstance(plain, int | float) and not isinstance(plain, bool)
+    return hint is Any or type(plain) is hint
+
+
+def _expected(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        *others, last = map(repr, get_args(hint))
+        return f"expected one of {', '.join(others)} or {last}"
+    return _EXPECTED.get(get_origin(hint) or hint, "expected fields and their values")
 
 
 _EXPECTED = {
-    "missing": "must be given",
-    "missing_argument": "must be given",
-    "missing_keyword_only_argument": "must be given",
-    "int_type": "expected a whole number, such as 2",
-    "int_from_float": "expected a whole number, such as 2",
-    "float_type": "expected a number, such as 1.5",
-    "bool_type": "expected true or false",
-    "string_type": "expected text; put it in quotes",
-    "tuple_type": "expected a list, such as [a, b]",
-    "dict_type": "expected fields and their values",
-    "mapping_type": "expected fields and their values",
-    "dataclass_type": "expected fields and their values",
+    int: "expected a whole number, such as 2",
+    float: "expected a number, such as 1.5",
+    bool: "expected true or false",
+    str: "expected text; put it in quotes",
+    tuple: "expected a list, such as [a, b]",
 }
-
-
-def _type_problems(error: Any) -> Iterator[tuple[Where, Any, str]]:
-    """Yield place, value (None for a field that is missing) and what was expected."""
-    for each in error.errors(include_url=False):
-        kind, value = each["type"], each["input"]
-        if kind == "literal_error":
-            expected = f"expected one of {each['ctx']['expected']}"
-        else:
-            expected = _EXPECTED.get(kind, each["msg"])
-        if value is None:
-            expected += "; the value is empty: fill it in or leave the field out"
-        yield each["loc"], None if kind.startswith("missing") else value, expected

@@ -3,27 +3,23 @@
 Ranges are written as people do (`n1-n8`) or as Slurm does (`n[1-8,10]`, `rack[1-2]n[01-08]`); the spec holds plain names.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
-from healthchecks.registry import check_names
+from healthchecks import registry
 from runner.facts.wording import known_words
 from runner.load.documents import Where
-from runner.load.problems import Problems, shown
+from runner.load.problems import Problems, check_names, shown
 
-# of one domain, what its ranges stand for; chosen, not measured
+# Chosen, not measured.
 MAX_DOMAIN_NODES = 100_000
-# of a number in a range; chosen, not measured
 MAX_DIGITS = 9
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _PLAIN_RANGE = re.compile(r"(?P<prefix>.*[^0-9])(?P<first>[0-9]+)-(?P=prefix)(?P<last>[0-9]+)")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _NUMBERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-# one outside brackets
-_COMMA = re.compile(r",(?![^\[]*\])")
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 
 
 class _Refused(ValueError):
@@ -91,12 +87,12 @@ def _check_owners(
             problems.add(where, f"{node} is in {other!r} already; {way_out}")
             # One report per overlapping range is enough.
             return
-    seen: dict[str, bool] = {}
+    seen: set[str] = set()
     for node in nodes:
         if node in seen:
             problems.add(where, f"{node} is named twice; name it once")
             return
-        seen[node] = True
+        seen.add(node)
 
 
 def _expanded(item: Any) -> list[str]:
@@ -106,7 +102,7 @@ def _expanded(item: Any) -> list[str]:
             f"{shown(item)} is not the name of a node; write it as text, such as n1 or n1-n8"
         )
     nodes: list[str] = []
-    for part in (part.strip() for part in _COMMA.split(item)):
+    for part in (part.strip() for part in _COMMA_OUTSIDE_BRACKETS.split(item)):
         if not part:
             raise _Refused(f"{shown(item)} names a node without a name; remove the comma too many")
         nodes += _bracketed(part) if "[" in part or "]" in part else _plain(part)
@@ -177,19 +173,12 @@ def _checked(name: str) -> str:
 
 def checks(given: Any, problems: Problems) -> Any:
     """Return the checks a node must pass as a list; one name may stand alone, `[]` means none."""
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list):
-        # refused for its type, as a whole
-        return names
-    known = check_names()
-    for index, name in enumerate(names):
-        where: Where = ("checks",) if isinstance(given, str) else ("checks", index)
-        if not isinstance(name, str):
-            continue
-        if name not in known:
-            problems.add(
-                where, f"{shown(name)} is not a check; {known_words(name, known, most=len(known))}"
-            )
-        elif name in names[:index]:
-            problems.add(where, f"{shown(name)} is named twice; remove one")
-    return names
+    known = registry.check_names()
+    return check_names(
+        "checks",
+        given,
+        problems,
+        lambda name: (
+            None if name in known else f"not a check; {known_words(name, known, most=len(known))}"
+        ),
+    )

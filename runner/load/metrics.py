@@ -1,19 +1,16 @@
 """Metrics: what run.yaml says of them: changes that are planned, and a pattern for lines that no known trainer writes."""
 
-from __future__ import annotations
-
 from typing import Any, TypeGuard
 
 from runner.facts.specs.metric_pattern import pattern_problem
 from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.load.documents import Where
-from runner.load.fields import check_fields, check_limits
+from runner.load.fields import check_fields
 from runner.load.problems import Problems, shown
 
-# of one run; chosen, not measured
+# Chosen, not measured.
 MAX_PLANNED = 200
-# characters; chosen, not measured
-MAX_WHAT = 100
+MAX_WHAT_CHARACTERS = 100
 EXAMPLE = "such as {from_step: 5000, to_step: 5200, what: lr}"
 
 
@@ -21,7 +18,7 @@ def planned(given: Any, problems: Problems) -> Any:
     """Return the planned changes as a list of plain entries; note what is wrong with them."""
     where: Where = ("planned",)
     if given is None:
-        # refused for its type, as a whole
+        # Refused for its type, as a whole
         return None
     if not isinstance(given, list):
         problems.add(where, f"{shown(given)}: expected a list of entries, {EXAMPLE}")
@@ -39,18 +36,17 @@ def _entry(given: Any, where: Where, problems: Problems) -> Any:
         problems.add(where, f"{shown(given)}: expected fields and their values, {EXAMPLE}")
         return given
     entry = check_fields(PlannedChange, given, problems, where)
-    check_limits(PlannedChange, entry, problems, where)
     first, last, what = (entry.get(name) for name in ("from_step", "to_step", "what"))
     if _is_step(first) and _is_step(last) and last < first:
         problems.add(
             (*where, "to_step"),
             f"{last} is before from_step {first}; give {first} or more, or swap the two",
         )
-    if isinstance(what, str) and not 1 <= len(what) <= MAX_WHAT:
+    if isinstance(what, str) and not 1 <= len(what) <= MAX_WHAT_CHARACTERS:
         kinds = "lr, data, nodes, batch, sequence_length, or other words"
         problems.add(
             (*where, "what"),
-            f"{shown(what)} is not valid; describe in 1 to {MAX_WHAT} characters what changes: {kinds}",
+            f"{shown(what)} is not valid; describe in 1 to {MAX_WHAT_CHARACTERS} characters what changes: {kinds}",
         )
     return entry
 

@@ -1,6 +1,4 @@
-"""Pages: what docs/ says of run.yaml and cluster.yaml, printed from the fields and Settings of the specs themselves."""
-
-from __future__ import annotations
+"""Pages: what docs/ says of run.yaml and cluster.yaml, printed from the fields of the specs themselves."""
 
 import collections.abc
 from collections.abc import Iterator
@@ -108,28 +106,23 @@ def _table(cls: type) -> str:
 def _rows(cls: type, prefix: str) -> Iterator[str]:
     for field in fields_of(cls):
         if field.nested:
-            yield f"| `{prefix}{field.name}` | fields below | | {field.setting.meaning} |"
+            yield f"| `{prefix}{field.name}` | fields below | | {field.meaning} |"
             yield from _rows(field.nested, f"{prefix}{field.name}.")
         else:
-            cells = (
-                f"`{prefix}{field.name}`",
-                _value(field),
-                _default(field),
-                field.setting.meaning,
-            )
+            cells = (f"`{prefix}{field.name}`", _value(field), _default(field), field.meaning)
             yield f"| {' | '.join(cells)} |"
 
 
 def _value(field: Field) -> str:
     """Describe what may be written: type, unit and limits."""
-    setting = field.setting
-    words = [_type(field.type)]
-    if setting.unit:
-        words.append(f"of {setting.unit}" if field.type is int else f"({setting.unit})")
-    if setting.least:
-        words.append(f"from {setting.least:g}")
-    if setting.above is not None:
-        words.append(f"above {setting.above:g}")
+    limits = field.limits
+    words = [_type(field.value_type)]
+    if limits.unit:
+        words.append(f"of {limits.unit}" if field.value_type is int else f"({limits.unit})")
+    if limits.least:
+        words.append(f"from {limits.least:g}")
+    if limits.above is not None:
+        words.append(f"above {limits.above:g}")
     return " ".join(words)
 
 
@@ -149,8 +142,8 @@ def _type(annotation: Any) -> str:
 
 
 def _default(field: Field) -> str:
-    if field.setting.default:
-        return field.setting.default
+    if field.default_words:
+        return field.default_words
     if field.required:
         return "must be given"
     value = field.default

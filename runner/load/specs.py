@@ -1,7 +1,5 @@
 """Specs: run.yaml -> RunSpec and cluster.yaml -> ClusterSpec, with every path absolute and every default settled."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -15,8 +13,8 @@ from runner.facts.specs.run import RunSpec
 from runner.load import fleet, metrics, stores
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
-from runner.load.fields import build, check_fields, check_limits, fields_of
-from runner.load.problems import Problems, shown
+from runner.load.fields import build, check_fields, fields_of
+from runner.load.problems import Problems, check_names, shown
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,7 +33,6 @@ def load_run(path: str | Path) -> RunSpec:
     plain = check_fields(RunSpec, document.plain, problems)
     _check_goal(plain, problems)
     _check_name(plain, problems)
-    check_limits(RunSpec, plain, problems)
     if "command" in plain:
         plain["command"] = split_command(plain["command"], problems)
     plain["environment"] = _environment(plain.get("environment"), document, problems)
@@ -55,7 +52,6 @@ def load_cluster(path: str | Path) -> ClusterSpec:
     document, folder, problems = _open(path)
     plain = check_fields(ClusterSpec, document.plain, problems)
     _check_name(plain, problems)
-    check_limits(ClusterSpec, plain, problems)
     _check_times(plain, problems)
     if "domains" in plain:
         plain["domains"] = fleet.domains(plain["domains"], problems)
@@ -105,10 +101,9 @@ def _check_times(plain: dict[str, Any], problems: Problems) -> None:
     times = {field.name: field.default for field in fields_of(ClusterSpec)} | plain
     heartbeat, silence = times["heartbeat_seconds"], times["heartbeat_timeout_seconds"]
     if _numbers(heartbeat, silence) and silence <= 2 * heartbeat:
+        timeout = "heartbeat_timeout_seconds"
         problems.add(
-            ("heartbeat_timeout_seconds",)
-            if "heartbeat_timeout_seconds" in plain
-            else ("heartbeat_seconds",),
+            (timeout if timeout in plain else "heartbeat_seconds",),
             f"silence after {silence} s with a heartbeat every {heartbeat} s would make a node silent after one lost "
             f"heartbeat; give heartbeat_timeout_seconds more than {2 * heartbeat}, or heartbeat_seconds less than {silence / 2}",
         )
@@ -187,24 +182,17 @@ def _preload(plain: dict[str, Any], problems: Problems) -> Any:
     if "preload" not in plain:
         return list(TRAINER_PRELOAD) if "trainer" in plain else []
     given = plain["preload"]
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list):
-        # refused for its type, as a whole
-        return names
-    if len(names) > MAX_PRELOAD:
+    if isinstance(given, list) and len(given) > MAX_PRELOAD:
         way_out = f"name {MAX_PRELOAD} or fewer; a module that imports the others will do"
-        problems.add(("preload",), f"{len(names)} modules; {way_out}")
+        problems.add(("preload",), f"{len(given)} modules; {way_out}")
         return []
-    for index, name in enumerate(names):
-        where = ("preload",) if isinstance(given, str) else ("preload", index)
-        if not isinstance(name, str):
-            continue
-        if not _MODULE.fullmatch(name):
-            way_out = "write it as `import` would, such as torch or torch.distributed, each as an item of a list"
-            problems.add(where, f"{shown(name)} is not the name of a module; {way_out}")
-        elif name in names[:index]:
-            problems.add(where, f"{shown(name)} is named twice; remove one")
-    return names
+    wrong = (
+        "not the name of a module; write it as `import` would, such as torch or torch.distributed, "
+        "each as an item of a list"
+    )
+    return check_names(
+        "preload", given, problems, lambda name: None if _MODULE.fullmatch(name) else wrong
+    )
 
 
 def _folder_to_write(plain: dict[str, Any], name: str, folder: Path, problems: Problems) -> Any:

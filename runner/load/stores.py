@@ -1,7 +1,5 @@
 """The `store` section of cluster.yaml: an address that can be one, and files that are there and kept to their owner."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 from runner.facts.specs.cluster import split_address
 from runner.load.problems import Problems, shown
+from runner.store.registry import BACK_ENDS, HOST_PORT, form_of
 
 _FILES = ("password_file", "ca_file", "certificate_file", "key_file")
 _SECRETS = ("password_file", "key_file")
@@ -20,7 +19,8 @@ def store(given: Any, folder: Path, problems: Problems) -> Any:
     if not isinstance(given, dict):
         return given
     address = given.get("address", "")
-    if isinstance(address, str) and address and split_address(address) is None:
+    form = form_of(address) if isinstance(address, str) else ""
+    if form not in BACK_ENDS or (form == HOST_PORT and split_address(address) is None):
         problems.add(
             ("store", "address"),
             f"{shown(address)} is not HOST:PORT; write it as redis.example:6379, or [::1]:6379",
@@ -53,12 +53,10 @@ def _check_file(name: str, given: str, path: str, problems: Problems) -> None:
 def _check_together(plain: dict[str, Any], problems: Problems) -> None:
     """Note fields that need another one."""
     if not plain.get("address"):
+        problem = "given without store.address; name a Redis server, or remove it"
         for name in ("database", "user", "tls", *_FILES):
             if plain.get(name):
-                problems.add(
-                    ("store", name),
-                    "given without store.address; name a Redis server, or remove it",
-                )
+                problems.add(("store", name), problem)
         return
     if not plain.get("tls"):
         for name in _NEED_TLS:

@@ -1,7 +1,5 @@
 """Nodes that are processes on this machine: each is a folder, an agent and a keeper of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,51 +8,79 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 from runner.errors import TemporaryError, UserError
 from runner.facts.actions import Outcome
-from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
+from runner.folder_modes import close_folder
 from runner.keeper import orphans, procfs, protocol
+from runner.providers.protocol import NodeProvider, register
+from runner.signer import CLUSTER_NAME, Signer
 from runner.store.protocol import Lease, Store
 
-# From start to holding its node's lock, on a loaded machine; chosen, not measured.
+# Until it holds its node's lock, on a loaded machine; until it has ended ranks and keeper after
+# SIGTERM, then it is killed. Chosen, not measured.
 AGENT_START_SECONDS = 20.0
-# For an agent to end ranks and keeper after SIGTERM; then it is killed; chosen.
 AGENT_END_SECONDS = 10.0
+POLL_SECONDS = 0.02
 # Register: the machine whose processes the local nodes are.
 HOST = "place.local"
-# between two looks at a process that is not our child; chosen
-POLL_SECONDS = 0.02
 
 
-class LocalProvider:
-    """Nodes n1, n2, ... on this machine. See `NodeProvider`."""
+@register
+class LocalProvider(NodeProvider):
+    """Nodes n1, n2, ... on this machine, spares last. Signals are ignored: /proc knows better."""
 
-    def __init__(self, cluster: ClusterSpec) -> None:
-        self._cluster = cluster
+    order = 10
+
+    def __init__(self, cluster: ClusterSpec, store: Store) -> None:
+        self._cluster, self._store = cluster, store
         local = cluster.local
-        self._nodes = tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
+        self.nodes = tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
         self._children: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
+    @classmethod
+    def of_cluster(cls, cluster: ClusterSpec, store: Store, signer: Signer) -> Self:
+        return cls(cluster, store)
+
+    def check(self) -> None:
+        """Raise UserError when the local nodes are processes of another machine, which this /proc does not show."""
+        if not self._is_claimable:
+            return
+        known = self._store.get(HOST)
+        host = known.payload.decode(errors="replace") if known is not None else ""
+        if host not in ("", socket.gethostname()):
+            raise UserError(
+                f"local.nodes: the local nodes of cluster {self._cluster.name!r} are processes of {host}, and this is "
+                f"{socket.gethostname()}, which cannot see them; lead this cluster there, or shut it down and set "
+                "`local.nodes: 0`, so that each node's agent is started on its own machine"
+            )
+
+    def claim(self, lease: Lease) -> None:
+        """Record that the local nodes are on this machine."""
+        self.check()
+        if self._is_claimable and self._store.get(HOST) is None:
+            self._store.put(HOST, socket.gethostname().encode(), fence=lease)
+
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Nodes and spares, in order."""
-        return self._nodes
+    def _is_claimable(self) -> bool:
+        return self._cluster.spans_machines and self.nodes != ()
 
-    def on_signal(self, signal: Signal) -> None:
-        """Ignore it: /proc knows better."""
-
-    def folder(self, node: str) -> Path:
-        """Return the node's folder."""
+    def _folder(self, node: str) -> Path:
         return Path(self._cluster.state) / "nodes" / node
+
+    def find_down(self) -> tuple[str, ...]:
+        """Read /proc once per node: after a reboot, or when all was killed, there is neither agent nor keeper nor rank."""
+        return tuple(node for node in self.nodes if not self._processes_of(node))
 
     def start_agent(self, node: str) -> Outcome:
         """Start an agent as a process of its own session, so that it outlives us."""
-        folder = self.folder(node)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = self._folder(node)
+        close_folder(folder)
         if self._live_pid(folder / "agent.lock") is not None:
             return "done", {}, "an agent is alive"
         module = [sys.executable, "-P", "-m", "runner.agent"]
@@ -70,7 +96,7 @@ class LocalProvider:
                 start_new_session=True,
             )
         with self._lock:
-            self._children = [known for known in self._children if known.poll() is None] + [child]
+            self._children.append(child)
         deadline = time.monotonic() + AGENT_START_SECONDS
         while time.monotonic() < deadline:
             if child.poll() is not None:
@@ -84,44 +110,40 @@ class LocalProvider:
 
     def stop_agent(self, node: str) -> Outcome:
         """Send SIGTERM to the agent; then kill what is left of it, its keeper and all processes of the node."""
-        folder = self.folder(node)
+        folder = self._folder(node)
         agent = self._live_pid(folder / "agent.lock")
         orderly = agent is not None and _end(agent, signal.SIGTERM, wait_seconds=AGENT_END_SECONDS)
         survivors = (
-            self._live_pid(folder / "agent.lock"),
-            self._live_pid(folder / protocol.PID_FILE_NAME),
+            self._live_pid(folder / name) for name in ("agent.lock", protocol.PID_FILE_NAME)
         )
         forced = [pid for pid in survivors if pid]
         wait_seconds = self._cluster.kill_wait_seconds
         for pid in forced:
             _end(pid, signal.SIGKILL, wait_seconds=wait_seconds)
         self._reap()
-        environ = self._environ_of(node)
-        forced += orphans.find_orphans(environ)
-        left = sorted(
-            orphans.kill_orphans(
-                lambda: orphans.find_orphans(environ), wait_seconds=wait_seconds, last=True
-            )
-        )
+        find = partial(orphans.find_orphans, self._environ_of(node))
+        forced += find()
+        left = sorted(orphans.kill_orphans(find, wait_seconds=wait_seconds, last=True))
         if left:
             return "failed", {"left": left}, f"processes {left} outlived SIGKILL"
         message = "left in order" if orderly and not forced else "ended"
         return "done", {"forced": len(forced)}, message
 
+    def _processes_of(self, node: str) -> list[int]:
+        files = (self._folder(node) / name for name in ("agent.lock", protocol.PID_FILE_NAME))
+        alive = [pid for pid in map(self._live_pid, files) if pid is not None]
+        return [*alive, *orphans.find_orphans(self._environ_of(node))]
+
     def probe_node(self, node: str) -> Outcome:
         """Read /proc: this machine is always reachable."""
-        folder = self.folder(node)
+        folder = self._folder(node)
         agent = self._live_pid(folder / "agent.lock")
         parent = self._live_pid(folder / protocol.PID_FILE_NAME)
         pids = orphans.find_orphans(self._environ_of(node), keeper=parent or 0)
         ranks = sorted(pid for pid in pids if not orphans.is_resource_tracker(pid))
-        detail = {
-            "reachable": True,
-            "agent": "alive" if agent else "dead",
-            "keeper": "alive" if parent else "dead",
-            "ranks_alive": ranks,
-        }
-        return "done", detail, ""
+        agent_state, keeper = ("alive" if pid else "dead" for pid in (agent, parent))
+        detail = {"agent": agent_state, "keeper": keeper, "ranks_alive": ranks}
+        return "done", {"reachable": True, **detail}, ""
 
     def _live_pid(self, file: Path) -> int | None:
         """Return the pid in a file if that very process is alive."""
@@ -133,13 +155,13 @@ class LocalProvider:
             return None
         if process is None or process.state in "ZX":
             return None
-        return int(recorded["pid"]) if process.start_ticks == recorded["start_ticks"] else None
+        return process.pid if process.start_ticks == recorded["start_ticks"] else None
 
     def _environ_of(self, node: str) -> dict[str, str]:
         return {"STOKER_CLUSTER": self._cluster.name, "STOKER_NODE": node}
 
     def _spec_file(self) -> str:
-        path = Path(self._cluster.state) / "cluster.json"
+        path = Path(self._cluster.state) / CLUSTER_NAME
         if not path.exists():
             raise TemporaryError(
                 f"{path} does not exist yet; a supervisor writes it when it starts"
@@ -148,29 +170,7 @@ class LocalProvider:
 
     def _reap(self) -> None:
         with self._lock:
-            for child in self._children:
-                child.poll()
-
-
-def check_local_nodes(cluster: ClusterSpec, store: Store) -> None:
-    """Raise UserError when the cluster's local nodes are processes of another machine, which this /proc does not show."""
-    if not cluster.store.address or not LocalProvider(cluster).nodes:
-        return
-    known = store.get(HOST)
-    host = known.payload.decode(errors="replace") if known is not None else ""
-    if host not in ("", socket.gethostname()):
-        raise UserError(
-            f"local.nodes: the local nodes of cluster {cluster.name!r} are processes of {host}, and this is "
-            f"{socket.gethostname()}, which cannot see them; lead this cluster there, or shut it down and set "
-            "`local.nodes: 0`, so that each node's agent is started on its own machine"
-        )
-
-
-def claim_local_nodes(cluster: ClusterSpec, store: Store, lease: Lease) -> None:
-    """Record that the cluster's local nodes are on this machine. Raises UserError when they are on another."""
-    check_local_nodes(cluster, store)
-    if cluster.store.address and LocalProvider(cluster).nodes and store.get(HOST) is None:
-        store.put(HOST, socket.gethostname().encode(), fence=lease)
+            self._children = [child for child in self._children if child.poll() is None]
 
 
 def _end(pid: int, number: signal.Signals, *, wait_seconds: float) -> bool:

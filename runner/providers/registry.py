@@ -1,43 +1,61 @@
-"""Which providers a cluster has. Only this module names them: a new one is its own file and an entry here."""
+"""All providers of a cluster as one. Every module of this package that registers a provider takes part."""
 
-from __future__ import annotations
+import pkgutil
+from collections.abc import Sequence
+from importlib import import_module
+from operator import attrgetter
+from typing import Self
 
-from collections.abc import Callable
-
+import runner.providers
+from runner.facts.actions import Outcome
+from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
-from runner.providers.composite import CompositeProvider
-from runner.providers.local import LocalProvider, check_local_nodes, claim_local_nodes
-from runner.providers.protocol import NodeProvider
-from runner.providers.self_joined import SelfJoinedProvider
+from runner.providers.protocol import PROVIDERS, NodeProvider
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
-Factory = Callable[[ClusterSpec, Store, Lease, Signer], NodeProvider | None]
+for _module in pkgutil.iter_modules(runner.providers.__path__, "runner.providers."):
+    import_module(_module.name)
 
 
-def _local(cluster: ClusterSpec, *_: object) -> NodeProvider | None:
-    return LocalProvider(cluster)
+class CompositeProvider(NodeProvider):
+    """Passes each call on to the provider of the node; the last provider takes nodes that no provider names."""
 
+    def __init__(self, providers: Sequence[NodeProvider]) -> None:
+        self._providers = providers
+        self._by_node = {
+            node: provider for provider in reversed(providers) for node in provider.nodes
+        }
+        self.nodes = tuple(node for provider in providers for node in provider.nodes)
 
-def _self_joined(
-    cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer
-) -> NodeProvider | None:
-    # Without an address the store is files on this machine, which no other machine reaches.
-    return SelfJoinedProvider(cluster, store, lease, signer) if cluster.store.address else None
+    @classmethod
+    def of_cluster(cls, cluster: ClusterSpec, store: Store, signer: Signer) -> Self:
+        kinds = sorted(PROVIDERS, key=attrgetter("order"))
+        made = (kind.of_cluster(cluster, store, signer) for kind in kinds)
+        return cls([provider for provider in made if provider is not None])
 
+    def check(self) -> None:
+        for provider in self._providers:
+            provider.check()
 
-# The last one that applies takes the nodes that no provider names.
-FACTORIES: tuple[Factory, ...] = (_local, _self_joined)
+    def claim(self, lease: Lease) -> None:
+        for provider in self._providers:
+            provider.claim(lease)
 
+    def on_signal(self, signal: Signal) -> None:
+        self._of(signal.node).on_signal(signal)
 
-def check_provider(cluster: ClusterSpec, store: Store) -> None:
-    """Raise UserError when the cluster's nodes cannot be reached from this machine."""
-    check_local_nodes(cluster, store)
+    def find_down(self) -> tuple[str, ...]:
+        return tuple(node for provider in self._providers for node in provider.find_down())
 
+    def start_agent(self, node: str) -> Outcome:
+        return self._of(node).start_agent(node)
 
-def provider_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> NodeProvider:
-    """Return the provider of the cluster's nodes, which this machine claims; raise UserError as `check_provider` does."""
-    claim_local_nodes(cluster, store, lease)
-    made = [factory(cluster, store, lease, signer) for factory in FACTORIES]
-    providers = [provider for provider in made if provider is not None]
-    return CompositeProvider(providers) if len(providers) > 1 else providers[0]
+    def stop_agent(self, node: str) -> Outcome:
+        return self._of(node).stop_agent(node)
+
+    def probe_node(self, node: str) -> Outcome:
+        return self._of(node).probe_node(node)
+
+    def _of(self, node: str) -> NodeProvider:
+        return self._by_node.get(node, self._providers[-1])

@@ -5,11 +5,10 @@ distinguish a dead machine from a cut link or a dead agent; starting an agent is
 one is asking it to leave.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 from runner.facts import wire
 from runner.facts.actions import Outcome
@@ -17,6 +16,7 @@ from runner.facts.messages.assignments import Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft, Signal
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import HEARTBEATS, task_stream
+from runner.providers.protocol import NodeProvider, register
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
@@ -26,11 +26,14 @@ REJOIN_SECONDS = 10.0
 LEAVE_SECONDS = 30.0
 
 
-class SelfJoinedProvider:
-    """See `NodeProvider`. Agents are known by their signals alone."""
+@register
+class SelfJoinedProvider(NodeProvider):
+    """Agents are known by their signals alone, and their nodes' names once they join."""
 
-    def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> None:
-        self._cluster, self._store, self._lease, self._signer = cluster, store, lease, signer
+    order = 90
+
+    def __init__(self, cluster: ClusterSpec, store: Store, signer: Signer) -> None:
+        self._cluster, self._store, self._signer = cluster, store, signer
         self._changed = threading.Condition()
         # Usually 0: then a signal costs no lock.
         self._num_waiting = 0
@@ -40,10 +43,12 @@ class SelfJoinedProvider:
         self._joined_at: dict[str, float] = {}
         self._left_at: dict[str, float] = {}
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """None: their names are known when they join."""
-        return ()
+    @classmethod
+    def of_cluster(cls, cluster: ClusterSpec, store: Store, signer: Signer) -> Self | None:
+        return cls(cluster, store, signer) if cluster.spans_machines else None
+
+    def claim(self, lease: Lease) -> None:
+        self._lease = lease
 
     def on_signal(self, signal: Signal) -> None:
         now = time.monotonic()
@@ -69,11 +74,10 @@ class SelfJoinedProvider:
     def start_agent(self, node: str) -> Outcome:
         """Wait a little: the machine's own init system may bring the agent back."""
         requested_at = time.monotonic()
-
-        def is_back() -> bool:
-            return max(self._heartbeat_at(node), self._joined_at.get(node, 0.0)) > requested_at
-
-        if self._wait_for(is_back, REJOIN_SECONDS):
+        if self._wait_for(
+            lambda: max(self._heartbeat_at(node), self._joined_at.get(node, 0.0)) > requested_at,
+            REJOIN_SECONDS,
+        ):
             return "done", {}, "its agent reports"
         message = (
             f"agents of {node} are started on its own machine, and none reported within {REJOIN_SECONDS:g} s; start it there: "
@@ -101,9 +105,8 @@ class SelfJoinedProvider:
 
     def _send_leave(self, node: str, instance_id: str) -> None:
         """Send a task for this one instance of the agent: a replayed task cannot end a later one."""
-        task = Task(
-            id=f"leave-{instance_id}", node=node, task="leave", args={"instance_id": instance_id}
-        )
+        args = {"instance_id": instance_id}
+        task = Task(id=f"leave-{instance_id}", node=node, task="leave", args=args)
         stream = task_stream(node)
         self._store.append(stream, self._signer.sign(stream, wire.encode(task)), fence=self._lease)
 
@@ -114,13 +117,9 @@ class SelfJoinedProvider:
         self._store.last(HEARTBEATS)
         wait_seconds = min(2 * self._cluster.heartbeat_seconds, self._cluster.probe_seconds / 2)
         if self._wait_for(lambda: self._heartbeat_at(node) > requested_at, wait_seconds):
-            detail = {
-                "reachable": True,
-                "agent": "alive",
-                "keeper": "unknown",
-                "ranks_alive": list(self._heartbeats[node][1].ranks_alive),
-            }
-            return "done", detail, ""
+            ranks = list(self._heartbeats[node][1].ranks_alive)
+            detail = {"agent": "alive", "keeper": "unknown", "ranks_alive": ranks}
+            return "done", {"reachable": True, **detail}, ""
         message = "no heartbeat from its agent, and no out-of-band probe is configured"
         return "done", {"reachable": False}, message
 
@@ -128,8 +127,5 @@ class SelfJoinedProvider:
         return self._heartbeats[node][0] if node in self._heartbeats else 0.0
 
     def _is_alive(self, node: str) -> bool:
-        heartbeat_at = self._heartbeat_at(node)
-        return (
-            heartbeat_at > 0
-            and time.monotonic() - heartbeat_at <= self._cluster.heartbeat_timeout_seconds
-        )
+        since = time.monotonic() - self._cluster.heartbeat_timeout_seconds
+        return node in self._heartbeats and self._heartbeat_at(node) >= since

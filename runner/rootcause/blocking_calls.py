@@ -1,10 +1,8 @@
 """Functions in which ranks block until others come. In a gang that hangs, a rank that is in none of them is missing.
 
 A row names a file as stacks do, and the functions that block in it. For packages that are installed, a test finds each
-function in its source (`tests/decide/test_hang_analysis.py`).
+function in its source (`tests/rootcause/test_hang_analysis.py`).
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,97 +15,70 @@ AwaitedPeers = Literal["all", "peer"]
 MAX_REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BlockingCalls:
-    """Functions of one file that block."""
+    """Functions of one file that block, or (`peers` None) may wait in C++ as well as work, which proves nothing either way."""
 
-    peers: AwaitedPeers
+    peers: AwaitedPeers | None
     file: str
     functions: tuple[str, ...]
 
 
 # fmt: off
 _COLLECTIVES = (
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced",
-    "all_gather_object", "all_to_all", "all_to_all_single", "barrier", "broadcast",
-    "broadcast_object_list", "gather", "monitored_barrier", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "scatter",
+    "_new_process_group_helper", "_store_based_barrier", "all_gather", "all_gather_coalesced",
+    "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced",
+    "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "init_process_group", "monitored_barrier", "new_group", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "split_group",
 )
 # fmt: on
-_PEERS = ("send", "recv", "batch_isend_irecv")
+_PEERS = ("send", "recv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+_C10D = "torch/distributed/distributed_c10d.py"
 
-BLOCKING_CALLS: tuple[BlockingCalls, ...] = (
-    BlockingCalls(
-        peers="all",
-        file="torch/distributed/distributed_c10d.py",
-        functions=(
-            *_COLLECTIVES,
-            "all_gather_into_tensor",
-            "gather_object",
-            "scatter_object_list",
-            "init_process_group",
-            "new_group",
-            "split_group",
-            "_new_process_group_helper",
-            "_store_based_barrier",
-        ),
-    ),
-    BlockingCalls(
-        peers="peer",
-        file="torch/distributed/distributed_c10d.py",
-        functions=(*_PEERS, "send_object_list", "recv_object_list"),
-    ),
-    BlockingCalls(
-        peers="all", file="torch/distributed/_functional_collectives.py", functions=("wait_tensor",)
-    ),
-    BlockingCalls(
-        peers="all", file="torch/distributed/rendezvous.py", functions=("_create_c10d_store",)
-    ),
-    BlockingCalls(peers="peer", file="deepspeed/runtime/pipe/p2p.py", functions=("wait",)),
+BLOCKING_CALLS = (
+    BlockingCalls("all", _C10D, _COLLECTIVES),
+    BlockingCalls("peer", _C10D, _PEERS),
+    BlockingCalls("all", "torch/distributed/_functional_collectives.py", ("wait_tensor",)),
+    BlockingCalls("all", "torch/distributed/rendezvous.py", ("_create_c10d_store",)),
+    BlockingCalls("peer", "deepspeed/runtime/pipe/p2p.py", ("wait",)),
     # Megatron-LM waits here, in C++, for what it started asynchronously.
     BlockingCalls(
-        peers="peer",
-        file="megatron/core/pipeline_parallel/p2p_communication.py",
-        functions=("_communicate", "_communicate_shapes"),
+        "peer",
+        "megatron/core/pipeline_parallel/p2p_communication.py",
+        ("_communicate", "_communicate_shapes"),
     ),
     BlockingCalls(
-        peers="all",
-        file="megatron/core/distributed/param_and_grad_buffer.py",
-        functions=("finish_grad_sync", "finish_param_sync"),
+        "all",
+        "megatron/core/distributed/param_and_grad_buffer.py",
+        ("finish_grad_sync", "finish_param_sync"),
     ),
+    BlockingCalls(None, "torch/autograd/graph.py", ("_engine_run_backward",)),
+    BlockingCalls(None, "torch/cuda/__init__.py", ("synchronize",)),
+    BlockingCalls(None, "torch/cuda/streams.py", ("synchronize",)),
 )
-# Functions in which a rank may wait for others in C++ as well as work: they prove nothing either way.
-MAYBE_BLOCKING: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("torch/autograd/graph.py", ("_engine_run_backward",)),
-    ("torch/cuda/__init__.py", ("synchronize",)),
-    ("torch/cuda/streams.py", ("synchronize",)),
-)
-# Frames between such a function and the C++ that blocks.
+# Frames between a function that blocks and its C++.
 TRANSPARENT = ("torch/distributed/c10d_logger.py", "torch/_ops.py")
 # Frames in these are not user code.
 LIBRARIES = ("torch/", "deepspeed/", "megatron/core/")
 
 
 @lru_cache(MAX_REMEMBERED)
+def _row_of(frames: tuple[str, ...]) -> BlockingCalls | None:
+    file, function = file_and_function(blocking_frame(frames))
+    rows = (row for row in BLOCKING_CALLS if function in row.functions)
+    return next((row for row in rows if file.endswith(row.file)), None)
+
+
 def peers_awaited(frames: tuple[str, ...]) -> AwaitedPeers | None:
     """Return which other ranks the innermost of these frames (`file:function:line`) waits for; None: for none."""
-    file, function = file_and_function(blocking_frame(frames))
-    return next(
-        (
-            row.peers
-            for row in BLOCKING_CALLS
-            if function in row.functions and file.endswith(row.file)
-        ),
-        None,
-    )
+    row = _row_of(frames)
+    return row.peers if row is not None else None
 
 
-@lru_cache(MAX_REMEMBERED)
 def may_wait(frames: tuple[str, ...]) -> bool:
     """Whether the innermost of these frames waits for other ranks, or may do so."""
-    file, function = file_and_function(blocking_frame(frames))
-    is_maybe = any(function in names and file.endswith(known) for known, names in MAYBE_BLOCKING)
-    return is_maybe or peers_awaited(frames) is not None
+    return _row_of(frames) is not None
 
 
 @lru_cache(MAX_REMEMBERED)

@@ -5,11 +5,10 @@ are its echoes. What the run survived is no incident, unless it lasts. Acting on
 a culprit is named only when the others do not report the same of themselves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -45,6 +44,7 @@ MAX_DIGITS = 19
 NEAR_SEQUENCES = 8
 # Between a line that names a GPU and one about its fault; chosen.
 NEAR_LINES = 3
+_T = TypeVar("_T")
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 
 
@@ -173,14 +173,20 @@ def _verdict(
     return Verdict(cause=cause, evidence=evidence)
 
 
+def _only(values: Iterable[_T]) -> _T | None:
+    """Return the value that all of these are; None if they differ, and for none."""
+    distinct = list(dict.fromkeys(values))
+    return distinct[0] if len(distinct) == 1 else None
+
+
 def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Culprit | None:
     if root.layer in ("device", "link", "consequence") and (gpu := _gpu(root, placed)):
         return Culprit(kind="gpu", id=gpu)
     if root.fault == "nccl_timeout":
         return _late_rank(placed)
-    peers = {match.named["peer"]: True for match in same if "peer" in match.named}
-    if root.fault == "nccl_network" and len(peers) == 1:
-        return Culprit(kind="node", id=next(iter(peers)))
+    peer = _only(match.named["peer"] for match in same if "peer" in match.named)
+    if root.fault == "nccl_network" and peer is not None:
+        return Culprit(kind="node", id=peer)
     if root.scope == "node" and (node := root.named.get("node") or root.named.get("named")):
         return Culprit(kind="node", id=node)
     if root.scope in ("storage", "fabric", "scheduler"):
@@ -204,9 +210,9 @@ def _gpu(root: Match, placed: Sequence[Match]) -> str:
 
 def _late_rank(placed: Sequence[Match]) -> Culprit | None:
     """Return the one rank that missed a collective: by name, or because its last one came before."""
-    late = {match.named["late"]: True for match in placed if "late" in match.named}
-    if len(late) == 1:
-        return Culprit(kind="rank", id=next(iter(late)))
+    late = [match.named["late"] for match in placed if "late" in match.named]
+    if (rank := _only(late)) is not None:
+        return Culprit(kind="rank", id=rank)
     reached = {
         match.rank: int(sequence)
         for match in reversed(placed)
@@ -220,9 +226,9 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
         return None
     first = min(reached.values())
     behind = [rank for rank, sequence in reached.items() if sequence == first]
-    others = {sequence: True for sequence in reached.values() if sequence != first}
+    others = _only(sequence for sequence in reached.values() if sequence != first)
     # Groups of ranks count apart from each other: only one that was just behind all the others is late.
-    if len(behind) != 1 or len(others) != 1 or next(iter(others)) - first > NEAR_SEQUENCES:
+    if len(behind) != 1 or others is None or others - first > NEAR_SEQUENCES:
         return None
     return Culprit(kind="rank", id=str(behind[0]))
 
@@ -232,13 +238,12 @@ def _only_rank_affected(root: Match, same: Sequence[Match], placed: Sequence[Mat
 
     A fault of the program or its settings affects all ranks: which of them is shown first means nothing.
     """
-    affected = {match.rank: True for match in same if match.rank is not None}
     if (failed := _failed_first(placed)) is not None:
         return failed
-    wrote = {match.rank: True for match in placed if match.rank is not None}
-    if root.scope == "user" or len(affected) != 1 or len(wrote) < 2:
+    wrote = dict.fromkeys(match.rank for match in placed if match.rank is not None)
+    if root.scope == "user" or len(wrote) < 2:
         return None
-    return next(iter(affected))
+    return _only(match.rank for match in same if match.rank is not None)
 
 
 def _failed_first(placed: Sequence[Match]) -> int | None:
@@ -249,8 +254,7 @@ def _failed_first(placed: Sequence[Match]) -> int | None:
             below = [match for match in named if match.file == root.file and match.line > root.line]
             if below:
                 return min(below, key=lambda match: match.line).rank
-    ranks = {match.rank: True for match in named}
-    return next(iter(ranks)) if len(ranks) == 1 else None
+    return _only(match.rank for match in named)
 
 
 # ---- evidence

@@ -1,7 +1,5 @@
 """Fingerprints: the same failure, when it occurs again, gets the same name."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

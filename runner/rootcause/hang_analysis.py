@@ -10,9 +10,7 @@
 Otherwise no rank is named, and the evidence says how the ranks divide.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -178,8 +176,9 @@ def _stack_outliers(gang: _Gang) -> list[int]:
     """Return the ranks whose stacks differ from most of their stage; empty when that is not clear."""
     if any(peers_awaited(stack.frames) == "peer" for stack in gang.stacks.values()):
         return []
-    for key in (_line_key, _function_key):
-        apart = _minority(gang, key)
+    # At the same line of the same call; else in the same function, at any line.
+    for place_of in (str, file_and_function):
+        apart = _minority(gang, place_of)
         if apart is not None:
             return apart if apart and _are_missing(gang, apart) else []
     return []
@@ -196,14 +195,14 @@ def _are_missing(gang: _Gang, apart: Sequence[int]) -> bool:
     return gang.common_node(apart) is not None and (others_may_wait or not waiting)
 
 
-def _minority(gang: _Gang, key: Callable[[RankStack], tuple[str, ...]]) -> list[int] | None:
+def _minority(gang: _Gang, place_of: Callable[[str], Hashable]) -> list[int] | None:
     """Return the ranks outside the majority of their stage; None where a stage has no majority."""
     size, apart = gang.num_ranks // gang.stages, list[int]()
     for first in range(0, gang.num_ranks, size):
-        groups: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[Hashable, list[int]] = {}
         for rank in range(first, first + size):
             if rank in gang.stacks:
-                groups.setdefault(key(gang.stacks[rank]), []).append(rank)
+                groups.setdefault(_key(gang.stacks[rank], place_of), []).append(rank)
         most = max(groups.values(), key=len, default=[])
         if 2 * len(most) <= size:
             return None
@@ -211,18 +210,11 @@ def _minority(gang: _Gang, key: Callable[[RankStack], tuple[str, ...]]) -> list[
     return sorted(apart)
 
 
-def _line_key(stack: RankStack) -> tuple[str, ...]:
-    """Return the key of ranks at the same line of the same call."""
+def _key(stack: RankStack, place_of: Callable[[str], Hashable]) -> Hashable:
+    """Return what ranks at the same place have in common."""
     if not stack.frames or stack.state == "T":
         return stack.state, stack.wchan
-    return _innermost(stack), user_frame(stack.frames)
-
-
-def _function_key(stack: RankStack) -> tuple[str, ...]:
-    """Return the key of ranks in the same function, at any line."""
-    if not stack.frames or stack.state == "T":
-        return stack.state, stack.wchan
-    return file_and_function(_innermost(stack)) + file_and_function(user_frame(stack.frames))
+    return place_of(_innermost(stack)), place_of(user_frame(stack.frames))
 
 
 def _innermost(stack: RankStack) -> str:
@@ -238,14 +230,15 @@ def _describe_missing(gang: _Gang, missing: Sequence[int]) -> str:
     apart = _by_description({rank: gang.stacks[rank] for rank in missing})
     if len(missing) == 1:
         (place, _), *_ = apart
-        who = f"rank {missing[0]} on {node} stands in {place}"
+        who = f"rank {missing[0]} on {node} is in {place}"
     else:
-        who = f"{_describe_ranks(missing)} on {node} stand{_describe_groups(apart)}"
+        who = f"{_describe_ranks(missing)} on {node} are{_describe_groups(apart)}"
     groups = _by_description(others)
-    verb = "wait" if all(_is_waiting(stack) for stack in others.values()) else "stand"
-    if len(others) == 1:
+    is_one, wait = len(others) == 1, all(_is_waiting(stack) for stack in others.values())
+    verb = _verb(wait=wait, is_one=is_one)
+    if is_one:
         (place, (other,)), *_ = groups
-        rest = f"rank {other} on {gang.node_of(other)} {verb}s in {place}"
+        rest = f"rank {other} on {gang.node_of(other)} {verb} in {place}"
     else:
         rest = f"the other {len(others)} {verb}{_describe_groups(groups)}"
     return f"{who}, {rest}{_describe_unread(gang)}"
@@ -257,11 +250,18 @@ def _describe_division(gang: _Gang) -> str:
         return (
             f"the ranks divide, no rank is named{_describe_groups(groups)}{_describe_unread(gang)}"
         )
-    verb = "wait" if all(_is_waiting(stack) for stack in gang.stacks.values()) else "stand"
-    who = f"all {num} ranks {verb}" if num > 1 else f"{_describe_ranks(list(gang.stacks))} {verb}s"
+    wait = all(_is_waiting(stack) for stack in gang.stacks.values())
+    ranks = f"all {num} ranks" if num > 1 else _describe_ranks(list(gang.stacks))
+    who = f"{ranks} {_verb(wait=wait, is_one=num == 1)}"
     return (
         f"{who}{_describe_groups(groups)}: the missing rank does not show{_describe_unread(gang)}"
     )
+
+
+def _verb(*, wait: bool, is_one: bool) -> str:
+    if wait:
+        return "waits" if is_one else "wait"
+    return "is" if is_one else "are"
 
 
 def _by_description(stacks: dict[int, RankStack]) -> list[tuple[str, list[int]]]:

@@ -1,10 +1,7 @@
 """Line context: an exception is judged by the frames above it, and a benign line is dropped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -28,42 +25,37 @@ _DATA_WORDS = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Frames:
-    """Lines of the last frames of each kind, of one rank, or of all lines without a rank."""
-
-    data: int = -CONTEXT_LINES
-    checkpoint: int = -CONTEXT_LINES
-    serialization: int = -CONTEXT_LINES
-    imports: int = -CONTEXT_LINES
-    traceback: int = -CONTEXT_LINES
-    ignored: int = -CONTEXT_LINES
+# Line of the last match of each role, of one rank, or of all lines without a rank.
+_Lines = dict[Role, int]
 
 
 def in_context(matches: Sequence[Match]) -> list[Match]:
     """Return matches with exceptions classified by the traceback above: a missing file may be data, or a checkpoint."""
     placed: list[Match] = []
-    frames: dict[tuple[str, int | None], _Frames] = {}
+    lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
     for match in matches:
-        around = frames.setdefault((match.file, match.rank), _Frames())
-        if match.role in _FRAMES:
-            setattr(around, _FRAMES[match.role], match.line)
-        if match.line - around.ignored < IGNORED_LINES and match.role in _OF_TRACEBACKS:
+        lines = lines_of.setdefault((match.file, match.rank), {})
+        lines[match.role] = match.line
+        if match.role in _OF_TRACEBACKS and _is_below("ignored", match, lines, IGNORED_LINES):
             continue
-        if match.role in _RAISED and not _is_raised(match, around):
+        if match.role in _RAISED and not _is_raised(match, lines):
             continue
-        fault = _fault_at(match, around, paths.get(match.file, ""))
+        fault = _fault_at(match, lines, paths.get(match.file, ""))
         if fault and fault != match.fault:
             match = replace(match, fault=fault, layer="program", scope=FAULTS[fault].scope)
         placed.append(match)
     return _without_duplicates(placed)
 
 
-def _is_raised(match: Match, around: _Frames) -> bool:
+def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES) -> bool:
+    """Whether a match of this role is so near above this one."""
+    return role in lines and match.line - lines[role] < most
+
+
+def _is_raised(match: Match, lines: _Lines) -> bool:
     """Whether Python printed this exception: one quoted in a warning was handled."""
-    is_first = _EXCEPTION.match(match.text) is not None
-    return is_first or match.line - around.traceback < CONTEXT_LINES
+    return _EXCEPTION.match(match.text) is not None or _is_below("traceback", match, lines)
 
 
 _RAISED: tuple[Role, ...] = ("exception", "exception-of-code")
@@ -75,14 +67,6 @@ _OF_TRACEBACKS: tuple[Role, ...] = (
     "error-of-any-kind",
     "frame-of-imports",
 )
-_FRAMES: dict[Role, str] = {
-    "frame-of-data": "data",
-    "frame-of-checkpoints": "checkpoint",
-    "frame-of-serialization": "serialization",
-    "frame-of-imports": "imports",
-    "traceback": "traceback",
-    "ignored": "ignored",
-}
 
 
 def _paths(matches: Sequence[Match]) -> dict[str, str]:
@@ -96,15 +80,16 @@ def _paths(matches: Sequence[Match]) -> dict[str, str]:
     return faults
 
 
-def _fault_at(match: Match, around: _Frames, path_fault: str) -> str:
+def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
     """Return the fault of a general exception by the frames above it and its path; "" if they do not show it."""
-    line = match.line - CONTEXT_LINES
-    is_data, is_checkpoint = around.data > line, around.checkpoint > line
+    is_data = _is_below("frame-of-data", match, lines)
+    is_checkpoint = _is_below("frame-of-checkpoints", match, lines)
+    is_serialization = _is_below("frame-of-serialization", match, lines)
     if match.role == "exception-of-code":
         is_lookup = any(word in match.text for word in ("KeyError", "IndexError"))
         return "data_error" if is_lookup and is_data else ""
     if match.role == "disk-full":
-        return "checkpoint_io" if is_checkpoint or around.serialization > line else ""
+        return "checkpoint_io" if is_checkpoint or is_serialization else ""
     if match.role not in ("exception", "missing-file"):
         return ""
     if match.role == "missing-file" and path_fault:
@@ -113,9 +98,9 @@ def _fault_at(match: Match, around: _Frames, path_fault: str) -> str:
         return "checkpoint_io"
     if is_data:
         return "data_error"
-    if around.serialization > line:
+    if is_serialization:
         return "checkpoint_io"
-    return "config_error" if around.imports > line else ""
+    return "config_error" if _is_below("frame-of-imports", match, lines) else ""
 
 
 def _fault_of_path(text: str) -> str:

@@ -5,8 +5,6 @@ group when they begin alike and enough of their words are equal, in their places
 depth 4. The groups are made from what the incidents hold, each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # Of a line's words that must be equal; Drain's own 0.4 would take two errors of five words for one when two are. Chosen.

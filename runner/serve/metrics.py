@@ -1,11 +1,9 @@
 """The published status as Prometheus text, served over HTTP."""
 
-from __future__ import annotations
-
 import errno
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,61 +12,67 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from runner.errors import StokerError, StoreUnavailable, UserError
+from runner.errors import Forged, StokerError, StoreUnavailable, UserError
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.serve import metric_families
 from runner.serve.metric_families import gauge
 from runner.serve.status_reader import StoreStatus, read_status, read_store_status
+from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Store
 
-# Until a closed server ends. Chosen, not measured.
-POLL_SECONDS = 1.0
-# Slower clients are disconnected. Chosen, not measured.
-REQUEST_SECONDS = 10.0
+LOOPBACK = "127.0.0.1"
+# Chosen, not measured.
+CLOSE_POLL_SECONDS = 1.0
+MAX_REQUEST_SECONDS = 10.0
 
 
-class StatusCollector(Collector):
-    """Turns the published status into metrics at each scrape."""
+class _StatusCollector(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
 
-    def __init__(self, read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> None:
-        """`read` returns None for what was not published; it may raise StoreUnavailable."""
-        self._read = read
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families; without store or status, only that they are missing."""
-        status, store_status, reached = None, None, 1.0
-        try:
-            status, store_status = self._read()
-        except StoreUnavailable:
-            reached = 0.0
-        yield gauge("stoker_store_up", "Whether the store answers.", (), [((), reached)])
-        yield gauge(
-            "stoker_up", "Whether a status was found.", (), [((), float(status is not None))]
-        )
-        if store_status is not None:
-            yield from metric_families.store(store_status)
-        if status is not None:
-            yield from metric_families.cluster(status)
-            yield from metric_families.nodes(status.nodes)
-            yield from metric_families.hardware(status)
-            yield from metric_families.runs(status.runs)
-            yield from metric_families.incidents(status)
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
-def metrics_text(status: ClusterStatus | None, store_status: StoreStatus | None = None) -> bytes:
-    """Render a status, and that of its store, in Prometheus' text format."""
-    return _rendered(lambda: (status, store_status))
+def metrics_of(store: Store, signer: Signer = UNSIGNED) -> bytes:
+    """Render what the store holds now. An unreachable store is a metric; foreign content raises PermanentError.
+
+    A status written without the cluster's token counts as none.
+    """
+    try:
+        status = None
+        with suppress(Forged):
+            status = read_status(store, signer)
+        return metrics_text(status, read_store_status(store))
+    except StoreUnavailable:
+        return metrics_text(None, is_store_up=False)
 
 
-def metrics_of(store: Store) -> bytes:
-    """Render what the store holds now. An unreachable store is a metric; foreign content raises PermanentError."""
-    return _rendered(lambda: (read_status(store), read_store_status(store)))
-
-
-def _rendered(read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> bytes:
+def metrics_text(
+    status: ClusterStatus | None,
+    store_status: StoreStatus | None = None,
+    *,
+    is_store_up: bool = True,
+) -> bytes:
+    """Render a status, and that of its store, in Prometheus' text format; without them, only that they are missing."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(read))
+    registry.register(_StatusCollector(_families(status, store_status, is_store_up)))
     return generate_latest(registry)
+
+
+def _families(
+    status: ClusterStatus | None, store_status: StoreStatus | None, is_store_up: bool
+) -> Iterator[Metric]:
+    yield gauge("stoker_store_up", "Whether the store answers.", is_store_up)
+    yield gauge("stoker_up", "Whether a status was found.", status is not None)
+    if store_status is not None:
+        yield from metric_families.store(store_status)
+    if status is not None:
+        yield from metric_families.cluster(status)
+        yield from metric_families.nodes(status.nodes)
+        yield from metric_families.hardware(status)
+        yield from metric_families.runs(status.runs)
+        yield from metric_families.incidents(status)
 
 
 class MetricsServer:
@@ -77,15 +81,17 @@ class MetricsServer:
     Raises UserError when the port is taken.
     """
 
-    def __init__(self, store: Store, *, port: int, address: str = "") -> None:
+    def __init__(
+        self, store: Store, *, port: int, address: str = LOOPBACK, signer: Signer = UNSIGNED
+    ) -> None:
         try:
-            self._server = ThreadingHTTPServer((address, port), _handler_for(store))
+            self._server = ThreadingHTTPServer((address, port), _handler_for(store, signer))
         except OSError as error:
-            raise UserError(_refused(port, error)) from error
+            raise UserError(_refused(address, port, error)) from error
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever,
-            kwargs={"poll_interval": POLL_SECONDS},
+            kwargs={"poll_interval": CLOSE_POLL_SECONDS},
             name="metrics",
             daemon=True,
         )
@@ -100,68 +106,58 @@ class MetricsServer:
         """Stop serving and free the port."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=REQUEST_SECONDS)
+        self._thread.join(timeout=MAX_REQUEST_SECONDS)
 
 
-@contextmanager
-def serving_metrics(store: Store, *, port: int) -> Iterator[MetricsServer | None]:
+def serving_metrics(
+    store: Store, *, port: int, address: str = LOOPBACK, signer: Signer = UNSIGNED
+) -> closing[MetricsServer] | nullcontext[None]:
     """Serve `/metrics` while the block runs; port 0 means not at all."""
-    server = MetricsServer(store, port=port) if port else None
-    try:
-        yield server
-    finally:
-        if server is not None:
-            server.close()
+    if not port:
+        return nullcontext()
+    return closing(MetricsServer(store, port=port, address=address, signer=signer))
 
 
-def _handler_for(store: Store) -> type[BaseHTTPRequestHandler]:
+def _handler_for(store: Store, signer: Signer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET and HEAD of /metrics."""
 
-        timeout = REQUEST_SECONDS
+        timeout = MAX_REQUEST_SECONDS
         server_version = "stoker"
         sys_version = ""
 
         def do_GET(self) -> None:
             """Serve the metrics."""
-            self._answer(with_body=True)
+            if self.path.partition("?")[0] != "/metrics":
+                self._send(404, b"metrics are at /metrics\n")
+                return
+            try:
+                self._send(200, metrics_of(store, signer), CONTENT_TYPE_LATEST)
+            except StokerError as error:
+                self._send(503, f"{error}\n".encode())
 
-        def do_HEAD(self) -> None:
-            """Serve the headers alone."""
-            self._answer(with_body=False)
+        # Its answer has no body.
+        do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
             """Log nothing: scrapes are routine."""
 
-        def _answer(self, *, with_body: bool) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self._send(
-                    404,
-                    b"metrics are at /metrics\n",
-                    "text/plain; charset=utf-8",
-                    with_body=with_body,
-                )
-                return
-            try:
-                body = metrics_of(store)
-            except StokerError as error:
-                text = f"{error}\n".encode()
-                self._send(503, text, "text/plain; charset=utf-8", with_body=with_body)
-                return
-            self._send(200, body, CONTENT_TYPE_LATEST, with_body=with_body)
-
-        def _send(self, code: int, body: bytes, content_type: str, *, with_body: bool) -> None:
+        def _send(
+            self, code: int, body: bytes, content_type: str = "text/plain; charset=utf-8"
+        ) -> None:
             self.send_response(code)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if with_body:
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
     return Handler
 
 
-def _refused(port: int, error: OSError) -> str:
+def _refused(address: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"metrics_address: {address} is no address of this machine; name one, or {LOOPBACK}"
     if error.errno != errno.EADDRINUSE:
         return f"metrics_port: cannot listen on {port} ({error.strerror}); give another port, or 0 for none"
     return f"metrics_port: {port} is in use{_holder_of(port)}; give another port, or 0 for none"

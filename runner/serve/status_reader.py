@@ -1,7 +1,5 @@
 """Readers of what supervisors publish: the cluster's status, standbys, and the store's own status."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 
@@ -9,23 +7,27 @@ from runner.errors import PermanentError, WireError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.store_names import LEASE, STANDBY_PREFIX, STATUS
+from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-# A standby without an announcement for so long is gone; it announces itself every second. Chosen,
-# not measured.
+# Standbys announce themselves every second. Chosen, not measured.
 STANDBY_GONE_SECONDS = 10.0
 
 
-def read_status(store: Store) -> ClusterStatus | None:
-    """Return the published status; None if there is none (not yet, or the machine was restarted)."""
+def read_status(store: Store, signer: Signer = UNSIGNED) -> ClusterStatus | None:
+    """Return the published status; None if there is none (not yet, or the machine was restarted).
+
+    Raises Forged unless a holder of the cluster's token wrote it.
+    """
     register = store.get(STATUS)
-    return None if register is None else decode_status(register.payload)
+    return None if register is None else decode_status(register.payload, signer)
 
 
-def decode_status(payload: bytes) -> ClusterStatus:
-    """Decode the register; raise PermanentError when it holds something else."""
+def decode_status(payload: bytes, signer: Signer = UNSIGNED) -> ClusterStatus:
+    """Decode the register; raise Forged, and PermanentError when it holds something else."""
+    message = signer.verify(STATUS, payload)
     try:
-        status = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
+        status = wire.decode(message, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
         raise PermanentError(f"the register {STATUS!r} cannot be read: {error}") from error
     if not isinstance(status, ClusterStatus):
@@ -51,16 +53,16 @@ def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """What the store itself knows now, however old the cluster's status is."""
+    """What the store itself knows now, however old the cluster's status is.
 
-    # Rises with every supervisor.
+    `lease_token` rises with every supervisor; `lease_left_seconds` is None for a free lease; journal
+    entries are counted in the store and in files.
+    """
+
     lease_token: int = 0
-    # 0: expired; None: free.
     lease_left_seconds: float | None = None
     num_standbys: int = 0
-    # Entries in the store.
     journal_stored: int = 0
-    # Entries in files.
     journal_archived: int = 0
 
 

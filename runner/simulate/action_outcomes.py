@@ -1,22 +1,9 @@
 """How each kind of action ends in the simulated world."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from runner.facts.actions import (
-    Action,
-    ActionResult,
-    PageOperator,
-    PrepareAttempt,
-    ProbeNode,
-    PruneCheckpoints,
-    StartAgent,
-    StopAgent,
-    VerifyCheckpoint,
-)
+from runner.facts import actions
 from runner.facts.ids import AttemptId
 from runner.simulate.node import BOOT_SECONDS, SimNode
 from runner.simulate.training import SimCheckpoints
@@ -28,14 +15,13 @@ QUICK_SECONDS = 0.02
 LEAVE_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How an action ends, and after how long. None: no outcome is ever reported."""
+# How an action ends: after how many seconds, and what it reports of its outcome.
+Outcome = tuple[float, dict[str, Any]]
+DONE: Outcome = (QUICK_SECONDS, {})
 
-    seconds: float
-    outcome: Literal["done", "failed"] | None = "done"
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    message: str = ""
+
+def _failed(message: str, seconds: float = QUICK_SECONDS) -> Outcome:
+    return seconds, {"outcome": "failed", "message": message}
 
 
 class SimActions:
@@ -52,42 +38,39 @@ class SimActions:
         self._machines = machines
         self._folder = folder
         self._port = 29500
-        # kind of action -> how many more of it never end
+        # Kind of action -> how many more of it never end, or fail.
         self.hanging: dict[str, int] = {}
-        # kind of action -> how many more of it fail
         self.failing: dict[str, int] = {}
         self._hung: list[str] = []
         self._failed: list[str] = []
 
-    def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
+    def perform(
+        self, action: actions.Action, report: Callable[[actions.ActionResult], None]
+    ) -> None:
         """Start an action; report its outcome later."""
         if self._draw_budget(self.hanging, action, self._hung):
             return
         if self._draw_budget(self.failing, action, self._failed):
-            found = Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no space left")
+            seconds, fields = _failed("no space left")
         else:
-            found = self._outcome(action)
-        if found.outcome is not None:
-            result = ActionResult(
-                id=action.id, outcome=found.outcome, detail=found.detail, message=found.message
-            )
-            self._agenda.after(found.seconds, lambda: report(result))
+            seconds, fields = OUTCOMES[action.action](self, action)
+        result = actions.ActionResult(id=action.id, **{"outcome": "done", **fields})
+        self._agenda.after(seconds, lambda: report(result))
 
-    def _draw_budget(self, budget: dict[str, int], action: Action, affected: list[str]) -> bool:
+    def _draw_budget(
+        self, budget: dict[str, int], action: actions.Action, affected: list[str]
+    ) -> bool:
         """Return whether an action is affected, using up its kind's budget; executed again, it is affected again."""
         if action.id not in affected and budget.get(action.action, 0) > 0:
             budget[action.action] -= 1
             affected.append(action.id)
         return action.id in affected
 
-    def _outcome(self, action: Action) -> Outcome:
-        return OUTCOMES[action.action](self, action)
-
-    def _machine(self, action: Action) -> SimNode | None:
+    def _machine(self, action: actions.Action) -> SimNode | None:
         return self._machines.get(str(action.args.get("node")))
 
-    def _prepare(self, action: Action) -> Outcome:
-        work = action.read(PrepareAttempt)
+    def _prepare(self, action: actions.Action) -> Outcome:
+        work = action.read(actions.PrepareAttempt)
         folder = self._folder(AttemptId.parse(work.attempt).run)
         chosen, refused = None, list[dict[str, object]]()
         if work.folder:
@@ -95,46 +78,45 @@ class SimActions:
             chosen, refused = folder.survey(list(work.refused))
         self._port += 1
         detail = {"chosen": chosen, "refused": refused, "address": work.address, "port": self._port}
-        return Outcome(seconds=PREPARE_SECONDS, detail=detail)
+        return PREPARE_SECONDS, {"detail": detail}
 
-    def _verify(self, action: Action) -> Outcome:
-        found = self._folder(action.run or 0).find(action.read(VerifyCheckpoint).path)
+    def _verify(self, action: actions.Action) -> Outcome:
+        found = self._folder(action.run or 0).find(action.read(actions.VerifyCheckpoint).path)
         if found is None:
-            return Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no such folder")
+            return _failed("no such folder")
         if found.corrupt:
-            message = "the hash of rank0 differs"
-            return Outcome(seconds=QUICK_SECONDS, outcome="failed", message=message)
-        return Outcome(seconds=QUICK_SECONDS, detail={"step": found.step})
+            return _failed("the hash of rank0 differs")
+        return QUICK_SECONDS, {"detail": {"step": found.step}}
 
-    def _prune(self, action: Action) -> Outcome:
-        folder, paths = self._folder(action.run or 0), action.read(PruneCheckpoints).paths
+    def _prune(self, action: actions.Action) -> Outcome:
+        folder, paths = self._folder(action.run or 0), action.read(actions.PruneCheckpoints).paths
         folder.sealed = [known for known in folder.sealed if known.path not in paths]
-        return Outcome(seconds=QUICK_SECONDS)
+        return DONE
 
-    def _start_agent(self, action: Action) -> Outcome:
+    def _start_agent(self, action: actions.Action) -> Outcome:
         machine = self._machine(action)
         if machine is None:
-            return Outcome(seconds=QUICK_SECONDS)
+            return DONE
         if machine.partitioned:
-            return Outcome(seconds=BOOT_SECONDS, outcome="failed", message="not reachable")
+            return _failed("not reachable", BOOT_SECONDS)
         self._agenda.after(BOOT_SECONDS, machine.boot)
-        return Outcome(seconds=BOOT_SECONDS, message="started")
+        return BOOT_SECONDS, {"message": "started"}
 
-    def _stop_agent(self, action: Action) -> Outcome:
+    def _stop_agent(self, action: actions.Action) -> Outcome:
         machine = self._machine(action)
         if machine is None:
-            return Outcome(seconds=QUICK_SECONDS)
+            return DONE
         if machine.partitioned:
-            return Outcome(seconds=LEAVE_SECONDS, outcome="failed", message="not reachable")
+            return _failed("not reachable", LEAVE_SECONDS)
         self._agenda.after(LEAVE_SECONDS, machine.leave)
-        return Outcome(seconds=2 * LEAVE_SECONDS, message="ended")
+        return 2 * LEAVE_SECONDS, {"message": "ended"}
 
-    def _probe(self, action: Action) -> Outcome:
+    def _probe(self, action: actions.Action) -> Outcome:
         machine = self._machine(action)
         if machine is None:
-            return Outcome(seconds=QUICK_SECONDS)
+            return DONE
         if machine.partitioned:
-            return Outcome(seconds=PROBE_SECONDS, detail={"reachable": False})
+            return PROBE_SECONDS, {"detail": {"reachable": False}}
         alive = ("dead", "alive")
         detail = {
             "reachable": True,
@@ -142,19 +124,16 @@ class SimActions:
             "keeper": alive[machine.keeper],
             "ranks_alive": sorted(machine.share.ranks) if machine.share else [],
         }
-        return Outcome(seconds=PROBE_SECONDS, detail=detail)
-
-    def _page(self, _action: Action) -> Outcome:
-        return Outcome(seconds=QUICK_SECONDS)
+        return PROBE_SECONDS, {"detail": detail}
 
 
 # Tasks go to nodes, which answer them.
-OUTCOMES: dict[str, Callable[[SimActions, Action], Outcome]] = {
-    PrepareAttempt.kind: SimActions._prepare,
-    VerifyCheckpoint.kind: SimActions._verify,
-    PruneCheckpoints.kind: SimActions._prune,
-    StartAgent.kind: SimActions._start_agent,
-    StopAgent.kind: SimActions._stop_agent,
-    ProbeNode.kind: SimActions._probe,
-    PageOperator.kind: SimActions._page,
+OUTCOMES: dict[str, Callable[[SimActions, actions.Action], Outcome]] = {
+    actions.PrepareAttempt.kind: SimActions._prepare,
+    actions.VerifyCheckpoint.kind: SimActions._verify,
+    actions.PruneCheckpoints.kind: SimActions._prune,
+    actions.StartAgent.kind: SimActions._start_agent,
+    actions.StopAgent.kind: SimActions._stop_agent,
+    actions.ProbeNode.kind: SimActions._probe,
+    actions.PageOperator.kind: lambda _actions, _action: DONE,
 }

@@ -1,7 +1,5 @@
 """What the ranks of all nodes do together: a gang starts when all its ranks run, and hangs when one does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,15 +36,13 @@ class SimGangs:
         self._training_of = training_of
         self._folder = folder
 
-    # ---- requests of nodes ------------------------------------------------------------------------------------------
-
     def on_ranks_started(self, plan: LaunchPlan, generation: int) -> None:
         """Begin when the last rank is up."""
         if plan.attempt in self.all or len(self.ranks(plan.attempt)) < plan.world_size:
             return
         nodes = sorted(
             (name for name, machine in self._machines.items() if _runs(machine, plan.attempt)),
-            key=lambda name: min(self._share_ranks(name)),
+            key=lambda name: min(_share_ranks(self._machines[name])),
         )
         folder = self._folder(plan.attempt.run)
         base = int(plan.resume.rpartition("-")[2]) if plan.resume else folder.own_step
@@ -71,8 +67,8 @@ class SimGangs:
 
     def submit_request(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
         """Pass a request to the ranks; the same one from several nodes counts once."""
-        gang = self.all.get(attempt)
-        if gang is None or not gang.training.reports:
+        gang = self._reporting(attempt)
+        if gang is None:
             return False
         known = [pending for _, pending in gang.requests]
         if request not in known:
@@ -81,43 +77,37 @@ class SimGangs:
 
     def last_step(self, attempt: AttemptId) -> int | None:
         """Return the last step the gang has reported."""
-        gang = self.all.get(attempt)
-        reported = gang is not None and gang.training.reports and gang.step > gang.base
-        return gang.step if gang is not None and reported else None
+        gang = self._reporting(attempt)
+        return gang.step if gang is not None and gang.step > gang.base else None
 
-    def phase(self, attempt: AttemptId) -> str:
-        """Return the phase that its ranks report."""
+    def _reporting(self, attempt: AttemptId) -> SimGang | None:
         gang = self.all.get(attempt)
-        if gang is None or not gang.training.reports:
-            return ""
-        return "step" if gang.step > gang.base else "start"
+        return gang if gang is not None and gang.training.reports else None
 
-    def writes(self, attempt: AttemptId) -> tuple[int, float]:
-        """Return how many lines rank 0 of a script has written (one a step), and the seconds between two."""
+    def heartbeat_fields(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, Any]:
+        """Return what a node reports of these ranks: phases if they report, else how often rank 0 writes (once a step)."""
         gang = self.all.get(attempt)
-        if gang is None or gang.training.reports:
-            return 0, 0.0
-        return gang.step - gang.base, gang.training.step_seconds
-
-    def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
-        """Return the slowest of these ranks in each phase of the start; nothing before the gang steps."""
-        gang = self.all.get(attempt)
-        if gang is None or self.last_step(attempt) is None or not ranks:
+        if gang is None or not ranks:
             return {}
-        slowest = {}
-        for index, name in enumerate(gang.training.phases):
-            rank = max(ranks, key=lambda rank: phase_seconds(index, rank))
-            slowest[name] = s.StartPhase(seconds=phase_seconds(index, rank), rank=rank)
-        return slowest
-
-    # ---- observations ------------------------------------------------------------------------------
+        made, every_seconds = gang.step - gang.base, gang.training.step_seconds
+        if gang.training.reports:
+            phase = "step" if made else "start"
+            slowest = _slowest(gang.training.phases, ranks) if made else {}
+            return {"phases": {str(rank): phase for rank in ranks}, "start_phases": slowest}
+        if 0 not in ranks:
+            return {}
+        return {
+            "num_writes": made,
+            "writing_seconds": every_seconds * max(0, made - 1),
+            "longest_gap_seconds": every_seconds if made > 1 else 0.0,
+        }
 
     def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
         """Return the ranks of an attempt that are alive (`running`: not stopped, and in reach of their peers)."""
         return [
             rank
             for machine in self._machines.values()
-            if machine.share is not None and machine.share.plan.attempt == attempt
+            if machine.share is not None and _runs(machine, attempt)
             for rank, how in machine.share.ranks.items()
             if not running or (how == "running" and not machine.isolated)
         ]
@@ -130,34 +120,22 @@ class SimGangs:
             if name.run == run and len(self.ranks(name)) == gang.plan.world_size
         ]
 
-    # ---- inside -----------------------------------------------------------------------------------------------------
-
-    def _share_ranks(self, name: str) -> list[int]:
-        share = self._machines[name].share
-        return list(share.plan.ranks) if share else []
-
-    def _leader(self, gang: SimGang) -> SimNode:
-        return self._machines[gang.nodes[0]]
-
     def _is_whole(self, gang: SimGang) -> bool:
         return len(self.ranks(gang.attempt, running=True)) == gang.plan.world_size
 
-    def _source(self, gang: SimGang) -> dict[str, Any]:
-        leader = self._leader(gang)
-        return {"node": leader.name, "incarnation": leader.incarnation, "attempt": gang.attempt}
+    def _signal(self, gang: SimGang, kind: Callable[..., s.Signal], **fields: Any) -> None:
+        """Send a signal about the gang from the node of its rank 0."""
+        self._machines[gang.nodes[0]].signal(kind, attempt=gang.attempt, **fields)
 
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):
             return
-        remedies = tuple(sorted(REMEDIES))
-        leader, source = self._leader(gang), self._source(gang)
-        leader.emit(
-            s.RanksReady(**source, requests=("checkpoint", "stop", "drill"), remedies=remedies)
-        )
+        requests, remedies = ("checkpoint", "stop", "drill"), tuple(sorted(REMEDIES))
+        self._signal(gang, s.RanksReady, requests=requests, remedies=remedies)
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
         peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
         values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor, **wanted}
-        leader.emit(s.SettingsInEffect(**source, step=gang.base, values=values))
+        self._signal(gang, s.SettingsInEffect, step=gang.base, values=values)
 
     def _first_step(self, gang: SimGang) -> None:
         code = gang.training.ends_with
@@ -165,7 +143,7 @@ class SimGangs:
             self._end_rank(0, gang, code, "ConfigError: heads do not divide")
         elif gang.step >= gang.training.goal:
             # It resumed from its last checkpoint.
-            self._finish(gang)
+            self._end_all(gang, 0)
         else:
             self._step(gang)
 
@@ -174,10 +152,9 @@ class SimGangs:
         if not self._is_whole(gang) or self._hangs(gang):
             return
         gang.step += 1
-        leader = self._leader(gang)
         first = gang.step == gang.base + 1
         if training.reports and (first or gang.step % training.mark_every == 0):
-            leader.emit(s.Progress(**self._source(gang), step=gang.step))
+            self._signal(gang, s.Progress, step=gang.step)
         if first:
             for name in gang.nodes:
                 self._machines[name].heartbeat()
@@ -186,27 +163,21 @@ class SimGangs:
         if self._process_requests(gang):
             return
         if gang.step >= training.goal:
-            self._finish(gang)
-        elif self._crashes(gang):
+            self._end_all(gang, 0)
+        elif gang.step - gang.base == training.crash_after and len(self.all) <= training.crashes:
             words = training.words[(len(self.all) - 1) % len(training.words)]
             self._end_rank(0, gang, 1, words)
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
 
-    def _finish(self, gang: SimGang) -> None:
+    def _end_all(self, gang: SimGang, code: int) -> None:
         for rank in self.ranks(gang.attempt):
-            self._end_rank(rank, gang, 0)
+            self._end_rank(rank, gang, code)
 
     def _hangs(self, gang: SimGang) -> bool:
-        if gang.training.hangs_after != gang.step or gang.folder.hung:
-            return False
-        gang.folder.hung = True
-        return True
-
-    def _crashes(self, gang: SimGang) -> bool:
-        training = gang.training
-        made = gang.step - gang.base
-        return made == training.crash_after and len(self.all) <= training.crashes
+        hangs = gang.training.hangs_after == gang.step and not gang.folder.hung
+        gang.folder.hung = gang.folder.hung or hangs
+        return hangs
 
     def _seal(self, gang: SimGang) -> None:
         if not gang.training.reports:
@@ -214,43 +185,52 @@ class SimGangs:
             return
         sealed = gang.folder.seal(gang.attempt, gang.generation, gang.step)
         if sealed is not None:
-            self._leader(gang).emit(
-                s.CheckpointSealed(**self._source(gang), step=gang.step, path=sealed.path)
-            )
+            self._signal(gang, s.CheckpointSealed, step=gang.step, path=sealed.path)
 
     def _process_requests(self, gang: SimGang) -> bool:
         """Process the requests that wait for this step boundary; True when the gang ended."""
         requests, gang.requests = gang.requests, []
-        leader, source = self._leader(gang), self._source(gang)
         for request_id, request in requests:
-            leader.emit(s.RequestTaken(**source, request=request_id, step=gang.step))
+            self._signal(gang, s.RequestTaken, request=request_id, step=gang.step)
             if request.get("request") == "drill":
                 self._end_rank(int(request["rank"]), gang, -9)
                 return True
             if gang.step % gang.training.checkpoint_every:
                 self._seal(gang)
             if request.get("request") == "stop":
-                for rank in self.ranks(gang.attempt):
-                    self._end_rank(rank, gang, 75)
+                self._end_all(gang, 75)
                 return True
         return False
 
     def _end_rank(self, rank: int, gang: SimGang, code: int, words: str = "") -> None:
         for machine in self._machines.values():
-            if _runs(machine, gang.attempt) and rank in self._share_ranks(machine.name):
+            if _runs(machine, gang.attempt) and rank in _share_ranks(machine):
                 machine.end_rank(rank, code, words)
 
     def _end_peers(self, attempt: AttemptId) -> None:
         for machine in self._machines.values():
-            share = machine.share
-            if share is not None and share.plan.attempt == attempt and not share.ending:
+            share = machine.share if _runs(machine, attempt) else None
+            if share is not None and not share.ending:
                 for rank in [rank for rank, how in share.ranks.items() if how == "running"]:
                     machine.end_rank(rank, 1, PEER_WORDS)
+
+
+def _slowest(phases: tuple[str, ...], ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
+    """Return the slowest of these ranks in each phase of the start."""
+    slowest = {}
+    for index, name in enumerate(phases):
+        rank = max(ranks, key=lambda rank: phase_seconds(index, rank))
+        slowest[name] = s.StartPhase(seconds=phase_seconds(index, rank), rank=rank)
+    return slowest
 
 
 def phase_seconds(index: int, rank: int) -> float:
     """Return how long a rank takes for a phase of its start; in each phase another rank is the slowest."""
     return index + 1 + (rank + 1) * (index + 3) % 7 / 10
+
+
+def _share_ranks(machine: SimNode) -> range:
+    return machine.share.plan.ranks if machine.share is not None else range(0)
 
 
 def _runs(machine: SimNode, attempt: AttemptId) -> bool:

@@ -3,10 +3,9 @@
 A model of `runner.agent` in virtual time: it sends what a real agent sends, in the same order.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -16,29 +15,22 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
-from runner.simulate.node_env import NodeEnv
 
-# Of a message through the store.
+if TYPE_CHECKING:
+    from runner.simulate.world import World
+
+# How long things take, in seconds.
 LATENCY = 0.01
-# Of an agent's start.
 BOOT_SECONDS = 0.3
-# Of the start of ranks.
 SPAWN_SECONDS = 0.2
-# Until a node's checks have ended.
 CHECK_SECONDS = 0.5
-# From SIGKILL until a rank is gone.
 KILL_SECONDS = 0.03
-# Until the stacks of a node's ranks are written.
 STACKS_SECONDS = 0.05
 # Between two polls of the states of ranks.
 LOOK_SECONDS = 0.2
-DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 LONG_AGO = -1e9
 
 Condition = Literal["running", "stopped"]
-NoticeKind = Literal["maintenance", "preemption"]
-# Of a node's checks.
-Verdict = Literal["PASS", "FAIL", "UNKNOWN", "hang"]
 
 
 @dataclass(slots=True)
@@ -48,14 +40,18 @@ class SimShare:
     plan: LaunchPlan
     generation: int
     # Those alive.
-    ranks: dict[int, Condition] = field(default_factory=dict)
+    ranks: dict[int, Condition]
     stopped_at: dict[int, float] = field(default_factory=dict)
     ending: bool = False
     fenced: bool = False
-    # Ranks whose stacks were written.
-    stacks: int = 0
-    # Why they were not forked although the plan wanted it.
+    num_stacks: int = 0
+    # Although the plan wanted them forked.
     not_forked_reason: str = ""
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Generation and attempt, as signals about its ranks name them."""
+        return {"generation": self.generation, "attempt": self.plan.attempt}
 
 
 def _only_preload_differs(before: Assignment | None, after: Assignment) -> bool:
@@ -68,57 +64,49 @@ def _only_preload_differs(before: Assignment | None, after: Assignment) -> bool:
 class SimNode:
     """One node. Its attributes are its real condition, which the controller can only infer."""
 
-    def __init__(self, name: str, world: NodeEnv, *, hardware: str = "") -> None:
+    def __init__(self, name: str, world: "World", *, hardware: str = "") -> None:
         """`name` is the node name that its agent claims; another machine may claim it, too."""
         self.name = name
         self.hardware = hardware or f"board:{name}"
-        # Outcome of its checks.
-        self.verdict: Verdict = "PASS"
+        self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "hang"] = "PASS"
         self.instance_id = ""
-        self.agent = False
-        self.keeper = False
-        # Cut off from store and probes.
-        self.partitioned = False
-        # Its ranks do not reach their peers, either.
-        self.isolated = False
-        # Its agent is alive and does nothing.
+        self.agent = self.keeper = False
+        # From store and probes; `isolated`: its ranks from their peers, too.
+        self.partitioned = self.isolated = False
         self.agent_hung = False
         self.program_missing = False
         # Ranks that survive SIGKILL.
         self.unkillable: tuple[int, ...] = ()
-        # Its launches never finish.
-        self.is_stuck = False
+        self.launches_hang = False
         # Devices whose memory another process uses.
-        self.devices_busy = 0
+        self.num_busy_devices = 0
         # Why its warm process cannot fork ranks.
         self.not_forked_reason = ""
         self.share: SimShare | None = None
         self.incarnation = 0
-        # The highest obeyed.
-        self.generation = 0
+        self.highest_generation = 0
         self.launched: tuple[int, AttemptId] | None = None
-        self._world = world
+        self._world, self._agenda, self._cluster = world, world.agenda, world.cluster
         self._assignment: Assignment | None = None
         self._launching: Assignment | None = None
-        # It reported devices that are in use, and will report when they are free.
         self._has_reported_busy = False
         self._task_cursor = 0
         # Survives the agent, as the spool does.
         self._outbox: list[object] = []
-        # Exits that the keeper reports to the next agent.
+        # The keeper reports them to the next agent.
         self._pending_exits: list[tuple[int, int | None]] = []
         # The register has named this agent instance.
         self._is_registered = False
-        # Tasks in its stream may be older than its agent.
-        self._may_be_stale = False
+        self._may_tasks_be_stale = False
         self._lost_since: float | None = None
         self._progress: tuple[int | None, float] = (None, LONG_AGO)
-        cluster = world.cluster
-        self._fence = Fence(
-            fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
-        )
+        fence_seconds, cap_seconds = world.cluster.fence_seconds, world.cluster.hard_cap_seconds
+        self._fence = Fence(fence_seconds=fence_seconds, hard_cap_seconds=cap_seconds)
 
-    # ---- start and end -------------------------------------------------------------------------------------------------------
+    @property
+    def is_down(self) -> bool:
+        """Whether the supervisor's machine, which is this one's too, sees none of its processes."""
+        return not (self.agent or self.keeper or self.partitioned)
 
     def boot(self) -> None:
         """Start an agent, and a keeper if there is none."""
@@ -131,40 +119,33 @@ class SimNode:
         self.incarnation += 1
         self._assignment = self._launching = None
         self._has_reported_busy = self._is_registered = False
-        self._may_be_stale = True
+        self._may_tasks_be_stale = True
         self.instance_id = f"{self.hardware}.{self.incarnation}"
         self._join(self.instance_id)
         share = self.share
         if share is None:
             self._confirm_terminated()
         else:
-            self._emit_started(share)
+            self._report_started(share)
             exits, self._pending_exits = self._pending_exits, []
             for rank, code in exits:
-                self._emit_exited(share, rank, code)
+                self._report_exited(share, rank, code)
         self.read()
 
     def _join(self, instance_id: str) -> None:
         """Join, again and again until the register names this agent instance."""
         if self.instance_id != instance_id or not self.agent or self._is_registered:
             return
-        share = self.share
-        self.emit(
-            s.NodeJoined(
-                **self._header(),
-                hardware=self.hardware,
-                parts=(self.hardware,),
-                slots=self._world.cluster.local.slots,
-                address="10.0.0." + self.name[1:],
-                pid=1000 + self.incarnation,
-                generation=share.generation if share else self.generation,
-                attempt=share.plan.attempt if share else None,
-                ranks_alive=tuple(share.ranks) if share else (),
-            )
+        self.signal(
+            s.NodeJoined,
+            hardware=self.hardware,
+            parts=(self.hardware,),
+            slots=self._cluster.local.slots,
+            address="10.0.0." + self.name[1:],
+            pid=1000 + self.incarnation,
+            **self._position(),
         )
-        self._world.agenda.after(
-            self._world.cluster.heartbeat_timeout_seconds, lambda: self._join(instance_id)
-        )
+        self._agenda.after(self._cluster.heartbeat_timeout_seconds, lambda: self._join(instance_id))
 
     def die(self) -> None:
         """Lose agent, keeper and ranks at once; files stay."""
@@ -174,25 +155,22 @@ class SimNode:
 
     def kill_keeper_and_ranks(self) -> None:
         """Lose the keeper and its ranks; the agent notices and starts another keeper."""
-        self.keeper = False
-        share = self.share
-        ranks = list(share.ranks) if share else []
+        share, self.keeper = self.share, self.agent
+        ranks = list(share.ranks) if share is not None else []
         self._lose_ranks()
-        if self.agent:
-            self.keeper = True
-            for rank in ranks if share and not share.ending else ():
-                assert share is not None
-                self._emit_exited(share, rank, None)
+        if share is not None and self.agent and not share.ending:
+            for rank in ranks:
+                self._report_exited(share, rank, None)
 
-    def on_notice(self, notice: NoticeKind, seconds: float | None) -> None:
+    def on_notice(self, notice: str, seconds: float | None = None) -> None:
         """Report that the node will be taken away."""
         if self.agent:
-            self.emit(s.Notice(**self._header(), notice=notice, deadline_seconds=seconds))
+            self.signal(s.Notice, notice=notice, deadline_seconds=seconds)
 
     def leave(self) -> None:
         """End ranks and keeper, report it, and end."""
         if self.agent and not self.agent_hung:
-            self.emit(s.NodeLeft(**self._header()))
+            self.signal(s.NodeLeft)
             self.flush()
         self.die()
 
@@ -208,21 +186,20 @@ class SimNode:
             share.ranks = {}
             self._world.gangs.on_rank_died(share.plan.attempt)
 
-    # ---- the link ---------------------------------------------------------------------------------------------------
-
     @property
     def is_reachable(self) -> bool:
         """Whether messages of its agent arrive."""
-        return (
-            self.agent
-            and not self.agent_hung
-            and not self.partitioned
-            and self._world.store_answers()
-        )
+        answers = self.agent and not self.agent_hung
+        return answers and not self.partitioned and self._world.is_store_up
 
     def reconnect(self) -> None:
         """Reconnect the node."""
         self.partitioned = self.isolated = False
+        self.resume()
+
+    def resume_agent(self) -> None:
+        """Let an agent that hung go on."""
+        self.agent_hung = False
         self.resume()
 
     def resume(self) -> None:
@@ -233,10 +210,14 @@ class SimNode:
             self.read()
             self.heartbeat()
 
-    def emit(self, fact: object) -> None:
-        """Send a durable signal; it waits while the store is out of reach."""
+    def signal(self, kind: Callable[..., s.Signal], **fields: Any) -> None:
+        """Send a signal of this agent."""
+        self._emit(kind(**self._header(), **fields))
+
+    def _emit(self, fact: object) -> None:
+        """Send something durable; it waits while the store is out of reach."""
         self._outbox.append(fact)
-        self._world.agenda.after(LATENCY, self.flush)
+        self._agenda.after(LATENCY, self.flush)
 
     def flush(self) -> None:
         """Send what waits, in order."""
@@ -247,8 +228,8 @@ class SimNode:
         """Send a heartbeat, or decide whether to fence the ranks while the store is out of reach."""
         if not self.agent or self.agent_hung:
             return
-        share, now = self.share, self._world.agenda.now
-        step = self._world.gangs.last_step(share.plan.attempt) if share else None
+        share, now, gangs = self.share, self._agenda.now, self._world.gangs
+        step = gangs.last_step(share.plan.attempt) if share else None
         if step != self._progress[0]:
             self._progress = (step, now)
         if not self.is_reachable:
@@ -260,36 +241,29 @@ class SimNode:
                 ):
                     self._end(share, grace_seconds=0.0, fenced=True)
             return
-        ranks = share.ranks if share else {}
-        phase = self._world.gangs.phase(share.plan.attempt) if share else ""
-        writes, every_seconds = 0, 0.0
-        if share is not None and 0 in ranks:
-            writes, every_seconds = self._world.gangs.writes(share.plan.attempt)
-        self._world.send_heartbeat(
+        status: dict[str, Any] = {}
+        if share is not None:
+            status = gangs.heartbeat_fields(share.plan.attempt, tuple(share.ranks))
+        is_warm = self._assignment is not None and self._assignment.warm is not None
+        self._world.supervisor.on_heartbeat(
             s.Heartbeat(
                 **self._header(),
-                generation=share.generation if share else self.generation,
-                attempt=share.plan.attempt if share else None,
-                ranks_alive=tuple(ranks),
-                ranks_stopped=self._stopped_for_long(),
+                **self._position(),
+                **status,
                 last_step=step,
-                num_writes=writes,
-                writing_seconds=every_seconds * max(0, writes - 1),
-                longest_gap_seconds=every_seconds if writes > 1 else 0.0,
-                phases={str(rank): phase for rank in ranks} if phase else {},
-                start_phases=self._world.gangs.start(share.plan.attempt, tuple(ranks))
-                if share
-                else {},
-                warm=self.not_forked_reason or "ready"
-                if self._assignment and self._assignment.warm
-                else "",
+                ranks_stopped=self._stopped_for_long(),
+                warm=(self.not_forked_reason or "ready") if is_warm else "",
             )
         )
 
     def _header(self) -> dict[str, Any]:
         return {"node": self.name, "incarnation": self.incarnation, "instance_id": self.instance_id}
 
-    # ---- obeying ----------------------------------------------------------------------------------------------------
+    def _position(self) -> dict[str, Any]:
+        """Return what the node runs."""
+        if self.share is None:
+            return {"generation": self.highest_generation}
+        return {**self.share.source, "ranks_alive": tuple(self.share.ranks)}
 
     def read(self) -> None:
         """Read the register and the tasks, and obey both if the register names this agent."""
@@ -301,20 +275,19 @@ class SimNode:
                 # Another agent has the name now.
                 self.die()
             return
-        self._is_registered = self._is_registered or (
-            assignment is not None and bool(assignment.instance_id)
-        )
-        if assignment is not None and assignment.generation >= self.generation:
+        if assignment is not None and assignment.instance_id:
+            self._is_registered = True
+        if assignment is not None and assignment.generation >= self.highest_generation:
             before, self._assignment = self._assignment, assignment
-            self.generation = assignment.generation
+            self.highest_generation = assignment.generation
             if assignment.plan is not None or self.share is not None or self._launching is not None:
                 self._reconcile()
             elif not _only_preload_differs(before, assignment):
                 self._confirm_terminated()
         for number, task in self._world.read_tasks(self.name, self._task_cursor):
             self._task_cursor = number
-            self._run_task(task, has_waited=self._may_be_stale)
-        self._may_be_stale = self._may_be_stale and not self._is_registered
+            self._run_task(task, has_waited=self._may_tasks_be_stale)
+        self._may_tasks_be_stale = self._may_tasks_be_stale and not self._is_registered
 
     def _reconcile(self) -> None:
         wanted, share = self._assignment, self.share
@@ -331,106 +304,75 @@ class SimNode:
         elif wanted.plan is not None and (self.launched or (0, None))[0] < wanted.generation:
             self.launched = (wanted.generation, wanted.plan.attempt)
             self._launching = wanted
-            self._world.agenda.after(SPAWN_SECONDS, lambda: self._spawn(wanted))
+            self._agenda.after(SPAWN_SECONDS, lambda: self._spawn(wanted))
 
     def _confirm_terminated(self) -> None:
         if self.launched is not None:
             generation, attempt = self.launched
-            self.emit(s.RanksTerminated(**self._header(), generation=generation, attempt=attempt))
+            self.signal(s.RanksTerminated, generation=generation, attempt=attempt)
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if self.launched is None or self.launched[1] != idle.attempt:
-            self.emit(
-                s.RanksTerminated(
-                    **self._header(), generation=idle.generation, attempt=idle.attempt
-                )
-            )
+            self.signal(s.RanksTerminated, generation=idle.generation, attempt=idle.attempt)
 
     def _spawn(self, wanted: Assignment) -> None:
         plan = wanted.plan
         if self._launching is not wanted or plan is None or not self.agent:
             return
-        if self.devices_busy:
-            limit = self._world.cluster.device_release_seconds
-            self._world.agenda.after(limit, lambda: self._give_up_waiting(wanted, plan.attempt))
+        if self.num_busy_devices:
+            limit = self._cluster.device_release_seconds
+            self._agenda.after(limit, lambda: self._give_up_waiting(wanted, plan.attempt))
             return
-        if self.is_stuck:
+        if self.launches_hang:
             return
         self._launching = None
         if self.program_missing:
             reason = f"no program {plan.command[0]!r}"
-            self.emit(
-                s.LaunchFailed(
-                    **self._header(),
-                    generation=wanted.generation,
-                    attempt=plan.attempt,
-                    reason=reason,
-                )
-            )
+            source = {"generation": wanted.generation, "attempt": plan.attempt}
+            self.signal(s.LaunchFailed, **source, reason=reason)
             return
-        ranks: dict[int, Condition] = dict.fromkeys(plan.ranks, "running")
-        not_forked_reason = self.not_forked_reason if wanted.warm is not None else ""
-        self.share = SimShare(
-            plan=plan,
-            generation=wanted.generation,
-            ranks=ranks,
-            not_forked_reason=not_forked_reason,
-        )
-        self._emit_started(self.share)
-        self._world.on_ranks_started(plan, wanted.generation)
+        self.share = SimShare(plan, wanted.generation, dict.fromkeys(plan.ranks, "running"))
+        self.share.not_forked_reason = self.not_forked_reason if wanted.warm is not None else ""
+        self._report_started(self.share)
+        self._world.on_ranks_started(self, plan, wanted.generation)
         self._reconcile()
 
     def free_devices(self) -> None:
         """Release the devices: a waiting launch continues, a failed one is followed by a report."""
-        self.devices_busy = 0
+        self.num_busy_devices = 0
         if self._launching is not None:
             self._spawn(self._launching)
         elif self._has_reported_busy and self.agent:
             self._has_reported_busy = False
-            self.emit(s.DevicesReleased(**self._header()))
+            self.signal(s.DevicesReleased)
 
     def _give_up_waiting(self, wanted: Assignment, attempt: AttemptId) -> None:
-        if self._launching is not wanted or not self.agent or not self.devices_busy:
+        if self._launching is not wanted or not self.agent or not self.num_busy_devices:
             return
         self._launching, self._has_reported_busy = None, True
-        held = [f"GPU {index} has 70000 MiB in use" for index in range(self.devices_busy)]
-        reason = f"{', '.join(held)} after {self._world.cluster.device_release_seconds:g} s"
-        self.emit(
-            s.LaunchFailed(
-                **self._header(),
-                generation=wanted.generation,
-                attempt=attempt,
-                reason=reason,
-                devices_busy=True,
-            )
-        )
+        held = [f"GPU {index} has 70000 MiB in use" for index in range(self.num_busy_devices)]
+        reason = f"{', '.join(held)} after {self._cluster.device_release_seconds:g} s"
+        source = {"generation": wanted.generation, "attempt": attempt}
+        self.signal(s.LaunchFailed, **source, reason=reason, devices_busy=True)
         self._reconcile()
 
-    def _emit_started(self, share: SimShare) -> None:
-        self.emit(
-            s.RanksStarted(
-                **self._header(),
-                generation=share.generation,
-                attempt=share.plan.attempt,
-                not_forked_reason=share.not_forked_reason,
-            )
-        )
+    def _report_started(self, share: SimShare) -> None:
+        self.signal(s.RanksStarted, **share.source, not_forked_reason=share.not_forked_reason)
 
     def _end_with_stacks(self, share: SimShare, wanted: Assignment) -> None:
         """End ranks, after writing their stacks if the assignment asks for it."""
         if wanted.stacks_seconds < STACKS_SECONDS or not share.ranks or share.ending:
             self._end(share, grace_seconds=wanted.grace_seconds)
             return
-        share.stacks, share.ending = len(share.ranks), True
-        self._world.agenda.after(STACKS_SECONDS, lambda: self._kill(share))
+        share.num_stacks, share.ending = len(share.ranks), True
+        self._agenda.after(STACKS_SECONDS, lambda: self._kill(share))
 
     def _end(self, share: SimShare, *, grace_seconds: float, fenced: bool = False) -> None:
         share.fenced = share.fenced or fenced
-        agenda = self._world.agenda
         if grace_seconds > 0 and share.ranks and not share.ending:
-            agenda.after(KILL_SECONDS, lambda: self._term(share))
-            agenda.after(grace_seconds, lambda: self._kill(share))
+            self._agenda.after(KILL_SECONDS, lambda: self._term(share))
+            self._agenda.after(grace_seconds, lambda: self._kill(share))
         else:
             self._kill(share)
         share.ending = True
@@ -444,29 +386,23 @@ class SimNode:
 
     def _kill(self, share: SimShare) -> None:
         if self.share is share:
-            share.ranks = {}
-            self._world.gangs.on_rank_died(share.plan.attempt)
-            wait = self._world.cluster.kill_wait_seconds if self.unkillable else KILL_SECONDS
-            self._world.agenda.after(wait, lambda: self._on_terminated(share))
+            self._lose_ranks()
+            wait = self._cluster.kill_wait_seconds if self.unkillable else KILL_SECONDS
+            self._agenda.after(wait, lambda: self._on_terminated(share))
 
     def _on_terminated(self, share: SimShare) -> None:
         if self.share is not share or not self.agent:
             return
         self.share = None
-        self.emit(
-            s.RanksTerminated(
-                **self._header(),
-                generation=share.generation,
-                attempt=share.plan.attempt,
-                last_step=self._world.gangs.last_step(share.plan.attempt),
-                left_behind=self.unkillable,
-                fenced=share.fenced,
-                num_stacks=share.stacks,
-            )
+        self.signal(
+            s.RanksTerminated,
+            **share.source,
+            last_step=self._world.gangs.last_step(share.plan.attempt),
+            left_behind=self.unkillable,
+            fenced=share.fenced,
+            num_stacks=share.num_stacks,
         )
         self._reconcile()
-
-    # ---- ranks ------------------------------------------------------------------------------------------------------
 
     def end_rank(self, rank: int, code: int | None, words: str = "") -> None:
         """Let a rank end by itself."""
@@ -475,7 +411,7 @@ class SimNode:
             return
         del share.ranks[rank]
         if self.agent:
-            self._emit_exited(share, rank, code, words)
+            self._report_exited(share, rank, code, words)
         else:
             self._pending_exits.append((rank, code))
         self._world.gangs.on_rank_died(share.plan.attempt)
@@ -485,46 +421,39 @@ class SimNode:
         share = self.share
         if share is not None and rank in share.ranks:
             share.ranks[rank] = "stopped"
-            share.stopped_at[rank] = self._world.agenda.now
-            limit = self._world.cluster.stopped_seconds
-            self._world.agenda.after(limit + LOOK_SECONDS / 2, self.heartbeat)
+            share.stopped_at[rank] = self._agenda.now
+            limit = self._cluster.stopped_seconds
+            self._agenda.after(limit + LOOK_SECONDS / 2, self.heartbeat)
 
     def _stopped_for_long(self) -> tuple[int, ...]:
-        now, limit = self._world.agenda.now, self._world.cluster.stopped_seconds
+        now, limit = self._agenda.now, self._cluster.stopped_seconds
         stopped = self.share.stopped_at.items() if self.share is not None else ()
         return tuple(rank for rank, at in stopped if now >= at + limit)
 
-    def _emit_exited(self, share: SimShare, rank: int, code: int | None, words: str = "") -> None:
-        self.emit(
-            s.RankExited(
-                **self._header(),
-                generation=share.generation,
-                attempt=share.plan.attempt,
-                rank=rank,
-                exit_code=code,
-                last_step=self._world.gangs.last_step(share.plan.attempt),
-                stderr_tail=words,
-            )
+    def _report_exited(self, share: SimShare, rank: int, code: int | None, words: str = "") -> None:
+        self.signal(
+            s.RankExited,
+            **share.source,
+            rank=rank,
+            exit_code=code,
+            last_step=self._world.gangs.last_step(share.plan.attempt),
+            stderr_tail=words,
         )
-
-    # ---- tasks ------------------------------------------------------------------------------------------------------
 
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""
-        instance_id, verdict = self.instance_id, self.verdict
+        instance_id, outcome = self.instance_id, self.check_outcome
         names = list(task.args["checks"])
-        verdicts = [{"check": name, "outcome": "PASS", "reason": ""} for name in names]
-        verdicts[0] |= {
-            "outcome": verdict,
-            "reason": "" if verdict == "PASS" else "as the story has it",
-        }
-        detail = {"outcome": verdict, "checks": verdicts}
+        checks = [{"check": name, "outcome": "PASS", "reason": ""} for name in names]
+        reason = "" if outcome == "PASS" else "as the story has it"
+        checks[0] |= {"outcome": outcome, "reason": reason}
+        detail = {"outcome": outcome, "checks": checks}
 
         def answer() -> None:
-            if self.agent and self.instance_id == instance_id and verdict != "hang":
-                self.emit(ActionResult(id=task.id, outcome="done", detail=detail))
+            if self.agent and self.instance_id == instance_id and outcome != "hang":
+                self._answer(task, "done", detail=detail)
 
-        self._world.agenda.after(CHECK_SECONDS, answer)
+        self._agenda.after(CHECK_SECONDS, answer)
 
     def _run_task(self, task: Task, *, has_waited: bool) -> None:
         if task.task == "check":
@@ -535,21 +464,23 @@ class SimNode:
             task,
             node=self.name,
             instance_id=self.instance_id,
-            generation=self.generation,
+            generation=self.highest_generation,
             gang_generation=share.generation if share is not None else None,
             has_waited=has_waited,
         )
         if reason:
-            self.emit(ActionResult(id=task.id, outcome="failed", message=reason))
+            self._answer(task, "failed", message=reason)
         elif task.task == "drill":
             fault, rank = str(task.args["fault"]), task.args.get("rank")
-            self.emit(ActionResult(id=task.id, outcome="done", message=fault))
+            self._answer(task, "done", message=fault)
             self.flush()
             self._world.inject_fault(fault, self.name, rank)
         elif share is not None:
-            understood = self._world.gangs.submit_request(
-                share.plan.attempt, task.id, dict(task.args)
-            )
-            message = "asked" if understood else "the ranks said hello to no request"
-            outcome: Literal["done", "failed"] = "done" if understood else "failed"
-            self.emit(ActionResult(id=task.id, outcome=outcome, message=message))
+            attempt, gangs = share.plan.attempt, self._world.gangs
+            if gangs.submit_request(attempt, task.id, dict(task.args)):
+                self._answer(task, "done", message="asked")
+            else:
+                self._answer(task, "failed", message="the ranks said hello to no request")
+
+    def _answer(self, task: Task, outcome: Literal["done", "failed"], **fields: Any) -> None:
+        self._emit(ActionResult(id=task.id, outcome=outcome, **fields))

@@ -1,15 +1,12 @@
 """The supervisor in virtual time, process after process. It can be killed around each append, action and outcome.
 
-A model of `runner.supervisor.loop`'s threads; its decision loop, controller, journal and detectors
-are the real ones.
+A model of `runner.supervisor.loop`'s threads; its decision loop, controller, journal and detectors are the real ones.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from runner.act.registers import Registers
 from runner.decide.controller import Controller
@@ -23,38 +20,16 @@ from runner.facts.messages.assignments import task_of
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.store_names import DURABLE_STREAMS, LEASE, assignment_register, task_stream
 from runner.journal.journal import Journal
-from runner.simulate.virtual_time import Agenda
 from runner.store.memory.faults import Crash
 from runner.store.protocol import Store
 from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop
 
-# From a supervisor's death to its restart.
+if TYPE_CHECKING:
+    from runner.simulate.world import World
+
 RESTART_SECONDS = 0.5
-# Until a register that could not be written is tried again.
-RETRY_SECONDS = 0.2
+STORE_RETRY_SECONDS = 0.2
 NEVER = float("inf")
-
-
-class SupervisorEnv(Protocol):
-    """What a simulated supervisor acts on, and who observes it."""
-
-    agenda: Agenda
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Nodes whose agents can be started."""
-
-    def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
-        """Start an action; `report` gets its outcome."""
-
-    def on_written(self, node: str) -> None:
-        """React to a node's assignment, or a task for it, having been written."""
-
-    def on_recovered(self, before: State | None, after: State) -> None:
-        """React to a take-over: `before` is the state that the previous supervisor had when it ended."""
-
-    def on_entry(self, entry: r.JournalEntry) -> None:
-        """React to an entry that is durable and applied, for the first time."""
 
 
 class SimSupervisor:
@@ -64,7 +39,7 @@ class SimSupervisor:
         self,
         policy: Policy,
         open_store: Callable[[int], Store],
-        env: SupervisorEnv,
+        world: "World",
         *,
         snapshot_entries: int,
     ) -> None:
@@ -76,9 +51,9 @@ class SimSupervisor:
         self.is_up = False
         self.controller = Controller(policy)
         self._open_store = open_store
-        self._env = env
+        self._world = world
         self._snapshot_entries = snapshot_entries
-        # The newest entry that the environment got.
+        # The newest entry that the world got.
         self._reported_sequence = 0
         self._before: State | None = None
         self._reset()
@@ -91,8 +66,6 @@ class SimSupervisor:
         # The entry after which the detectors ran last.
         self._judged_at = -1
         self._snapshot_at = 0
-
-    # ---- from start to end
 
     def start(self) -> None:
         """Take over, as a new process."""
@@ -114,11 +87,11 @@ class SimSupervisor:
         self._before = self.controller.state
         self.instance_id += 1
         self._inbox.clear()
-        self._env.agenda.after(RESTART_SECONDS, self.start)
+        self._world.agenda.after(RESTART_SECONDS, self.start)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP and, later, SIGCONT."""
-        self._paused_until = until = self._env.agenda.now + seconds
+        self._paused_until = until = self._world.agenda.now + seconds
         instance_id = self.instance_id
 
         def resume() -> None:
@@ -126,7 +99,7 @@ class SimSupervisor:
                 self._inbox.appendleft(lambda: self._pause(seconds, SUPERVISOR_STALL))
                 self._run_inbox()
 
-        self._env.agenda.after(seconds, resume)
+        self._world.agenda.after(seconds, resume)
 
     def point(self) -> None:
         """A moment at which the supervisor can be killed."""
@@ -135,59 +108,57 @@ class SimSupervisor:
             raise Crash(f"at point {self.points}")
 
     def _take_over(self) -> None:
-        self._store = self._open_store(self.instance_id)
+        self.store = self._open_store(self.instance_id)
         holder = f"host:{100 + self.instance_id}"
-        current = self._store.lease_holder("supervisor")
+        current = self.store.lease_holder("supervisor")
         if current is not None:
-            self._store.break_lease("supervisor", current.holder)
-        self._lease = self._store.acquire_lease(LEASE, holder, ttl_seconds=1e9)
+            self.store.break_lease("supervisor", current.holder)
+        self._lease = self.store.acquire_lease(LEASE, holder, ttl_seconds=1e9)
         self.controller = Controller(self.policy)
         self.loop = DecisionLoop(
-            self.controller, Journal(self._store, self._lease), Registers(self.policy.cluster), self
+            self.controller, Journal(self.store, self._lease), Registers(self.policy.cluster), self
         )
         self.loop.log.recover()
-        self._env.on_recovered(self._before, self.controller.state)
+        self._world.watcher.on_recovered(self._world, self._before, self.controller.state)
         self._snapshot_at = self.controller.state.sequence
-        self.loop.take_over(holder, self._lease.token, "sim", self._env.nodes)
+        machines, nodes = self._world.machines, self._world.nodes
+        down = tuple(name for name in nodes if name in machines and machines[name].is_down)
+        started = r.SupervisorStarted(
+            holder=holder, token=self._lease.token, version="sim", nodes=nodes, down=down
+        )
+        self.loop.take_over(started)
         self.notify()
 
-    # ---- the environment of the decision loop
-
     def now(self) -> float:
-        """Return the virtual time."""
-        return self._env.agenda.now
+        return self._world.agenda.now
 
     def probe_store(self) -> None:
-        """Renew the lease."""
-        self._store.renew(self._lease)
+        self.store.renew(self._lease)
 
     def on_unwritten(self, error: StoreUnavailable) -> None:
         """Try again a little later."""
-        self._later(RETRY_SECONDS, self.loop.write_registers)
+        self._later(STORE_RETRY_SECONDS, self.loop.write_registers)
 
     def on_entry(self, entry: r.JournalEntry) -> None:
-        """Pass an entry on to the environment, the first time only."""
+        """Pass an entry on to the world, the first time only."""
         if entry.sequence > self._reported_sequence:
             self._reported_sequence = entry.sequence
-            self._env.on_entry(entry)
+            self._world.on_entry(entry)
 
     def wait_for_store(self, error: StoreUnavailable) -> float:
         """Wait in the middle of a decision, while the world goes on."""
-        agenda = self._env.agenda
+        agenda = self._world.agenda
         agenda.run_until(agenda.now + error.delay_seconds)
         if self._is_doomed:
             raise Crash("killed while it waited for the store")
         return error.delay_seconds
-
-    # ---- in
 
     def notify(self) -> None:
         """Note that the streams may hold new items."""
         self._enqueue(self._read)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Enqueue a heartbeat."""
-        self._enqueue(lambda: self._process_heartbeat(heartbeat))
+        self._enqueue(lambda: self._detect(heartbeat))
 
     def on_store_back(self, seconds: float) -> None:
         """Enqueue the end of an outage of the store that the reader saw."""
@@ -200,7 +171,7 @@ class SimSupervisor:
 
     def _run_inbox(self) -> None:
         """Run the tasks that wait, unless stopped or in the middle of one."""
-        if self._is_busy or not self.is_up or self._env.agenda.now < self._paused_until:
+        if self._is_busy or not self.is_up or self._world.agenda.now < self._paused_until:
             return
         self._is_busy = True
         try:
@@ -218,7 +189,7 @@ class SimSupervisor:
         state = self.controller.state
         cursors = {name: state.cursors.get(name, 0) for name in DURABLE_STREAMS}
         try:
-            batch = self._store.read(streams=cursors, registers={}, timeout_seconds=0)
+            batch = self.store.read(streams=cursors, registers={}, timeout_seconds=0)
         except StoreUnavailable:
             # The world notifies this supervisor when the store is back.
             return
@@ -230,18 +201,16 @@ class SimSupervisor:
             self.loop.execute(records)
 
     def _process(self, fact: object, stream: str = "", cursor: int = 0) -> list[object]:
-        is_outcome = isinstance(fact, ActionResult)
-        if is_outcome:
+        if isinstance(fact, ActionResult):
             self.point()
-        now = self._env.agenda.now
-        records = self.loop.log.process(fact, now, stream=stream, cursor=cursor)
-        if is_outcome:
+        records = self.loop.log.process(fact, self.now(), stream=stream, cursor=cursor)
+        if isinstance(fact, ActionResult):
             self.point()
         return records
 
-    def _process_heartbeat(self, heartbeat: Heartbeat) -> None:
+    def _detect(self, heartbeat: Heartbeat) -> None:
         self.loop.refresh()
-        for finding in self.loop.detectors.on_heartbeat(heartbeat, self._env.agenda.now):
+        for finding in self.loop.detectors.on_heartbeat(heartbeat, self._world.agenda.now):
             self.loop.process(finding)
 
     def _pause(self, seconds: float, reason: str) -> None:
@@ -250,7 +219,7 @@ class SimSupervisor:
     def _judge(self) -> None:
         """Do what the real loop does in each round: detectors, deadlines, and when to run again."""
         self.loop.report_outage()
-        agenda, sequence = self._env.agenda, self.controller.state.sequence
+        agenda, sequence = self._world.agenda, self.controller.state.sequence
         due = self.loop.next_due()
         if due <= agenda.now or sequence != self._judged_at or self.loop.is_store_suspect:
             self._judged_at = sequence
@@ -265,8 +234,6 @@ class SimSupervisor:
             self._wake_planned_at = NEVER
             self._enqueue(lambda: None)
 
-    # ---- out
-
     def on_executed(self) -> None:
         """Write a snapshot if one is due."""
         sequence = self.controller.state.sequence
@@ -277,17 +244,16 @@ class SimSupervisor:
                 self._snapshot_at = sequence
 
     def put_many(self, values: Mapping[str, bytes]) -> None:
-        """Write registers; their nodes read them."""
-        self._store.put_many(values, fence=self._lease)
+        self.store.put_many(values, fence=self._lease)
         for name in values:
             if name.startswith(assignment_register("")):
-                self._env.on_written(name.partition("/")[2])
+                self._world.on_written(name.partition("/")[2])
 
     def submit(self, action: Action) -> None:
         """Execute an action; its outcome reaches only this process, a later one executes it again."""
         self.point()
         if action.action == "node_task":
-            self._send_task(action, self._env.agenda.now + action.deadline_seconds)
+            self._send_task(action, self._world.agenda.now + action.deadline_seconds)
             self.point()
             return
         instance_id = self.instance_id
@@ -296,19 +262,19 @@ class SimSupervisor:
             if instance_id == self.instance_id:
                 self._enqueue(lambda: self.loop.execute(self._process(result)))
 
-        self._env.perform(action, report)
+        self._world.actions.perform(action, report)
         self.point()
 
     def _send_task(self, action: Action, until: float) -> None:
         """Append a task to its node's stream, retrying until the deadline; the agent answers."""
-        task, agenda = task_of(action), self._env.agenda
+        task, agenda = task_of(action), self._world.agenda
         try:
-            self._store.append(task_stream(task.node), wire.encode(task), fence=self._lease)
+            self.store.append(task_stream(task.node), wire.encode(task), fence=self._lease)
         except StoreUnavailable:
-            if agenda.now + RETRY_SECONDS < until:
-                self._later(RETRY_SECONDS, lambda: self._send_task(action, until))
+            if agenda.now + STORE_RETRY_SECONDS < until:
+                self._later(STORE_RETRY_SECONDS, lambda: self._send_task(action, until))
             return
-        self._env.on_written(task.node)
+        self._world.on_written(task.node)
 
     @property
     def has_published(self) -> bool:
@@ -318,11 +284,6 @@ class SimSupervisor:
     def _later(self, seconds: float, task: Callable[[], None]) -> None:
         """Enqueue a task later, unless this process has ended by then."""
         instance_id = self.instance_id
-        self._env.agenda.after(
+        self._world.agenda.after(
             seconds, lambda: self._enqueue(task) if instance_id == self.instance_id else None
         )
-
-    @property
-    def store(self) -> Store:
-        """The store handle of this process."""
-        return self._store

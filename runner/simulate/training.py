@@ -1,7 +1,5 @@
 """Gangs as they really run, and the checkpoints they leave. The controller learns of them by signals only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +9,16 @@ from runner.facts.messages.assignments import LaunchPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How the ranks of a run behave. Times are seconds, in every attempt the same; None: that never happens."""
+    """How the ranks of a run behave, in every attempt the same; None: that never happens.
+
+    Rank 0 raises one of `words` after `crash_after` steps of an attempt, in the first `crashes` attempts.
+    """
 
     # The step after which all ranks end with 0.
     goal: int = 20
     step_seconds: float = 1.0
     # From the last rank's start to the first step.
     start_seconds: float = 2.0
-    # In steps.
     checkpoint_every: int = 10
     # Steps between two durable progress signals.
     mark_every: int = 5
@@ -28,11 +28,8 @@ class Training:
     reports: bool = True
     # Exit code of rank 0 before the first step.
     ends_with: int | None = None
-    # Steps of an attempt after which rank 0 raises.
     crash_after: int | None = None
-    # Attempts that end so.
     crashes: int = 1_000_000
-    # Error messages of the crashes, in turn.
     words: tuple[str, ...] = ("RuntimeError: loss is not finite",)
     # The gang hangs after this step, once.
     hangs_after: int | None = None
@@ -84,11 +81,8 @@ class SimCheckpoints:
         for known in reversed(self.sealed):
             if known.path in refused:
                 continue
-            item: dict[str, object] = {
-                "path": known.path,
-                "attempt": str(known.attempt),
-                "step": known.step,
-            }
+            path, attempt, step = known.path, str(known.attempt), known.step
+            item: dict[str, object] = {"path": path, "attempt": attempt, "step": step}
             if not known.corrupt:
                 return item, passed_over
             passed_over.append({**item, "reason": "the hash of rank0 differs"})
@@ -108,8 +102,6 @@ class SimGang:
     nodes: tuple[str, ...]
     # (id, request)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    # Its ranks know that one of them ended.
-    is_broken: bool = False
 
     @property
     def attempt(self) -> AttemptId:

@@ -1,7 +1,5 @@
 """Virtual time: an agenda of events. Events due at the same moment happen in the order in which they were planned."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 

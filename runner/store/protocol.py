@@ -5,8 +5,6 @@
 users; a disk that hangs inside one fsync hangs its caller, which the supervisor's own silence makes visible.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +16,16 @@ from runner.facts.store_names import HEARTBEATS, JOURNAL, STATUS
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.examination import StoreCheck
 
-# a journal entry or a register; chosen, not measured
+# All limits here are chosen, not measured. This one is of a journal entry or a register.
 MAX_LARGE_BYTES = 16 * 1024 * 1024
-# payload of one read, so that a backlog cannot fill the memory; chosen
+# payload of one read, so that a backlog cannot fill the memory
 MAX_BATCH_BYTES = 32 * 1024 * 1024
-# of a stream, register, lease or holder; chosen
 MAX_NAME_BYTES = 200
-# items of one stream in one read; chosen
+# items of one stream in one read
 READ_LIMIT = 1000
-# A volatile stream keeps at least this many newest items without a reader to trim it; chosen.
+# A volatile stream keeps at least this many newest items without a reader to trim it,
+# and is trimmed each time it has grown by VOLATILE_SLACK more.
 VOLATILE_KEEP = 20_000
-# It is trimmed each time it has grown by this many more.
 VOLATILE_SLACK = 1_000
 
 Clock = Callable[[], float]
@@ -67,6 +64,15 @@ class Register:
     payload: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """What a read asks for: items of streams past a number, at most `limit` of each, and registers above a version."""
+
+    streams: Mapping[str, int]
+    registers: Mapping[str, int]
+    limit: int = READ_LIMIT
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The result of a read, by name; names without news are absent. False when it is empty."""
@@ -101,7 +107,7 @@ class Store(Protocol):
     """A handle on streams, registers and leases, for all threads of a process.
 
     Every call may raise StoreUnavailable or StoreCorrupt. Every write that takes `fence` raises Fenced, and changes
-    nothing, unless that lease is still the current one.
+    nothing, unless that lease is still the current one. A back end derives from it and defines what has no body here.
     """
 
     def append(
@@ -113,7 +119,7 @@ class Store(Protocol):
         acknowledgment was lost); another payload there, or a missing one before it, raises StoreCorrupt. A payload over
         the limit raises PermanentError.
         """
-        ...
+        return self.append_many(stream, (payload,), fence=fence, at=at)
 
     def append_many(
         self,
@@ -127,38 +133,40 @@ class Store(Protocol):
 
         With `at`, they get that number and those after it, or none, as in `append`; returned is the number of the last one.
         """
-        ...
+        check_payloads(check_name(stream), payloads)
+        return self._append(stream, payloads, fence, at if payloads else None)
+
+    def _append(
+        self, stream: str, payloads: Sequence[bytes], fence: Lease | None, at: int | None
+    ) -> int: ...
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
         """Drop the items up to and including number `through`; numbers are never used again."""
-        ...
 
     def last(self, stream: str) -> int:
         """Return the number of the newest item ever appended; 0 if there was none."""
-        ...
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
         """Set a register and return its new version."""
-        ...
+        return self.put_many({name: payload}, fence=fence)
 
     def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
         """Set all these registers or none, in one step; return the newest version of any register.
 
         Either all of them are volatile or none is.
         """
-        ...
+        return self._put(values, check_values(values), fence)
+
+    def _put(self, values: Mapping[str, bytes], is_volatile: bool, fence: Lease | None) -> int: ...
 
     def get(self, name: str) -> Register | None:
         """Return a register, or None when it was never put or is deleted."""
-        ...
 
     def registers(self, prefix: str) -> dict[str, Register]:
         """Return all registers whose name starts with `prefix`, sorted by name."""
-        ...
 
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
         """Remove a register; no reader is woken. A later put has a higher version than any before."""
-        ...
 
     def read(
         self,
@@ -175,18 +183,19 @@ class Store(Protocol):
         later than asked for. Empty at the time-out, after `wake`, and after `close`. A number past a stream's end raises
         StoreRolledBack for a durable stream; a volatile one is read from its new beginning.
         """
-        ...
+        return self._read(Cursors(streams, registers, limit), timeout_seconds)
+
+    def _read(self, wanted: Cursors, timeout_seconds: float) -> Batch: ...
 
     def accept_rollback(self) -> None:
         """Accept the store as it is now, below this handle's watermarks.
 
         For agents, which reject stale assignments by their generation. A supervisor leaves this decision to a person.
         """
-        ...
+        return
 
     def wake(self) -> None:
         """End the blocked reads of this handle; a thread that does not block has its next wait ended instead."""
-        ...
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
         """Acquire a lease that is free, has expired, or is held by this very `holder`; raise LeaseHeld otherwise.
@@ -196,35 +205,35 @@ class Store(Protocol):
         wall clock; set back, it prolongs the lease by at most its time to live, set forward, it ends it early; a restart of the
         server grants the holder its time to live again. In all cases the token fences.
         """
-        ...
+        check_name(holder)
+        wanted = Lease(name=check_name(name), holder=holder, token=0, ttl_seconds=ttl_seconds)
+        return self._acquire(wanted)
+
+    def _acquire(self, wanted: Lease) -> Lease:
+        """Return the lease with its token."""
 
     def renew(self, lease: Lease) -> None:
         """Hold the lease for another `ttl_seconds` from now; raise Fenced if another holder has it."""
-        ...
 
     def release(self, lease: Lease) -> None:
         """Free the lease at once; no effect if another holder has it."""
-        ...
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
         """Return who holds the lease; None if it is free."""
-        ...
 
     def break_lease(self, name: str, holder: str) -> bool:
         """Free the lease of `holder`, which is known to be dead; False if it did not hold it."""
-        ...
 
     def examine(self) -> Iterator[StoreCheck]:
         """Check this back end's server or files for `stoker store doctor`; the check `reach` comes first."""
-        ...
+        return iter(())
 
     def durability(self) -> tuple[StoreCheck, ...]:
         """Check the settings that decide whether acknowledged writes are lost; empty where none does."""
-        ...
+        return ()
 
     def close(self) -> None:
         """Close files and sockets and end blocked reads; later calls on this handle raise PermanentError."""
-        ...
 
 
 def seconds_since_boot() -> float:
@@ -256,24 +265,24 @@ def check_name(name: str) -> str:
     return name
 
 
+def limit_bytes_of(stream: str) -> int:
+    """Return how large one payload of the stream may be."""
+    return MAX_LARGE_BYTES if stream == JOURNAL else MAX_MESSAGE_BYTES
+
+
 def check_payloads(stream: str, payloads: Iterable[bytes]) -> None:
     """Raise PermanentError for a payload too large for its stream."""
-    limit_bytes = MAX_LARGE_BYTES if stream == JOURNAL else MAX_MESSAGE_BYTES
+    limit_bytes = limit_bytes_of(stream)
     for payload in payloads:
         if len(payload) > limit_bytes:
-            raise PermanentError(
-                f"stream {stream!r}: payload of {len(payload)} bytes, at most {limit_bytes} are allowed; "
-                f"write it to a file and send its path and hash"
-            )
+            raise _too_large(f"stream {stream!r}", payload, limit_bytes, "send")
 
 
-def check_value(name: str, payload: bytes) -> None:
-    """Raise PermanentError for a payload too large for a register."""
-    if len(payload) > MAX_LARGE_BYTES:
-        raise PermanentError(
-            f"register {name!r}: payload of {len(payload)} bytes, at most {MAX_LARGE_BYTES} are allowed; "
-            f"write it to a file and put its path and hash"
-        )
+def _too_large(what: str, payload: bytes, limit_bytes: int, verb: str) -> PermanentError:
+    return PermanentError(
+        f"{what}: payload of {len(payload)} bytes, at most {limit_bytes} are allowed; "
+        f"write it to a file and {verb} its path and hash"
+    )
 
 
 def check_watermark(quantity: str, *, number: int, watermark: int) -> None:
@@ -288,7 +297,9 @@ def check_watermark(quantity: str, *, number: int, watermark: int) -> None:
 def check_values(values: Mapping[str, bytes]) -> bool:
     """Return whether these registers are volatile; raise PermanentError for a mixture, bad names or large payloads."""
     for name, payload in values.items():
-        check_value(check_name(name), payload)
+        check_name(name)
+        if len(payload) > MAX_LARGE_BYTES:
+            raise _too_large(f"register {name!r}", payload, MAX_LARGE_BYTES, "put")
     kinds = {is_volatile_register(name) for name in values}
     if len(kinds) > 1:
         raise PermanentError(

@@ -1,9 +1,8 @@
-"""Which store a cluster has, by the scheme of its address, and a handle on it. Only this module names back ends."""
+"""Which store a cluster has, by the form of its address, and a handle on it. Only this module names back ends."""
 
-from __future__ import annotations
-
+import pkgutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from runner.errors import StoreUnavailable, UserError
@@ -27,32 +26,29 @@ class BackEnd(Protocol):
         ...
 
 
-def _sqlite() -> BackEnd:
-    from runner.store.sqlite.store import SqliteStore
-
-    return SqliteStore
-
-
-def _redis() -> BackEnd:
-    from runner.store.redis.store import RedisStore
-
-    return RedisStore
+HOST_PORT = "HOST:PORT"
+# form of store.address -> its back end, imported when needed: that of Redis loads ssl
+BACK_ENDS = {
+    "": "runner.store.sqlite.store:SqliteStore",
+    HOST_PORT: "runner.store.redis.store:RedisStore",
+}
 
 
-# scheme of store.address -> its back end, imported when needed: that of Redis loads ssl
-BACK_ENDS: Mapping[str, Callable[[], BackEnd]] = {"": _sqlite, "redis": _redis}
+def form_of(address: str) -> str:
+    """Return "", HOST_PORT, or the scheme of an address with "://", whose rest the back end checks itself."""
+    scheme, separator, _ = address.partition("://")
+    return scheme if separator else address and HOST_PORT
 
 
 def _back_end(cluster: ClusterSpec) -> BackEnd:
-    scheme, separator, _ = cluster.store.address.partition("://")
-    if not separator:
-        scheme = "redis" if cluster.store.address else ""
-    if scheme not in BACK_ENDS:
+    form = form_of(cluster.store.address)
+    if form not in BACK_ENDS:
         known = ", ".join(filter(None, BACK_ENDS))
         raise UserError(
-            f"store.address: no back end {scheme!r}; known: {known}, and files if left out"
+            f"store.address: no back end {form!r}; known: {known}, and files if left out"
         )
-    return BACK_ENDS[scheme]()
+    back_end: BackEnd = pkgutil.resolve_name(BACK_ENDS[form])
+    return back_end
 
 
 def exists(cluster: ClusterSpec) -> bool:

@@ -1,11 +1,8 @@
 """The journal's compactor: a thread that writes snapshots and moves old entries to files, so that no decision waits for it.
 
-The thread that owns the state encodes it between two decisions; hashing, the store and the disk are
-this thread's work. It has one job at a time and accepts none while busy: a late snapshot only makes
-the next take-over read more entries.
+The thread that owns the state encodes it between two decisions; hashing, the store and the disk are this thread's work. It has
+one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
 """
-
-from __future__ import annotations
 
 import logging
 import queue
@@ -21,11 +18,10 @@ _LOG = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateImage:
-    """The state after entry `through`, as an encoded message."""
+    """The state after entry `through`, as an encoded message. `cursors`: stream -> number of its newest processed item."""
 
     body: bytes
     through: int
-    # stream -> number of the newest processed item
     cursors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -33,8 +29,7 @@ class JournalCompactor:
     """The compactor of one supervisor. A store or disk that fails is retried with the next job; other errors go to `on_error`."""
 
     def __init__(self, journal: Journal, on_error: Callable[[Exception], None]) -> None:
-        self._journal = journal
-        self._on_error = on_error
+        self._journal, self._on_error = journal, on_error
         self._jobs: queue.SimpleQueue[StateImage | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
@@ -70,10 +65,8 @@ class JournalCompactor:
                 self._is_failing = False
             except (StoreUnavailable, UserError) as error:
                 if not self._is_failing:
-                    _LOG.warning(
-                        "journal entries were not moved to files: %s; retrying with the next snapshot",
-                        error,
-                    )
+                    what = "journal entries were not moved to files"
+                    _LOG.warning("%s: %s; retrying with the next snapshot", what, error)
                 self._is_failing = True
             except Exception as error:  # noqa: BLE001 - bulkhead: ends the supervisor, loudly
                 self._on_error(error)

@@ -1,10 +1,7 @@
 """What the loop around the controller does with inputs, records and store outages; the supervisor and the simulator share it.
 
-They differ in where inputs come from, how they wait for the store, and how actions are executed
-(`LoopEnv`).
+They differ in where inputs come from, how they wait for the store, and how actions are executed (`LoopEnv`).
 """
-
-from __future__ import annotations
 
 import logging
 import math
@@ -45,7 +42,8 @@ class LoopEnv(Protocol):
         """Wait before a retry; return how long, in seconds. May raise to end the loop."""
 
     def on_entry(self, entry: r.JournalEntry) -> None:
-        """React to an entry that is durable and applied, replayed ones included."""
+        """React to an entry that is durable and applied, replayed ones included; by default not at all."""
+        return
 
     def on_executed(self) -> None:
         """React to records whose effects were started."""
@@ -64,23 +62,20 @@ class DecisionLoop:
             controller, journal, on_entry=env.on_entry, on_outage=self.wait_for_store
         )
         self.detectors = DetectorRegistry(controller.policy.cluster.heartbeat_timeout_seconds)
-        self.registers = registers
-        self._env = env
+        self.registers, self._env = registers, env
         # Waited in the middle of a decision; the controller does not know of it yet.
         self._outage_seconds = 0.0
         # The last probe failed.
         self.is_store_suspect = False
-        # The entry after which the controller was asked what to watch and when to wake, and its
-        # answer.
+        # The entry after which the controller was asked when to wake, and its answer.
         self._refreshed_at, self._wake_at = -1, math.inf
 
-    def take_over(self, holder: str, token: int, version: str, nodes: tuple[str, ...]) -> None:
+    def take_over(self, started: r.SupervisorStarted) -> None:
         """Journal that this supervisor leads, write every assignment, and execute open actions again.
 
         An open action may or may not have been executed before: every kind of action is idempotent.
         """
         state = self.log.controller.state
-        started = r.SupervisorStarted(holder=holder, token=token, version=version, nodes=nodes)
         open_before = [item.action for item in state.actions.values()]
         self.process(started)
         self.registers.queue_all(state)
@@ -112,8 +107,6 @@ class DecisionLoop:
         except StoreUnavailable as error:
             self._env.on_unwritten(error)
 
-    # ---- time in which nothing could be observed
-
     def pause(self, seconds: float, reason: str) -> list[object]:
         """Extend every deadline by a time in which no signal could arrive; return the records."""
         self.detectors.shift(seconds)
@@ -131,13 +124,10 @@ class DecisionLoop:
             seconds, self._outage_seconds = self._outage_seconds, 0.0
             self.execute(self.pause(seconds, STORE_OUTAGE))
 
-    # ---- time that passed
-
     def next_due(self) -> float:
         """Return when a detector or a deadline of the controller has something to say at the earliest; inf: never."""
         self.refresh()
-        detectors_due = self.detectors.due_at()
-        return self._wake_at if detectors_due is None else min(self._wake_at, detectors_due)
+        return min(self._wake_at, self._detectors_due())
 
     def refresh(self) -> None:
         """Bring what the detectors watch, and the controller's next deadline, up to the present state."""
@@ -159,7 +149,11 @@ class DecisionLoop:
         """
         self.refresh()
         until = observed_until()
-        if until is not None and (self.is_store_suspect or self._is_due(until)):
+        if until is not None and (
+            self.is_store_suspect
+            or until >= self._detectors_due()
+            or self._env.now() >= self._wake_at
+        ):
             self._confirm_store()
             until = observed_until()
         if until is not None:
@@ -169,25 +163,21 @@ class DecisionLoop:
         if self._env.now() >= self._wake_at and may_tick():
             self.process(r.Tick())
 
-    def _is_due(self, until: float) -> bool:
-        detectors_due = self.detectors.due_at()
-        return (detectors_due is not None and until >= detectors_due) or (
-            self._env.now() >= self._wake_at
-        )
+    def _detectors_due(self) -> float:
+        due_at = self.detectors.due_at()
+        return math.inf if due_at is None else due_at
 
     def _confirm_store(self) -> None:
         """Before declaring nodes silent, check that the store accepts writes.
 
-        If it does not, heartbeats could not have arrived either. Their timeouts restart once a
-        probe succeeds again.
+        If it does not, heartbeats could not have arrived either. Their timeouts restart once a probe succeeds again.
         """
         try:
             self._env.probe_store()
+            if self.is_store_suspect:
+                self.is_store_suspect = False
+                self.detectors.shift(0.0)
         except StoreUnavailable as error:
             self.is_store_suspect = True
             self.wait_for_store(error)
             self.report_outage()
-            return
-        if self.is_store_suspect:
-            self.is_store_suspect = False
-            self.detectors.shift(0.0)

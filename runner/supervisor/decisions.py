@@ -1,12 +1,9 @@
 """The decision log: the one way in which an input becomes a journal entry, a new state, and records to act on.
 
-decide -> apply -> append (fenced, durable) -> return the records. Inputs of one batch are appended
-in one step, and no effect starts before that: a state that never became durable dies with its
-process. Only the supervisor and the simulator call a controller and write the journal, and both do
-it here.
+decide -> apply -> append (fenced, durable) -> return the records. Inputs of one batch are appended in one step, and no effect
+starts before that: a state that never became durable dies with its process. Only the supervisor and the simulator call a
+controller and write the journal, and both do it here.
 """
-
-from __future__ import annotations
 
 import contextlib
 import logging
@@ -17,33 +14,34 @@ from typing import Any
 from msgspec import field
 
 from runner.decide.controller import Controller
+from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import State
 from runner.errors import StoreUnavailable
 from runner.facts.messages import records as r
+from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import Value, encode
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal
-from runner.journal.snapshots import Snapshot
+from runner.load.runbooks import load_runbooks
 from runner.supervisor.compactor import StateImage
 
 # An input that leads to more is an endless loop in the decisions. Chosen, not measured.
 MAX_SETTLE_ROUNDS = 1000
 
-# Journalled even without records. A Tick moves the state's clock past its deadline, so that it is
-# not due again.
+# Journalled even without records. A Tick moves the state's clock past its deadline, so that it is not due again.
 _ALWAYS_JOURNALLED = (r.SupervisorStarted, r.SupervisorPaused, r.Tick, r.MessageUnreadable)
 
-# A snapshot is due once the entries after the last one are this many times its size, which bounds
-# both what a take-over reads and what snapshots cost; never before SNAPSHOT_ENTRIES. Chosen, not
-# measured.
-SNAPSHOT_SHARE = 2.0
-# The same while inputs wait for a decision. Chosen, not measured.
-OVERDUE_SHARE = 4.0
+# A snapshot is due once the entries after the last one are this many times its size (the second:
+# while inputs wait for a decision), which bounds both what a take-over reads and what snapshots
+# cost; never before SNAPSHOT_ENTRIES. Chosen, not measured.
+SNAPSHOT_SHARE, OVERDUE_SHARE = 2.0, 4.0
 SNAPSHOT_ENTRIES = 500
 
-_LOG = logging.getLogger("stoker")
+# Stream and number of an input, and that of one which no stream brought.
+Source = tuple[str, int]
+UNREAD: Source = ("", 0)
 
-EntryObserver = Callable[[r.JournalEntry], None]
+_LOG = logging.getLogger("stoker")
 
 
 class Recovery(Value, kind="recovery"):
@@ -51,6 +49,15 @@ class Recovery(Value, kind="recovery"):
 
     state: object
     ledger: Mapping[str, Any] = field(default_factory=dict)
+
+
+def policy_of(cluster: ClusterSpec) -> Policy:
+    """Return the policy that decisions about a cluster follow."""
+    return Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
+
+
+def _raise(error: StoreUnavailable) -> None:
+    raise error
 
 
 class DecisionLog:
@@ -61,17 +68,14 @@ class DecisionLog:
         controller: Controller,
         journal: Journal,
         *,
-        on_entry: EntryObserver = lambda entry: None,
-        on_outage: Callable[[StoreUnavailable], None],
+        on_entry: Callable[[r.JournalEntry], None] = lambda entry: None,
+        on_outage: Callable[[StoreUnavailable], None] = _raise,
     ) -> None:
         """`on_entry` gets each entry once it is durable and applied, replayed ones included; `on_outage` waits before a retry."""
-        self.controller = controller
+        self.controller, self._journal = controller, journal
         self.ledger = Ledger(bounded=True)
-        self._journal = journal
-        self._on_entry = on_entry
-        self._on_outage = on_outage
-        # The entry of the last state image, and the bytes of entries that this process saw until
-        # then.
+        self._on_entry, self._on_outage = on_entry, on_outage
+        # The entry of the last state image, and the bytes of entries seen until then.
         self._imaged, self._imaged_bytes = 0, 0
         self._is_mark_failing = False
         # Applied, not durable yet; None outside a batch.
@@ -81,9 +85,8 @@ class DecisionLog:
     def batch(self) -> Iterator[Callable[[], None]]:
         """Append the inputs processed inside in few steps of the store: at the end, and when the yielded function is called.
 
-        Their records may be acted on only after that. Each input is decided on the state after the
-        one before it. If an input raises, the rest is not appended: the state is then ahead of the
-        journal, and the process must end.
+        Their records may be acted on only after that. Each input is decided on the state after the one before it. If an input
+        raises, the rest is not appended: the state is then ahead of the journal, and the process must end.
         """
         self._pending = []
         yield self._commit
@@ -101,29 +104,26 @@ class DecisionLog:
         """Number of the newest entry that the journal is known to hold."""
         return self.controller.state.sequence - len(self._pending or ())
 
-    def recover(self, *, at_most: int | None = None) -> int:
+    def recover(self, *, at_most: int | None = None, unsigned_through: int = 0) -> int:
         """Bring the controller to the journal's end, by applying alone; return the number of entries applied.
 
         A controller without any entry starts from a snapshot, any other from its own state: called
         repeatedly, this follows a journal that another process writes. `at_most`: skip snapshots
-        that contain later entries.
+        that contain later entries. `unsigned_through`: entries up to this one may lack a code.
         """
-        at_the_beginning = self.controller.state.sequence == 0
-        snapshot = Snapshot()
-        if at_the_beginning:
+        if self.controller.state.sequence == 0:
             snapshot = self._journal.latest_snapshot(at_most=at_most)
-        if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
-            self.controller.state = snapshot.state.state
-            self.ledger = Ledger.load(snapshot.state.ledger, bounded=True)
-            self._imaged = snapshot.through
-        applied = 0
-        for entry in self._journal.replay(self.controller.state.sequence + 1):
+            if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
+                self.controller.state = snapshot.state.state
+                self.ledger = Ledger.load(snapshot.state.ledger, bounded=True)
+                self._imaged = snapshot.through
+        begun_at = self.controller.state.sequence
+        for entry in self._journal.replay(begun_at + 1, unsigned_through=unsigned_through):
             self.controller.apply(entry)
             self._on_durable(entry)
-            applied += 1
-        return applied
+        return self.controller.state.sequence - begun_at
 
-    def adopt(self, standby: DecisionLog) -> None:
+    def adopt(self, standby: "DecisionLog") -> None:
         """Continue with the state and ledger of a log that has followed the journal; `recover` reads the rest."""
         self.controller.state, self.ledger = standby.controller.state, standby.ledger
 
@@ -138,7 +138,7 @@ class DecisionLog:
         if stream and cursor <= self.controller.state.cursors.get(stream, 0):
             return []
         with self.batch() if self._pending is None else contextlib.nullcontext():
-            return self._decide(fact, now, stream=stream, cursor=cursor) + self._settle(fact, now)
+            return self._decide(fact, now, (stream, cursor)) + self._settle(fact, now)
 
     def _settle(self, fact: object, now: float) -> list[object]:
         """Ask what follows from the state until nothing more does."""
@@ -151,7 +151,7 @@ class DecisionLog:
             if not more or any(isinstance(record, r.DecisionFailed) for record in more):
                 return records
         error = f"deciding does not come to rest: {MAX_SETTLE_ROUNDS} rounds after {type(fact).__name__}"
-        return records + self._write(r.Settle(), (r.DecisionFailed(error=error),), now=now)
+        return records + self._write(r.Settle(), (r.DecisionFailed(error=error),), now)
 
     def _persist_high_water(self) -> None:
         """Record how far the store got before any effect starts; a failure is logged once and stops nothing."""
@@ -160,38 +160,30 @@ class DecisionLog:
             self._is_mark_failing = False
         except StoreUnavailable as error:
             if not self._is_mark_failing:
-                _LOG.warning(
-                    "a rollback of the store may go undetected, the high-water mark is not written: %s",
-                    error,
+                what = (
+                    "a rollback of the store may go undetected, the high-water mark is not written"
                 )
+                _LOG.warning("%s: %s", what, error)
             self._is_mark_failing = True
 
-    def _decide(
-        self, fact: object, now: float, *, stream: str = "", cursor: int = 0
-    ) -> list[object]:
+    def _decide(self, fact: object, now: float, source: Source = UNREAD) -> list[object]:
         try:
             decided = self.controller.decide(fact, now)
         except Exception:  # noqa: BLE001 - bulkhead: the failure is journalled, the input is skipped
             decided = (r.DecisionFailed(error=traceback.format_exc(limit=-4)[-2000:]),)
-        if not decided and not stream and not isinstance(fact, _ALWAYS_JOURNALLED):
+        if not decided and source == UNREAD and not isinstance(fact, _ALWAYS_JOURNALLED):
             return []
-        return self._write(fact, decided, now=now, stream=stream, cursor=cursor)
+        return self._write(fact, decided, now, source)
 
     def _write(
-        self,
-        fact: object,
-        decided: tuple[object, ...],
-        *,
-        now: float,
-        stream: str = "",
-        cursor: int = 0,
+        self, fact: object, decided: tuple[object, ...], now: float, source: Source = UNREAD
     ) -> list[object]:
         entry = r.JournalEntry(
             sequence=self.controller.state.sequence + 1,
             now=max(now, self.controller.state.now),
             input=fact,
-            stream=stream,
-            cursor=cursor,
+            stream=source[0],
+            cursor=source[1],
             records=decided,
         )
         assert self._pending is not None
@@ -205,8 +197,7 @@ class DecisionLog:
                 self._journal.append_many(entries)
                 break
             except StoreUnavailable as error:
-                # The append may have succeeded without an acknowledgement; appending the same
-                # entries again is idempotent.
+                # It may have succeeded without an acknowledgement: to append again is idempotent.
                 self._on_outage(error)
         for entry in entries:
             self._on_durable(entry)
@@ -218,8 +209,7 @@ class DecisionLog:
     def is_snapshot_due(self, *, is_quiet: bool) -> bool:
         """Whether a take-over would have to read too many entries after the last snapshot.
 
-        Copying the state of a large fleet takes a tenth of a second: it is put off while inputs
-        wait for a decision.
+        Copying the state of a large fleet takes a tenth of a second: it is put off while inputs wait for a decision.
         """
         if self.controller.state.sequence - self._imaged < SNAPSHOT_ENTRIES:
             return False

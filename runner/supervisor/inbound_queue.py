@@ -1,12 +1,9 @@
 """Messages that the store's streams brought and that were not processed yet. Heartbeats wait behind everything else.
 
-A large fleet sends thousands of messages a second, so heartbeats are read once in a while, not one
-by one. Signals and requests are processed for a moment, then heartbeats, a few at a time between
-signals that arrive meanwhile: a long queue of signals does not make nodes look silent. Heartbeats
-in the queue were not observed yet: silence is judged up to `lag_seconds` ago.
+A large fleet sends thousands of messages a second, so heartbeats are read once in a while, not one by one. Signals and requests
+are processed for a moment, then heartbeats, a few at a time between signals that arrive meanwhile: a long queue of signals does
+not make nodes look silent. Heartbeats in the queue were not observed yet: silence is judged up to `lag_seconds` ago.
 """
-
-from __future__ import annotations
 
 import time
 from collections import deque
@@ -15,36 +12,31 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from runner.facts.store_names import HEARTBEATS
 from runner.store.protocol import READ_LIMIT, Batch
 
-# Of signals and requests at a time, before heartbeats; one group of them may take longer. Chosen.
+# All are chosen. Signals and requests at a time, before heartbeats; a group of them may take longer.
 SIGNALS_SECONDS = 0.05
-# Heartbeats that wait before no more are read; the rest stays in the store. Chosen.
+# Heartbeats that wait before no more are read; the rest stays in the store.
 MAX_HEARTBEATS = 2 * READ_LIMIT
-# Between two reads of heartbeats: this long for each node, and at most so long in all. Chosen: a
-# fleet of four is read at once, one of 2,000 four times a second, so that one wake-up serves many
-# heartbeats (bench/fleet).
+# Between two reads of heartbeats: this long for each node, and at most so long in all. A fleet of four is read at once, one of
+# 2,000 four times a second, so that one wake-up serves many heartbeats (bench/fleet).
 SECONDS_PER_NODE = 0.000125
 LONGEST_SECONDS = 0.25
-# That signals wait without a break, before deadlines are extended: an awaited answer may be among
-# them. Chosen.
+# That signals wait without a break, before deadlines are extended: an awaited answer may be among them.
 QUEUED_SECONDS = 1.0
-# Messages of one group: signals whose records are appended together, heartbeats between two looks
-# for signals. Chosen.
+# Signals whose records are appended together; heartbeats between two looks for signals.
 MAX_GROUP = 16
-# Between two looks for room in the queue. Chosen.
 ROOM_POLL_SECONDS = 0.02
 
 # stream, number, payload
 Message = tuple[str, int, bytes]
-MonotonicClock = Callable[[], float]
 
 
 class InboundQueue:
     """Messages in the order of their streams. One thread reads the store and adds, another processes."""
 
-    def __init__(self, clock: MonotonicClock = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns monotonic seconds."""
         self._clock = clock
-        # Signals and requests; and heartbeats.
+        # Requests, too.
         self._signals: deque[Message] = deque()
         self._heartbeats: deque[Message] = deque()
         self._heartbeats_due = 0.0
@@ -55,8 +47,7 @@ class InboundQueue:
         self._last_read_at = 0.0
         # Heartbeats since the start.
         self._num_added = self._num_processed = 0
-        # Reads that held all heartbeats there were: how many had been added by then, and when the
-        # read began.
+        # Reads that held all heartbeats there were: how many were added by then, and when it began.
         self._complete_reads: deque[tuple[int, float]] = deque()
         self._observed_until = clock()
 
@@ -84,8 +75,6 @@ class InboundQueue:
             return 0.0
         self._queued_since = now
         return now - since
-
-    # ---- the reader's side
 
     def next_read(
         self, cursors: Mapping[str, int], longest_seconds: float
@@ -121,13 +110,10 @@ class InboundQueue:
         if self._last_read_had_heartbeats and not self._is_backlog:
             self._complete_reads.append((self._num_added, self._last_read_at))
 
-    # ---- the loop's side
-
     def batches(self) -> Iterator[list[Message]]:
         """Yield signals for a moment, at least one group; then the heartbeats that wait by now. No group mixes the two.
 
-        Signals that arrive meanwhile go before the next heartbeats while that moment lasts, then
-        for as long as heartbeats took.
+        Signals that arrive meanwhile go before the next heartbeats while that moment lasts, then for as long as heartbeats took.
         """
         left_seconds = yield from self._signal_groups(SIGNALS_SECONDS)
         num_heartbeats = len(self._heartbeats)

@@ -1,10 +1,7 @@
 """The one lease of a cluster: acquired, renewed by a thread of its own, and released.
 
-Only its holder may act. Every append checks the lease's token, so that a supervisor that lost the
-lease unnoticed writes nothing.
+Only its holder may act. Every append checks the lease's token, so that a supervisor that lost the lease unnoticed writes nothing.
 """
-
-from __future__ import annotations
 
 import contextlib
 import importlib.metadata
@@ -12,7 +9,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -38,9 +34,8 @@ def _machine() -> str:
 
 def _is_here(holder: str) -> bool:
     """Whether a holder is, or was, visible from this process. Holders of older releases are compared by host alone."""
-    host, _, rest = holder.partition(":")
-    parts = rest.split(":")
-    return host == socket.gethostname() and (len(parts) < 3 or parts[2] == _machine())
+    parts = holder.split(":")
+    return parts[0] == socket.gethostname() and (len(parts) < 4 or parts[3] == _machine())
 
 
 def holder_pid(holder: str) -> int | None:
@@ -50,12 +45,10 @@ def holder_pid(holder: str) -> int | None:
         return None
     try:
         process = psutil.Process(int(parts[1]))
-        alive = (
-            f"{process.create_time():.2f}" == parts[2] and process.status() != psutil.STATUS_ZOMBIE
-        )
+        is_same = f"{process.create_time():.2f}" == parts[2]
+        return process.pid if is_same and process.status() != psutil.STATUS_ZOMBIE else None
     except (psutil.NoSuchProcess, ValueError):
         return None
-    return process.pid if alive else None
 
 
 def is_known_dead(holder: str) -> bool:
@@ -113,8 +106,7 @@ class LeaseKeeper:
             try:
                 self._store.renew(self.lease)
             except StoreUnavailable:
-                # An expired lease is still ours until another supervisor acquires it; its token
-                # protects the journal.
+                # An expired lease is ours until another supervisor acquires it.
                 continue
             except (Fenced, StoreRolledBack) as error:
                 self.is_lost = True
@@ -122,12 +114,7 @@ class LeaseKeeper:
                 on_loss()
                 return
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the lease, so that the next supervisor need not wait."""
         self._ended.set()
         with contextlib.suppress(StoreUnavailable):

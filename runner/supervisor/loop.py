@@ -1,79 +1,67 @@
 """The supervisor: the loop around the controller. One thread owns controller and journal; other threads reach it by one queue.
 
-One thread blocks in reads of the store, one renews the lease, and each action runs in its own.
-Whatever they report is processed as an input; the records that come out are acted on: registers
-written, actions started, requests answered. When the supervisor dies, agents and ranks go on; the
-next supervisor applies the journal and continues.
+One thread blocks in reads of the store, one renews the lease, and each action runs in its own. Whatever they report is processed
+as an input; the records that come out are acted on: registers written, actions started, requests answered. When the supervisor
+dies, agents and ranks go on; the next supervisor applies the journal and continues.
 """
-
-from __future__ import annotations
 
 import contextlib
 import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 
 from runner.act.action_handlers import action_handlers
 from runner.act.executor import ActionExecutor
 from runner.act.registers import Registers
 from runner.decide.controller import Controller
-from runner.decide.decision import Policy
-from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable
+from runner.errors import StoreRolledBack, StoreUnavailable
 from runner.facts.actions import Action
 from runner.facts.messages import records as r
+from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE
+from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE, answer_register
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
-from runner.load.runbooks import load_runbooks
 from runner.providers.protocol import NodeProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store
-from runner.supervisor.clock import Clock
 from runner.supervisor.compactor import JournalCompactor
-from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop
-from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue, Message
+from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop, LoopEnv
+from runner.supervisor.decisions import DecisionLog, policy_of
+from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue
 from runner.supervisor.lease import version
-from runner.supervisor.message_validator import JOURNALLED, MessageRefused, MessageValidator
-from runner.supervisor.status_publisher import StatusPublisher
-from runner.supervisor.status_writer import StatusWriter
-from runner.supervisor.store_rollback import (
-    EXIT_CODE,
-    check_not_rolled_back,
-    mark_path,
-    stop_all_action,
+from runner.supervisor.message_validator import (
+    JOURNALLED,
+    MessageRefused,
+    MessageValidator,
+    TimedMessage,
 )
+from runner.supervisor.status_publisher import StatusPublisher, StatusWriter
+from runner.supervisor.store_rollback import check_not_rolled_back, mark_path
 
 _LOG = logging.getLogger("stoker")
 
-# Reports of threads that wait for the loop; a full inbox makes the threads wait. Chosen, not
-# measured.
-INBOX_SIZE = 10_000
-# Until a thread has ended. Chosen, not measured.
-JOIN_SECONDS = 5.0
-# One blocking read of the store; it only bounds how long a lost wake-up can last.
+# Numbers without a source are chosen, not measured.
+THREAD_JOIN_SECONDS = 5.0
+# It only bounds how long a lost wake-up can last.
 READ_SECONDS = 60.0
-# A loop that is this late was stopped itself: at most this long, or this share of the heartbeat
-# timeout. Chosen.
+# A loop that is this late was stopped itself: at most this long, or this share of the heartbeat timeout.
 STALL_SECONDS = 2.0
 STALL_SHARE = 0.25
-# Between two rounds of the loop while the store is unreachable. Chosen.
 OUTAGE_POLL_SECONDS = 0.2
-# Until registers that could not be written are tried again.
 REGISTER_RETRY_SECONDS = 0.2
-# Between two journal entries about refused messages. Chosen, not measured.
+# Between two journal entries about messages refused for one reason; and how many that are not fresh are answered in that time.
 REFUSAL_SECONDS = 60.0
+MAX_STALE_ANSWERED = 20
 PRESENCE = (Heartbeat, NodeJoined, NodeLeft)
-# In the inbox: the inbound queue has messages.
-MESSAGES_ARRIVED = object()
 
 
-class Supervisor:
+class Supervisor(LoopEnv):
     """Runs one cluster until it is shut down, the lease is lost, or `stop` is called."""
 
     def __init__(
@@ -87,61 +75,67 @@ class Supervisor:
         standby_log: DecisionLog | None = None,
     ) -> None:
         """`lease` is ours; `provider` starts agents on the cluster's nodes; `standby_log` has read the journal so far."""
-        self._cluster, self._store, self._lease, self._provider = cluster, store, lease, provider
-        self._inbox: queue.Queue[object] = queue.Queue(INBOX_SIZE)
+        self._store, self._lease, self._provider = store, lease, provider
+        # The only queue into which a signal handler may put something while this thread is inside of it.
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._mark = HighWaterFile(mark_path(cluster))
-        self._journal = Journal(store, lease, archive=archive_of(cluster), mark=self._mark)
+        archive = archive_of(cluster)
+        self._journal = Journal(store, lease, signer=signer, archive=archive, mark=self._mark)
         self._executor = ActionExecutor(
-            action_handlers(provider, store, lease, signer), self._inbox.put
+            action_handlers(provider, store, lease, signer, cluster=cluster.name), self._inbox.put
         )
-        self._status_writer = StatusWriter(store, lease, self._inbox.put)
+        self._status_writer = StatusWriter(store, lease, self._inbox.put, signer)
         self._publisher = StatusPublisher(cluster, self._status_writer, self._own_status)
         self._loop = DecisionLoop(
             Controller(policy_of(cluster)), self._journal, Registers(cluster, signer), self
         )
-        self._log, self._detectors = self._loop.log, self._loop.detectors
+        self.log, self._detectors = self._loop.log, self._loop.detectors
         if standby_log is not None:
-            self._log.adopt(standby_log)
+            self.log.adopt(standby_log)
         self._compactor = JournalCompactor(self._journal, self._inbox.put)
         self._signer, self._validator = signer, MessageValidator(signer)
+        self._signing = signer.number
         self._inbound = InboundQueue()
         self._stall_seconds = min(STALL_SECONDS, STALL_SHARE * cluster.heartbeat_timeout_seconds)
-        # When the loop last ran, in monotonic seconds.
         self._ran_at = time.monotonic()
-        # The reader lost the store, and has not reported yet for how long.
+        # Until the reader reports for how long it had lost the store.
         self._is_reader_cut_off = False
-        self._refusal_due = 0.0
+        self._refusal_due: dict[str, float] = {}
+        self._stale_answered: deque[float] = deque(maxlen=MAX_STALE_ANSWERED)
         self._stopping = threading.Event()
-
-    # ---- from start to end
 
     def run(self) -> None:
         """Take over, then loop until the cluster has closed. Raises Fenced when another supervisor took over.
 
-        Raises StoreCorrupt when the store lost or damaged entries: then nothing may be decided or
-        written any more.
+        Raises StoreCorrupt when the store lost or damaged entries: then nothing may be decided or written any more.
         """
         check_not_rolled_back(self._store, self._journal)
-        self._log.recover()
-        state = self._log.controller.state
+        self.log.recover()
+        state = self.log.controller.state
         self._compactor.start()
-        self._clock = Clock(state.now)
-        holder, token = self._lease.holder, self._lease.token
-        self._loop.take_over(holder, token, version(), self._provider.nodes)
+        self._clock_base = max(state.now, time.time()) - time.monotonic()
+        started = r.SupervisorStarted(
+            holder=self._lease.holder,
+            token=self._lease.token,
+            version=version(),
+            nodes=self._provider.nodes,
+            down=self._provider.find_down(),
+        )
+        self._loop.take_over(started)
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         reader.start()
         self._status_writer.start()
         self._ran_at = time.monotonic()
         try:
-            while not self._stopping.is_set() and not self._log.controller.has_closed:
+            while not self._stopping.is_set() and not self.log.controller.has_closed:
                 self._run_once()
-            self._status_writer.stop(JOIN_SECONDS)
+            self._status_writer.stop(THREAD_JOIN_SECONDS)
             with contextlib.suppress(StoreUnavailable):
-                self._publisher.publish_final(state, self._log.ledger, self._clock.now())
+                self._publisher.publish_final(state, self.log.ledger, self.now())
             if not self._stopping.is_set() or state.closing:
-                self._compactor.close(JOIN_SECONDS)
+                self._compactor.close(THREAD_JOIN_SECONDS)
                 with contextlib.suppress(StoreUnavailable):
-                    self._log.snapshot()
+                    self.log.snapshot()
         except StoreUnavailable as error:
             if not self._stopping.is_set():
                 raise
@@ -149,33 +143,26 @@ class Supervisor:
         finally:
             self._stopping.set()
             self._store.wake()
-            self._compactor.close(JOIN_SECONDS)
+            self._compactor.close(THREAD_JOIN_SECONDS)
             self._mark.close()
-            self._status_writer.stop(JOIN_SECONDS)
-            reader.join(timeout=JOIN_SECONDS)
-
-    def give_up(self, error: StoreCorrupt) -> int:
-        """Record that the store is damaged or rolled back, so that no supervisor acts on it; return the exit code."""
-        stop_all_action(
-            self._store,
-            error,
-            holder=self._lease.holder,
-            acknowledged=self._log.durable_sequence,
-            generation=self._log.controller.state.next_generation - 1,
-        )
-        return EXIT_CODE
+            self._status_writer.stop(THREAD_JOIN_SECONDS)
+            reader.join(timeout=THREAD_JOIN_SECONDS)
 
     def stop(self) -> None:
         """Ask the loop to end; agents and ranks go on. Safe to call from a signal handler."""
         self._stopping.set()
-        with contextlib.suppress(queue.Full):
-            self._inbox.put_nowait(None)
+        self._inbox.put(None)
 
     def _run_once(self) -> None:
         self._check_stall(self._ran_at)
         self._loop.report_outage()
         self._loop.refresh()
-        timeout_seconds = self._next_due() - self._clock.now()
+        if self._signer.number != self._signing:
+            # Assignments outlive the earlier token; after this entry it can make none that is believed.
+            self._signing = self._signer.number
+            self._loop.registers.queue_all(self.log.controller.state)
+            self._loop.process(r.Tick())
+        timeout_seconds = self._next_due() - self.now()
         planned = time.monotonic() + max(timeout_seconds, 0.0)
         report = None
         with contextlib.suppress(queue.Empty):
@@ -184,18 +171,21 @@ class Supervisor:
         self._loop.execute(self._process_report(report))
         self._process_messages()
         self._check_stall(self._ran_at)
-        self._allow_for_queue()
+        if seconds := self._inbound.queued_seconds():
+            # The awaited answers may be among the messages that wait.
+            reason = "messages of nodes waited in a queue"
+            self._loop.process(r.SupervisorPaused(seconds=seconds, reason=reason))
         self._loop.judge(self._observed_until, may_tick=lambda: not self._is_reader_cut_off)
         self._loop.write_registers()
-        state = self._log.controller.state
-        self._publisher.advance(state, self._log.ledger, self._clock.now())
+        state = self.log.controller.state
+        self._publisher.advance(state, self.log.ledger, self.now())
         is_quiet = not self._inbound and not state.actions
-        if self._compactor.is_idle and self._log.is_snapshot_due(is_quiet=is_quiet):
-            self._compactor.submit(self._log.state_image())
+        if self._compactor.is_idle and self.log.is_snapshot_due(is_quiet=is_quiet):
+            self._compactor.submit(self.log.state_image())
 
     def _next_due(self) -> float:
         """Return until when to wait for a report, on the controller's clock."""
-        now = self._clock.now()
+        now = self.now()
         due = now if self._inbound else min(self._loop.next_due(), self._publisher.due_at())
         if self._loop.registers.is_due:
             due = min(due, now + REGISTER_RETRY_SECONDS)
@@ -208,9 +198,10 @@ class Supervisor:
         return min(due, now + OUTAGE_POLL_SECONDS) if self._loop.is_store_suspect else due
 
     def _process_messages(self) -> None:
-        with self._log.batch() as commit:
+        with self.log.batch() as commit:
             for group in self._inbound.batches():
-                records = self._process_group(group)
+                now = self.now()
+                records = [made for item in group for made in self._process_message(*item, now)]
                 # Outcomes of actions do not wait for heartbeats.
                 while not self._inbox.empty():
                     records += self._process_report(self._inbox.get_nowait())
@@ -221,33 +212,23 @@ class Supervisor:
                     # Progress alone has no effect: it is appended with what comes next.
                     self._publisher.mark_changed()
 
-    # ---- time that cannot be held against nodes
-
     def _check_stall(self, expected_at: float) -> None:
-        """Extend deadlines by the time that this process itself was stopped. `expected_at`: monotonic seconds."""
+        """Extend deadlines by the time that this process itself was stopped."""
         late_seconds = time.monotonic() - expected_at
         if late_seconds >= self._stall_seconds:
             self._loop.execute(self._loop.pause(late_seconds, SUPERVISOR_STALL))
         self._ran_at = time.monotonic()
-
-    def _allow_for_queue(self) -> None:
-        """Extend deadlines while messages wait to be processed: the awaited answers may be among them."""
-        if seconds := self._inbound.queued_seconds():
-            reason = "messages of nodes waited in a queue"
-            self._loop.process(r.SupervisorPaused(seconds=seconds, reason=reason))
 
     def _observed_until(self) -> float | None:
         """Return until when everything that nodes sent was processed, on our clock; None while that is unknown."""
         lag_seconds = self._inbound.lag_seconds()
         if lag_seconds is None or self._is_reader_cut_off:
             return None
-        return self._clock.now() - lag_seconds
-
-    # ---- the environment of the decision loop
+        return self.now() - lag_seconds
 
     def now(self) -> float:
-        """Return the time on the controller's clock."""
-        return self._clock.now()
+        """Return the controller's time: seconds since the epoch that never run back, whatever the wall clock does."""
+        return self._clock_base + time.monotonic()
 
     def submit(self, action: Action) -> None:
         """Execute an action in a thread of its own; its outcome comes through the inbox."""
@@ -256,9 +237,6 @@ class Supervisor:
     def put_many(self, values: Mapping[str, bytes]) -> None:
         """Write registers in one step of the store."""
         self._store.put_many(values, fence=self._lease)
-
-    def on_entry(self, entry: r.JournalEntry) -> None:
-        """Do nothing: the decision log applies entries to the ledger by itself."""
 
     def on_executed(self) -> None:
         """Publish the status soon."""
@@ -285,16 +263,18 @@ class Supervisor:
         before, self._ran_at = self._ran_at, time.monotonic()
         return self._ran_at - before
 
-    # ---- in
-
     def _read(self) -> None:
         """Block in reads of the store and queue what arrives; runs in a thread of its own."""
-        state = self._log.controller.state
+        state = self.log.controller.state
         cursors = {name: state.cursors.get(name, 0) for name in DURABLE_STREAMS}
-        cursors[HEARTBEATS] = self._last_heartbeat()
+        cursors[HEARTBEATS] = 0
+        with contextlib.suppress(StoreUnavailable):
+            cursors[HEARTBEATS] = self._store.last(HEARTBEATS)
         lost_since: float | None = None
         while not self._stopping.is_set():
-            wanted, wait_seconds = self._inbound.next_read(cursors, READ_SECONDS)
+            # Nodes that fell silent in an outage are judged once an answer shows that it is over.
+            longest = READ_SECONDS if lost_since is None else OUTAGE_POLL_SECONDS
+            wanted, wait_seconds = self._inbound.next_read(cursors, longest)
             if not wanted:
                 time.sleep(wait_seconds)
                 continue
@@ -313,38 +293,29 @@ class Supervisor:
                 self._inbox.put(r.SupervisorPaused(seconds=seconds, reason=STORE_OUTAGE))
             self._inbound.add(batch, len(state.nodes))
             if batch:
-                # Any report in the inbox wakes the loop as well.
+                # Any report in the inbox wakes the loop; this one does nothing else.
                 if self._inbox.empty():
-                    self._inbox.put(MESSAGES_ARRIVED)
+                    self._inbox.put(None)
                 for name, items in batch.items.items():
                     cursors[name] = items[-1].number
-
-    def _last_heartbeat(self) -> int:
-        with contextlib.suppress(StoreUnavailable):
-            return self._store.last(HEARTBEATS)
-        return 0
 
     def _process_report(self, report: object) -> list[object]:
         """Process what a thread of this process reports; return the records."""
         if isinstance(report, Exception):
             raise report
-        if report is None or report is MESSAGES_ARRIVED:
+        if report is None:
             return []
         if isinstance(report, r.SupervisorPaused):
             # The reader sets it again if it loses the store again.
             self._is_reader_cut_off = False
             return self._loop.pause(report.seconds, report.reason)
-        return self._log.process(report, self._clock.now())
-
-    def _process_group(self, group: list[Message]) -> list[object]:
-        now = self._clock.now()
-        return [record for message in group for record in self._process_message(*message, now)]
+        return self.log.process(report, self.now())
 
     def _process_message(
         self, stream: str, number: int, payload: bytes, now: float
     ) -> list[object]:
         try:
-            fact = self._validator.validate(stream, payload, self._log.controller.state)
+            fact = self._validator.validate(stream, payload, self.log.controller.state)
         except StoreRolledBack:
             # Raises Fenced if it is this process that is behind, because another supervisor leads.
             self._store.renew(self._lease)
@@ -354,22 +325,36 @@ class Supervisor:
         if isinstance(fact, PRESENCE):
             self._provider.on_signal(fact)
         if not isinstance(fact, Heartbeat):
-            return self._log.process(fact, now, stream=stream, cursor=number)
+            return self.log.process(fact, now, stream=stream, cursor=number)
         self._publisher.on_heartbeat(fact, now)
         findings = self._detectors.on_heartbeat(fact, now)
-        return [record for finding in findings for record in self._log.process(finding, now)]
+        return [record for finding in findings for record in self.log.process(finding, now)]
 
     def _skip(self, stream: str, number: int, refused: MessageRefused, now: float) -> list[object]:
         """Go on without a message; journal the reason once in a while, so that a flood of them does not fill the journal."""
         self._publisher.mark_changed()
-        if refused.reason not in JOURNALLED or now < self._refusal_due:
+        if refused.stale is not None and self._is_answer_due(refused.stale, now):
+            stale = r.StaleMessage(reason=str(refused), message=refused.stale)
+            return self.log.process(stale, now, stream=stream, cursor=number)
+        if refused.reason not in JOURNALLED or now < self._refusal_due.get(refused.reason, 0.0):
             return []
-        self._refusal_due = now + REFUSAL_SECONDS
+        self._refusal_due[refused.reason] = now + REFUSAL_SECONDS
         unreadable = r.MessageUnreadable(stream=stream, reason=str(refused)[:300])
         if stream == HEARTBEATS:
             # Heartbeats are volatile: the journal has no cursor for their stream.
-            return self._log.process(unreadable, now)
-        return self._log.process(unreadable, now, stream=stream, cursor=number)
+            return self.log.process(unreadable, now)
+        return self.log.process(unreadable, now, stream=stream, cursor=number)
+
+    def _is_answer_due(self, stale: TimedMessage, now: float) -> bool:
+        """Whether to answer a message that is not fresh: a few of a flood, and none over an answer that the store has."""
+        answered = self._stale_answered
+        if len(answered) == MAX_STALE_ANSWERED and now - answered[0] < REFUSAL_SECONDS:
+            return False
+        answered.append(now)
+        with contextlib.suppress(StoreUnavailable):
+            id_ = stale.id if isinstance(stale, Request) else stale.instance_id
+            return self._store.get(answer_register(id_)) is None
+        return False
 
     def _own_status(self) -> dict[str, object]:
         return {
@@ -377,8 +362,3 @@ class Supervisor:
             "unsigned": not self._signer.is_active,
             "refused_messages": dict(self._validator.refused),
         }
-
-
-def policy_of(cluster: ClusterSpec) -> Policy:
-    """Return the policy that decisions about a cluster follow."""
-    return Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))

@@ -4,8 +4,6 @@ Its exit code: 0 the cluster was shut down, or the process got SIGTERM; 1 anothe
 leads; 5 the store was rolled back or damaged (`runner.supervisor.store_rollback`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging
@@ -15,31 +13,29 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from runner.atomic_files import write_atomically
 from runner.errors import Fenced, StoreCorrupt, UserError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
-from runner.journal.archive import archive_of
-from runner.journal.journal import Journal
-from runner.providers.registry import check_provider, provider_of
-from runner.signer import Signer, signer_of
-from runner.store.protocol import Lease, Store
+from runner.folder_modes import READABLE, close_folder, exposures
+from runner.log_lines import start_log
+from runner.providers.registry import CompositeProvider
+from runner.signer import CLUSTER_NAME, signer_of
+from runner.store.protocol import Store
 from runner.store.registry import open_store
 from runner.supervisor.decisions import DecisionLog
 from runner.supervisor.lease import LeaseKeeper, holder_name
-from runner.supervisor.loop import Supervisor, policy_of
+from runner.supervisor.loop import Supervisor
 from runner.supervisor.standby import Standby
 from runner.supervisor.store_rollback import EXIT_CODE, stop_all_action
 
-# Allocations until a collection of young objects, and collections until one of older objects. A
-# fleet's heartbeats are thousands of objects a second that live for a second and form no cycles:
-# they are gone before. Chosen; bench/fleet.
+# A fleet's heartbeats are thousands of objects a second that live for a second and form no cycles:
+# they are gone before a collection. Chosen; bench/fleet.
 GC_THRESHOLDS = (50_000, 20, 50)
-# For which a thread keeps the interpreter while others wait. With Python's default of 5 ms, answers
-# of the store wait that long, several times a decision, while the status is encoded. Chosen;
-# bench/fleet.
+# With Python's default of 5 ms, answers of the store wait that long for the interpreter, several
+# times a decision, while the status is encoded. Chosen; bench/fleet.
 SWITCH_SECONDS = 0.0005
 
 _LOG = logging.getLogger("stoker")
@@ -51,11 +47,12 @@ class _StopSignals:
     def __init__(self) -> None:
         self._is_stopped = False
         self._stop: Callable[[], None] = lambda: None
-        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, lambda *_: self._on_signal())
+        self._previous = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +65,7 @@ class _StopSignals:
         if self._is_stopped:
             stop()
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, *_: object) -> None:
         self._is_stopped = True
         self._stop()
 
@@ -85,75 +82,72 @@ def run(
     Raises UserError when another supervisor leads already, or when the cluster cannot be led from
     this machine.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    Path(cluster.state).mkdir(parents=True, exist_ok=True)
-    signer = require_signer(cluster)
-    with contextlib.closing(open_store(cluster)) as store, _StopSignals() as signals:
-        check_provider(cluster, store)
-        if not standby:
-            return _lead(cluster, store, signals, signer=signer, serving=serving)
-        journal = Journal(store, archive=archive_of(cluster))
-        waiting = Standby(cluster, store, journal, policy_of(cluster))
-        signals.on_stop(waiting.stop)
-        try:
-            lease = waiting.wait_for_lease()
-        except StoreCorrupt as error:
-            state = waiting.log.controller.state
-            known = {"acknowledged": state.sequence, "generation": state.next_generation - 1}
-            stop_all_action(store, error, holder=holder_name(), **known)
-            return EXIT_CODE
-        if lease is None:
-            return 0
-        serving = partial(_serving_if_possible, serving)
-        acquired = (lease, waiting.log)
-        return _lead(cluster, store, signals, signer=signer, serving=serving, acquired=acquired)
-
-
-def _lead(
-    cluster: ClusterSpec,
-    store: Store,
-    signals: _StopSignals,
-    *,
-    signer: Signer,
-    serving: Callable[[], AbstractContextManager[object]],
-    acquired: tuple[Lease, DecisionLog] | None = None,
-) -> int:
-    lease, standby_log = acquired or (None, None)
-    with serving(), LeaseKeeper(cluster, store, lease) as keeper:
-        provider = provider_of(cluster, store, keeper.lease, signer)
-        # The agents of this machine read it.
-        write_atomically(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
-        supervisor = Supervisor(
-            cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
-        )
-        keeper.start_renewing(on_loss=supervisor.stop)
-        signals.on_stop(supervisor.stop)
-        gc.set_threshold(*GC_THRESHOLDS)
-        sys.setswitchinterval(SWITCH_SECONDS)
-        try:
-            supervisor.run()
-        except StoreCorrupt as error:
-            return supervisor.give_up(error)
-        except Fenced as error:
-            _LOG.error("another supervisor leads: %s", error)
-            return 1
-        if keeper.rollback is not None:
-            return supervisor.give_up(keeper.rollback)
-        if keeper.is_lost:
-            _LOG.warning("the lease was lost: another supervisor leads")
-            return 1
-    return 0
-
-
-def require_signer(cluster: ClusterSpec) -> Signer:
-    """Return the cluster's signer; raise UserError without a token where other machines reach the store."""
+    start_log("%(asctime)s %(levelname)s %(message)s")
+    for folder in (Path(cluster.state), Path(cluster.state) / "runs"):
+        close_folder(folder, READABLE)
+    for problem in exposures(cluster):
+        _LOG.warning("%s", problem)
     signer = signer_of(cluster)
-    if cluster.store.address and not signer.is_active:
+    if cluster.spans_machines and not signer.is_active:
         raise UserError(
             "token_file: a cluster whose store other machines reach needs a token; make one with `stoker token`, and copy it "
             "to every machine"
         )
-    return signer
+    with contextlib.closing(open_store(cluster)) as store, _StopSignals() as signals:
+        provider = CompositeProvider.of_cluster(cluster, store, signer)
+        provider.check()
+        lease = standby_log = None
+        if standby:
+            waiting = Standby(cluster, store, signer)
+            signals.on_stop(waiting.stop)
+            try:
+                lease = waiting.wait_for_lease()
+            except StoreCorrupt as error:
+                return _give_up(store, error, waiting.log)
+            if lease is None:
+                return 0
+            standby_log = waiting.log
+            serving = partial(_serving_if_possible, serving)
+        with serving(), LeaseKeeper(cluster, store, lease) as keeper:
+            provider.claim(keeper.lease)
+            # The agents of this machine read it.
+            write_atomically(Path(cluster.state) / CLUSTER_NAME, wire.encode(cluster).decode())
+            supervisor = Supervisor(
+                cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
+            )
+            return _lead(store, supervisor, keeper, signals)
+
+
+def _lead(store: Store, supervisor: Supervisor, keeper: LeaseKeeper, signals: _StopSignals) -> int:
+    keeper.start_renewing(on_loss=supervisor.stop)
+    signals.on_stop(supervisor.stop)
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        supervisor.run()
+        if keeper.rollback is not None:
+            raise keeper.rollback
+    except StoreCorrupt as error:
+        return _give_up(store, error, supervisor.log)
+    except Fenced as error:
+        _LOG.error("another supervisor leads: %s", error)
+        return 1
+    if keeper.is_lost:
+        _LOG.warning("the lease was lost: another supervisor leads")
+        return 1
+    return 0
+
+
+def _give_up(store: Store, error: StoreCorrupt, log: DecisionLog) -> int:
+    """Record that the store is damaged or rolled back, so that no supervisor acts on it; return the exit code."""
+    stop_all_action(
+        store,
+        error,
+        holder=holder_name(),
+        acknowledged=log.durable_sequence,
+        generation=log.controller.state.next_generation - 1,
+    )
+    return EXIT_CODE
 
 
 @contextlib.contextmanager

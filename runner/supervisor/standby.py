@@ -4,49 +4,46 @@ A take-over therefore costs the rest of the leader's lease and the last few entr
 decides nothing, and writes only one volatile register that announces it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading
 import time
 
 from runner.decide.controller import Controller
-from runner.decide.decision import Policy
 from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.facts import wire
 from runner.facts.messages.cluster_status import StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import JOURNAL, LEASE, STANDBY_PREFIX
+from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
+from runner.signer import Signer
 from runner.store.protocol import Lease, LeaseHeld, LeaseHolder, Store
-from runner.supervisor.decisions import DecisionLog
+from runner.supervisor.decisions import DecisionLog, policy_of
 from runner.supervisor.lease import acquire_lease, holder_name, is_known_dead, version
 
 _LOG = logging.getLogger("stoker")
 
-# Between two announcements. Chosen, not measured.
+# All are chosen, not measured.
 ANNOUNCE_SECONDS = 1.0
-# Between two polls of the lease at most, as a share of its term and in seconds: its release
-# notifies no one. Chosen.
+# Between two polls of the lease at most, as a share of its term too: its release notifies no one.
 POLL_SHARE = 0.2
 POLL_SECONDS = 1.0
-# After new entries, so that a busy journal is read in batches. Chosen, not measured.
+# After new entries, so that a busy journal is read in batches.
 REST_SECONDS = 0.1
 
 
 class Standby:
     """Waits for the lease of one cluster. `stop` may be called from any thread and from signal handlers."""
 
-    def __init__(
-        self, cluster: ClusterSpec, store: Store, journal: Journal, policy: Policy
-    ) -> None:
-        """`journal` is open; nothing is read yet."""
-        self._cluster, self._store, self._journal, self._policy = cluster, store, journal, policy
+    def __init__(self, cluster: ClusterSpec, store: Store, signer: Signer) -> None:
+        """Nothing is read yet."""
+        self._cluster, self._store = cluster, store
+        self._journal = Journal(store, signer=signer, archive=archive_of(cluster))
+        self._policy = policy_of(cluster)
         self._holder = holder_name()
         self._ended = threading.Event()
         self._announce_due = 0.0
-        # The holder at the last poll.
         self._leader = ""
         self._is_cut_off = False
         self.log = self._new_log()
@@ -66,7 +63,10 @@ class Standby:
                 try:
                     lease = self._poll()
                 except StoreUnavailable as error:
-                    self._wait_for_store(error)
+                    if not self._is_cut_off:
+                        _LOG.warning("standby: store: %s; waiting", error)
+                    self._is_cut_off = True
+                    self._ended.wait(min(error.delay_seconds, POLL_SECONDS))
                     continue
                 if lease is not None:
                     return lease
@@ -93,18 +93,25 @@ class Standby:
             except LeaseHeld:
                 # Another standby was faster.
                 return None
-            self._log_takeover(current)
-            return lease
-        self._on_store_back()
-        if current.holder != self._leader:
+            who = f"{current.holder} lost the lease" if current else "no supervisor holds the lease"
             sequence = self.log.controller.state.sequence
-            _LOG.info(
-                "standby: %s leads; followed its journal to entry %d", current.holder, sequence
-            )
+            _LOG.info("standby: %s; taking over at journal entry %d", who, sequence)
+            return lease
+        if self._is_cut_off:
+            _LOG.info("standby: the store answers again")
+        self._is_cut_off = False
+        sequence = self.log.controller.state.sequence
+        if current.holder != self._leader:
             self._leader = current.holder
+            _LOG.info("standby: %s leads; followed its journal to entry %d", self._leader, sequence)
         self._announce()
         poll_seconds = min(POLL_SECONDS, POLL_SHARE * self._cluster.lease_seconds)
-        self._wait_for_entry(min(poll_seconds, current.expires_in_seconds + 0.01))
+        self._store.read(
+            streams={JOURNAL: sequence},
+            registers={},
+            timeout_seconds=min(poll_seconds, current.expires_in_seconds + 0.01),
+            limit=1,
+        )
         return None
 
     def _follow(self) -> None:
@@ -113,8 +120,7 @@ class Standby:
         except StoreRolledBack:
             raise
         except (StoreUnavailable, StoreCorrupt):
-            # The journal was trimmed past our last entry, and its files are not visible here: start
-            # from a snapshot.
+            # The journal was trimmed past our last entry, and its files are not visible here.
             if self._journal.first_stored() <= self.log.controller.state.sequence + 1:
                 raise
             _LOG.warning("standby: entries were moved to files; restarting from a snapshot")
@@ -122,13 +128,6 @@ class Standby:
             applied = self.log.recover()
         if applied and self._leader:
             self._ended.wait(REST_SECONDS)
-
-    def _wait_for_entry(self, seconds: float) -> None:
-        """Wait for a new entry, or for `stop`."""
-        sequence = self.log.controller.state.sequence
-        self._store.read(
-            streams={JOURNAL: sequence}, registers={}, timeout_seconds=seconds, limit=1
-        )
 
     def _is_led(self) -> bool:
         current = self._store.lease_holder(LEASE)
@@ -147,32 +146,9 @@ class Standby:
         )
         self._store.put(f"{STANDBY_PREFIX}{self._holder}", wire.encode(shown))
 
-    def _log_takeover(self, before: LeaseHolder | None) -> None:
-        who = (
-            "no supervisor holds the lease" if before is None else f"{before.holder} lost the lease"
-        )
-        sequence = self.log.controller.state.sequence
-        _LOG.info("standby: %s; taking over at journal entry %d", who, sequence)
-
-    def _wait_for_store(self, error: StoreUnavailable) -> None:
-        if not self._is_cut_off:
-            _LOG.warning("standby: store: %s; waiting", error)
-        self._is_cut_off = True
-        self._ended.wait(min(error.delay_seconds, POLL_SECONDS))
-
-    def _on_store_back(self) -> None:
-        if self._is_cut_off:
-            _LOG.info("standby: the store answers again")
-        self._is_cut_off = False
-
     def _new_log(self) -> DecisionLog:
-        return DecisionLog(Controller(self._policy), self._journal, on_outage=_raise)
+        return DecisionLog(Controller(self._policy), self._journal)
 
 
 def _is_alive(current: LeaseHolder) -> bool:
     return current.expires_in_seconds > 0 and not is_known_dead(current.holder)
-
-
-def _raise(error: StoreUnavailable) -> None:
-    """Raise at once: a standby appends nothing, so it waits for no append."""
-    raise error

@@ -1,24 +1,108 @@
-"""When the cluster's status is built, and how much of it at a time, so that no decision waits for it."""
+"""The cluster's status: when it is built, how much of it at a time, and the thread that writes it, so that no decision waits.
 
-from __future__ import annotations
+The larger the fleet, the more a status costs and the less often it is built: once per `period`, plus the time to write it.
+"""
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 
 import psutil
+from msgspec import Raw
+from msgspec.structs import replace
 
 from runner.decide.state.cluster_state import State
+from runner.errors import StoreUnavailable
+from runner.facts import wire
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import STATUS
 from runner.history.ledger import Ledger
-from runner.supervisor.status_builder import LastHeartbeats, StatusBuilder, build_status
-from runner.supervisor.status_writer import StatusWriter, period
+from runner.signer import UNSIGNED, Signer
+from runner.store.protocol import Lease, Store
+from runner.supervisor.status_builder import LastHeartbeats, StatusBuilder
 
-# Between two builds while only heartbeats bring news. Chosen.
+# Between two builds, for each node, and at least and at most: below the age at which `stoker status`
+# warns; and while only heartbeats bring news. Chosen.
+SECONDS_PER_NODE = 0.0019
+SHORTEST_SECONDS = 0.5
+LONGEST_SECONDS = 4.0
 HEARTBEAT_SECONDS = 1.0
 # Of building, before the loop looks for something to decide. Chosen.
 SLICE_SECONDS = 0.002
+
+
+def period(num_nodes: int) -> float:
+    """Return the least time between two builds for a fleet, in seconds."""
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, SECONDS_PER_NODE * num_nodes))
+
+
+class StatusWriter:
+    """Writes the newest status; one that the store does not accept is replaced by the next."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        on_error: Callable[[Exception], None],
+        signer: Signer = UNSIGNED,
+    ) -> None:
+        """`on_error` gets, on the writer's thread, every error except an unreachable store."""
+        self._store, self._lease, self._on_error = store, lease, on_error
+        self._signer = signer
+        self._changed = threading.Condition()
+        self._newest: ClusterStatus | None = None
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def write(self, status: ClusterStatus) -> None:
+        """Write this soon, instead of one that still waits."""
+        with self._changed:
+            self._newest = status
+            self._changed.notify()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Write nothing more, and wait for the write in progress; may be called twice."""
+        with self._changed:
+            self._newest, self._is_over = None, True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def write_now(self, status: ClusterStatus) -> None:
+        """Write this now, on the caller's thread; raises what the store does."""
+        payload = self._signer.sign(STATUS, _encode(status))
+        self._store.put(STATUS, payload, fence=self._lease)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._newest is None and not self._is_over:
+                    self._changed.wait()
+                status, self._newest = self._newest, None
+            if status is None:
+                return
+            try:
+                with contextlib.suppress(StoreUnavailable):
+                    self.write_now(status)
+            except Exception as error:  # noqa: BLE001 - bulkhead: the supervisor's loop raises it
+                self._on_error(error)
+                return
+
+
+def _encode(status: ClusterStatus) -> bytes:
+    """Encode each node and run by itself: the codec's slow way for a text in one is not taken for thousands of others."""
+    message = wire.to_message(replace(status, nodes=(), runs=()))
+    message["nodes"] = [Raw(wire.encode_value(node)) for node in status.nodes]
+    message["runs"] = [Raw(wire.encode_value(run)) for run in status.runs]
+    return wire.encode_message(message)
 
 
 class StatusPublisher:
@@ -58,11 +142,8 @@ class StatusPublisher:
             return 0.0
         if self._has_changed:
             return self._built_at + self._period
-        return (
-            self._built_at + max(self._period, HEARTBEAT_SECONDS)
-            if self._has_heartbeats
-            else math.inf
-        )
+        pause_seconds = max(self._period, HEARTBEAT_SECONDS) if self._has_heartbeats else math.inf
+        return self._built_at + pause_seconds
 
     def advance(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a build if one is due, continue it for a moment, and hand it to the writer once it is done."""
@@ -81,10 +162,8 @@ class StatusPublisher:
 
     def publish_final(self, state: State, ledger: Ledger, now: float) -> None:
         """Build and write a status now, on the caller's thread; raises what the store does."""
-        about = self._supervisor_fields()
-        self._writer.write_now(
-            build_status(state, self._cluster, ledger, self._heartbeats, now=now, about=about)
-        )
+        builder = StatusBuilder(state, self._cluster, ledger, self._heartbeats, now)
+        self._writer.write_now(builder.status(now, self._supervisor_fields()))
 
     def _supervisor_fields(self) -> dict[str, object]:
         return {

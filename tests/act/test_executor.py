@@ -1,7 +1,5 @@
 """The executor starts actions at once, even when others hang, on threads that it reuses."""
 
-from __future__ import annotations
-
 import queue
 import threading
 

@@ -1,7 +1,5 @@
 """One node for a test: a real agent process, its keeper and ranks, a SQLite store, and its own view of /proc."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Programs that are run as fresh and as forked ranks, and what they have seen."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sealing: a checkpoint counts by its manifest alone, is trusted by its bytes alone, and an old generation never seals."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -554,3 +552,16 @@ def test_an_generation_in_force_is_not_locked_again(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert checkpoints.raise_generation(tmp_path, 5) == 5
         assert checkpoints.raise_generation(tmp_path, 4) == 5
+
+
+def test_who_may_only_read_the_folder_cannot_hold_its_lock(tmp_path: Path) -> None:
+    """The lock is on a file that is open to those who may write there, also one that an earlier release made."""
+    lock = tmp_path / checkpoints.GENERATION
+    for folder_mode, expected in ((0o755, 0o600), (0o775, 0o660), (0o777, 0o666)):
+        tmp_path.chmod(folder_mode)
+        lock.unlink(missing_ok=True)
+        checkpoints.raise_generation(tmp_path, folder_mode)
+        assert lock.stat().st_mode & 0o777 == expected
+        lock.chmod(0o644)
+        checkpoints.verify(sealed(tmp_path, folder_mode, generation=folder_mode))
+        assert lock.stat().st_mode & 0o777 == expected

@@ -1,7 +1,5 @@
 """A cluster's state folder written by the test: a real store with status and journal, without a supervisor by default."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,19 +1,19 @@
 """`stoker token`: it makes a token once, and never shows or overwrites it; which clusters run without one."""
 
-from __future__ import annotations
-
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from runner.cli.clusters import find_cluster, with_token, write_spec
-from runner.errors import UserError
+from runner.errors import Forged, UserError
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry, SupervisorStarted
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes, StoreSpec
-from runner.signer import UNSIGNED, signer_of
+from runner.signer import UNSIGNED, Signer, load_signer, signer_of
 from runner.store.sqlite.store import SqliteStore
+from runner.token_file import read_token_file, utc
 from tests.cli.conftest import stoker
 
 
@@ -98,3 +98,80 @@ def test_a_store_on_the_network_is_never_used_without_a_token(folder: Path) -> N
     Path(led.token_file).unlink()
     with pytest.raises(UserError, match=r"cluster\.token"):
         signer_of(find_cluster(led.state))
+
+
+def test_a_token_is_replaced_above_the_earlier_one_while_nothing_runs(folder: Path) -> None:
+    """What the earlier one signed is verified where it was kept, and refused as a message."""
+    (folder / "cluster.yaml").write_text("name: lab\ntoken_file: token\n")
+    assert stoker("token").exit_code == 0
+    earlier = (folder / "token").read_text()
+    before = Signer(earlier.strip().encode())
+    replaced = stoker("token", "--replace")
+    assert replaced.exit_code == 0
+    lines = (folder / "token").read_text().splitlines()
+    assert len(lines) == 2
+    assert lines[1] == earlier.strip()
+    assert lines[0] not in replaced.output
+    assert (folder / "token").stat().st_mode & 0o777 == 0o600
+    after, message = signer_of(find_cluster(None)), before.sign("journal.snapshot.0", b"{}")
+    assert after.verify_kept("journal.snapshot.0", message) == (b"{}", -1)
+    with pytest.raises(Forged):
+        after.verify("journal.snapshot.0", message)
+
+
+def test_a_rotation_says_what_to_copy_and_until_when(folder: Path) -> None:
+    """For people and for programs; a second one is refused until the first has ended; no output shows a token."""
+    (folder / "cluster.yaml").write_text("name: lab\ntoken_file: token\n")
+    path = folder / "token"
+    path.write_text("four words of a secret\n")
+    path.chmod(0o600)
+    begun = time.time()
+    rotated = stoker("token", "--rotate", "--valid", "600")
+    assert rotated.exit_code == 0
+    times, made, earlier = path.read_text().splitlines()
+    assert earlier == "four words of a secret"
+    tokens, note = read_token_file(path), " ".join(rotated.stderr.split())
+    assert tokens.rotation == times[2:]
+    assert f"every machine of the cluster before {utc(tokens.signs_from)}, when the new one" in note
+    assert f"the earlier one is accepted until {utc(tokens.valid_until)}" in note
+    assert begun + 300 <= tokens.signs_from <= time.time() + 301
+    assert 299 <= tokens.valid_until - tokens.signs_from <= 301
+    before = path.read_text()
+    again = stoker("token", "--rotate")
+    assert again.exit_code == 2
+    assert times[2:] in again.output
+    assert path.read_text() == before
+    shown = json.loads(stoker("token", "--json").stdout)
+    assert (shown["signs_from"], shown["valid_until"]) == tokens[1:3]
+    assert stoker("token", "--rotate", "--valid", "1").exit_code == 2
+    assert stoker("token", "--replace").exit_code == 0
+    assert path.read_text().splitlines()[1:] == [made, earlier]
+    assert made not in rotated.output + again.output
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_rotation_may_begin_when_the_last_one_has_ended(folder: Path) -> None:
+    """The file then has the times of the new one alone."""
+    (folder / "cluster.yaml").write_text("name: lab\ntoken_file: token\n")
+    path = folder / "token"
+    old = (
+        "# signs from 2026-01-01T00:00:00Z, the token below it is valid until 2026-01-01T01:00:00Z"
+    )
+    path.write_text(f"{old}\n{'b' * 16}\n{'a' * 16}\n")
+    path.chmod(0o600)
+    assert stoker("token", "--rotate").exit_code == 0
+    lines = path.read_text().splitlines()
+    assert lines[2:] == ["b" * 16, "a" * 16]
+    assert lines[0] != old
+
+
+def test_a_token_that_a_person_wrote_may_hold_blanks(folder: Path) -> None:
+    """Lines are tokens, words are not: the words of one line are no earlier tokens."""
+    path = folder / "token"
+    path.write_text("four words of a secret\n\n  an earlier one, as long  \n")
+    path.chmod(0o600)
+    signer = load_signer(str(path))
+    signed = signer.sign("s", b"{}")
+    assert Signer(b"four words of a secret").verify("s", signed) == b"{}"
+    kept = Signer(b"an earlier one, as long").sign("s", b"{}")
+    assert signer.verify_kept("s", kept)[0] == b"{}"

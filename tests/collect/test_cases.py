@@ -1,7 +1,5 @@
 """Real logs of runs that died, were sick or were healthy: what is made of them, as a table of confusions."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

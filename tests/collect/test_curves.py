@@ -1,7 +1,5 @@
 """Metric files of people: CSV, JSON and TensorBoard events, whole and broken."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """Logs that are followed: which matches are reported, in which order, how often, and where a follower resumes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

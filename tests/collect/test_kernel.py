@@ -1,7 +1,5 @@
 """The kernel's log is read in all the forms it comes in, of this boot only, since a moment, with what is missing counted."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parsing separates a line from what launchers, containers and the kernel write before it."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cache of line shapes changes nothing about what is read from lines."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

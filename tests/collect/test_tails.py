@@ -1,7 +1,5 @@
 """A tail delivers every byte of a log once, in order, whatever is done to its files; it reports and counts what it leaves out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

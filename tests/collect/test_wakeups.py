@@ -1,7 +1,5 @@
 """The kernel reports writes in the folders of logs; without its reports, logs are polled."""
 
-from __future__ import annotations
-
 import select
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A controller that a test feeds fact by fact."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runner.decide.controller import Controller

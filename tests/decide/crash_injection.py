@@ -6,8 +6,6 @@ a change, or does it and loses the acknowledgment.
 A scenario is played once; at every place a child process branches off, which has the fault and plays on to the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

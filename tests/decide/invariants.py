@@ -4,8 +4,6 @@ The watcher folds the journal with books of its own and looks at the real condit
 the controller's own state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +17,7 @@ from runner.facts import lifecycles, wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.history.ledger import Ledger
-from runner.simulate.world import World
+from runner.simulate.world import World, WorldObserver
 
 
 class Broken(AssertionError):
@@ -256,7 +254,7 @@ _HANDLERS: dict[type, Any] = {
 }
 
 
-class Watching:
+class Watching(WorldObserver):
     """Watches one world, and raises Broken at the first invariant that does not hold."""
 
     def __init__(self, policy: Policy) -> None:
@@ -349,7 +347,7 @@ def check_end(world: World) -> None:
 
 def check_registers(world: World) -> None:
     """Check that each node reads what the controller believes that it is to run and have warm."""
-    if not world.store_answers() or not world.supervisor.has_published:
+    if not world.is_store_up or not world.supervisor.has_published:
         return
     state, preloads = world.state, Preloads(world.state)
     for node in state.nodes.values():

@@ -4,8 +4,6 @@ A `RandomFaults` is a cluster without machines behind the real decision log: a t
 from the state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from runner.decide.controller import Controller

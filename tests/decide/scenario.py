@@ -10,8 +10,6 @@ may-differ attempts                       with a crash of the supervisor, their 
 until 60
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -248,6 +246,34 @@ def _named(method: str) -> Maker:
     return deed
 
 
+def _on_machine(method: str) -> Maker:
+    """Call a method of the node's machine with the other words as arguments."""
+
+    def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+        values = [_value(word) for word in words[1:]]
+        return lambda: getattr(world.machines[words[0]], method)(*values)
+
+    return deed
+
+
+def _set(attribute: str, read: Callable[[list[str]], object]) -> Maker:
+    """Change the condition of the node's machine; `read` gets the words after the node."""
+
+    def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+        return lambda: setattr(world.machines[words[0]], attribute, read(words[1:]))
+
+    return deed
+
+
+def _on_supervisor(method: str) -> Maker:
+    """Call a method of the supervisor with the words as arguments."""
+
+    def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+        return lambda: getattr(world.supervisor, method)(*[_value(word) for word in words])
+
+    return deed
+
+
 def _on_rank(method: str) -> Maker:
     """Call a method of the world with a rank and a run."""
 
@@ -281,29 +307,29 @@ DEEDS: Mapping[str, Maker] = {
     "retire": _on_node(RetireNode),
     "kill-rank": _on_rank("kill_rank"),
     "stop-rank": _on_rank("stop_rank"),
-    "announce": _named("announce"),
+    "announce": _on_machine("on_notice"),
     "bring-machine": _named("add_machine"),
     "kill-machine": _named("kill_machine"),
-    "spoil-node": _named("set_check_outcome"),
-    "kill-agent": _named("kill_agent"),
-    "kill-keeper": _named("kill_keeper"),
-    "kill-node": _named("kill_node"),
-    "boot-node": _named("boot_node"),
-    "cut-link": _named("partition_node"),
-    "isolate-node": _named("isolate_node"),
-    "mend-link": _named("reconnect_node"),
-    "hang-agent": _named("hang_agent"),
-    "free-agent": _named("resume_agent"),
-    "remove-program": _named("remove_program"),
-    "cool-node": _named("disable_forking"),
-    "stick-launches": _named("stall_launches"),
-    "hold-devices": _named("hold_devices"),
-    "free-devices": _named("free_devices"),
-    "wedge-rank": _named("wedge_rank"),
+    "spoil-node": _set("check_outcome", lambda words: words[0] if words else "FAIL"),
+    "kill-agent": _set("agent", lambda _: False),
+    "kill-keeper": _on_machine("kill_keeper_and_ranks"),
+    "kill-node": _on_machine("die"),
+    "boot-node": _on_machine("boot"),
+    "cut-link": _set("partitioned", lambda _: True),
+    "isolate-node": _on_machine("isolate"),
+    "mend-link": _on_machine("reconnect"),
+    "hang-agent": _set("agent_hung", lambda _: True),
+    "free-agent": _on_machine("resume_agent"),
+    "remove-program": _set("program_missing", lambda _: True),
+    "cool-node": _set("not_forked_reason", " ".join),
+    "stick-launches": _set("launches_hang", lambda _: True),
+    "hold-devices": _set("num_busy_devices", lambda words: int(words[0]) if words else 1),
+    "free-devices": _on_machine("free_devices"),
+    "wedge-rank": _set("unkillable", lambda words: (int(words[0]),)),
     "tear-checkpoint": _named("corrupt_checkpoint"),
     "lose-store": _named("lose_store"),
-    "kill-supervisor": _named("crash_supervisor"),
-    "pause-supervisor": _named("pause_supervisor"),
+    "kill-supervisor": _on_supervisor("crash"),
+    "pause-supervisor": _on_supervisor("pause"),
     "hang-action": _budget("hanging"),
     "fail-action": _budget("failing"),
 }

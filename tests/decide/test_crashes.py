@@ -1,7 +1,5 @@
 """A crash of the supervisor or a failure of its store, at any moment of any scenario, does not change how it ends."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor

@@ -3,8 +3,6 @@
 `test_random_streams` draws inputs blindly; these are picked from the state, stale and repeated ones among them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -1,7 +1,5 @@
 """Random streams of inputs, valid, stale, repeated and foreign: nothing raises, invariants hold, a replay equals the original."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Scenarios of cluster faults, each compared with the transcript of the controller's decisions."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.decide.invariants import Watching, check_end

@@ -3,8 +3,6 @@
 Routine records are left out: nodes that join as expected, step marks, checkpoints that verify.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranks in state D: no finding by themselves, and named by the one that the lack of progress makes."""
 
-from __future__ import annotations
-
 import pytest
 
 from runner.detect.registry import DetectorRegistry

@@ -1,7 +1,5 @@
 """What detectors do per heartbeat does not grow with the fleet: counted, not timed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

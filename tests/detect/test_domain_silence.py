@@ -1,7 +1,5 @@
 """Domains: nodes that fall silent with their rack are found as the rack, once it is sure, and soon."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

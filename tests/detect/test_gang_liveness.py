@@ -1,7 +1,5 @@
 """Gang liveness: steps that a gang makes without heartbeats of a node are reported; a step under way before is not."""
 
-from __future__ import annotations
-
 from runner.detect.registry import DetectorRegistry
 from runner.facts.faults import GangStillStepping
 from runner.facts.ids import AttemptId

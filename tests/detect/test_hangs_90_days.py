@@ -1,7 +1,5 @@
 """Ninety virtual days without one false hang, for each way in which ranks report; real hangs in them are found."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Heartbeat timeout: a node is found silent once, after its limit, and never for a pause of the supervisor."""
 
-from __future__ import annotations
-
 from runner.detect.detector import NodeSilence
 from runner.detect.heartbeat_timeout import HeartbeatTimeout
 from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed

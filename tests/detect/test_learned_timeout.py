@@ -1,7 +1,5 @@
 """Limits learned from the run itself: hangs are found sooner than by the fixed limit, and what is only slow is left alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

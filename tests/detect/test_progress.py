@@ -1,7 +1,5 @@
 """Progress: gangs that live and make no step are found, busy ones are not."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from runner.detect.progress import GangProgress

@@ -1,7 +1,5 @@
 """Growth: leaks of memory and descriptors are reported long before the limit; use that returns, or fills and stays, is not."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

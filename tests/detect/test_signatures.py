@@ -1,7 +1,5 @@
 """Every signature can fire, on its own sample and on others like it, and stays silent on lines that only resemble it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Starts: the slowest rank of each phase, from the reports of a gang's nodes."""
 
-from __future__ import annotations
-
 from runner.detect.start_times import GRACE_SECONDS, StartTimes
 from runner.facts.faults import GangStartTimed
 from runner.facts.ids import AttemptId

@@ -1,7 +1,5 @@
 """Stragglers: the slow rank is named; noise, uneven work or too few peers name no rank."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -7,8 +7,6 @@ by a factor whose tail falls with the power 2, and so are one in twenty saves, e
 starts. What run.yaml sets exceeds everything between two steps, as its user must see to.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, field

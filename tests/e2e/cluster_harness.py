@@ -1,7 +1,5 @@
 """A test harness: a folder with run.yaml and cluster.yaml, the `stoker` command as operators use it, and an observer."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -95,12 +93,14 @@ class ClusterHarness:
 
     # -- commands that operators type
 
-    def stoker(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def stoker(
+        self, *words: str, seconds: float = 60.0, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command and wait for its end."""
         return subprocess.run(
             [STOKER, *words],
             cwd=self.folder,
-            env=_environment(),
+            env={**_environment(), **(environment or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -108,13 +108,15 @@ class ClusterHarness:
             check=False,
         )
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a long-running command; its output goes to `output`."""
         with (self.folder / "output").open("ab") as output:
             process = subprocess.Popen(
                 [STOKER, *words],
                 cwd=self.folder,
-                env=_environment(),
+                env={**_environment(), **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -197,7 +199,7 @@ class ClusterHarness:
             time.sleep(0.02)
         raise AssertionError(f"never: {what}\n{self.report()}")
 
-    def training(self, *, past_step: int = 0, after: AttemptId | None = None) -> Training:
+    def training(self, *, past_step: int = 0, after: AttemptId | None = None) -> "Training":
         """Wait for a whole gang, newer than `after`, that has made more than `past_step` steps."""
 
         def look(view: ClusterStatus) -> Training | None:

@@ -1,7 +1,5 @@
 """Harnesses for end-to-end tests, and the proof that they leave nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clean corpus: the logs of every healthy run of these tests. The diagnosis must find no fault in them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

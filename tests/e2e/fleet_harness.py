@@ -1,11 +1,8 @@
 """Harnesses with a Redis server, a leader and a standby: on hosts of their own, or on this machine with rounds of kills."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +17,7 @@ from runner.facts.wire import to_plain
 from runner.journal.journal import Journal
 from tests.e2e.cluster_harness import STOKER, ClusterHarness, Training, kill
 from tests.e2e.hosts import Host, Network
-from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, Rounds
+from tests.e2e.soak import Rounds, write_chain
 from tests.store.redis_server import NoRedis, RedisServer
 
 # How often each is killed in one pack of rounds; chosen.
@@ -121,14 +118,7 @@ class FleetRounds(Rounds):
     def begin(self) -> None:
         """Start Redis' cluster: two nodes with one rank each, two supervisors of which one leads."""
         write_redis_cluster(self.harness, self.redis, local={"nodes": 2, "slots": 1})
-        self.harness.write_script(CHAIN)
-        self.harness.write_run(
-            command="{python} train.py",
-            nodes=2,
-            python=sys.executable,
-            preload=list(PYTHON_IMPORTS),
-            working_directory=str(self.harness.folder),
-        )
+        write_chain(self.harness)
         self.supervisors = [self._supervise(), self._supervise()]
         self.harness.until(self.harness.view, "a first View")
         handed = self.harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")

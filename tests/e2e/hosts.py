@@ -4,8 +4,6 @@ The switch is a bridge of this machine, whose own address (`Network.address`) is
 its first process is killed. Processes of a host are visible from here in /proc, under the pids of this machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -123,6 +121,11 @@ class Host:
     def ended(self) -> list[int]:
         """Wait for the programs that were started here since the host was, and return their exit codes."""
         return [process.wait(UP_SECONDS) for process in self._running]
+
+    @property
+    def program(self) -> subprocess.Popen[bytes]:
+        """The program that was started here last."""
+        return self._running[-1]
 
     def cut(self) -> None:
         """Pull its cable: no packet goes in or out."""

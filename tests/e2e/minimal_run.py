@@ -1,7 +1,5 @@
 """A supervisor with a minimal run: two ranks on two nodes that step until the file `enough` exists."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -5,8 +5,6 @@ It reads every process about a hundred times a second and records facts of the k
 `check` finds out whether two gangs of a run ever lived at once.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The undisturbed run of the built-in trainer, and the comparison of another run with it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

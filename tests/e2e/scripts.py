@@ -1,7 +1,5 @@
 """Users' scripts: they know nothing of these tests, and most of them nothing of Stoker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

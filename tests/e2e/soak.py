@@ -1,7 +1,5 @@
 """A gang whose every step can be computed in advance, rounds of kills against it, and records of Stoker's resources."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -93,6 +91,18 @@ TARGETS: Mapping[str, int] = {
     "supervisor": 1,
 }
 PYTHON_IMPORTS = ("hashlib", "json", "socket")
+
+
+def write_chain(harness: ClusterHarness) -> None:
+    """Write the script, and a run of it with one rank on each of two nodes, forked from warm processes."""
+    harness.write_script(CHAIN)
+    harness.write_run(
+        command="{python} train.py",
+        nodes=2,
+        python=sys.executable,
+        preload=list(PYTHON_IMPORTS),
+        working_directory=str(harness.folder),
+    )
 
 
 def expected_state(state: str, step: int) -> str:
@@ -221,14 +231,7 @@ class Rounds:
         """Start a cluster of two nodes with one rank each, forked from warm processes."""
         limits = {"heartbeat_timeout_seconds": 2.0, "stopped_seconds": 0.2, "lease_seconds": 1.0}
         self.harness.write_cluster(nodes=2, slots=1, limits=limits)
-        self.harness.write_script(CHAIN)
-        self.harness.write_run(
-            command="{python} train.py",
-            nodes=2,
-            python=sys.executable,
-            preload=list(PYTHON_IMPORTS),
-            working_directory=str(self.harness.folder),
-        )
+        write_chain(self.harness)
         self.supervisor = self.harness.start("supervise")
         self.harness.until(self.harness.view, "a first View")
         handed = self.harness.stoker("run", "run.yaml", "--detach")

@@ -1,7 +1,5 @@
 """The observer itself: which processes it counts as ranks."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Each kind of action is performed for real and in the simulator, and its arguments survive the journal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from runner.facts.actions import (
     VerifyCheckpoint,
 )
 from runner.facts.messages.records import ActionIssued
+from runner.signer import UNSIGNED
 from runner.simulate.action_outcomes import OUTCOMES
 
 SAMPLES: tuple[ActionArgs, ...] = (
@@ -42,7 +41,7 @@ SAMPLES: tuple[ActionArgs, ...] = (
 def test_every_kind_has_a_handler_and_a_simulated_outcome() -> None:
     """One without would be decided, and never done. The simulator sends tasks to its nodes itself."""
     nothing: Any = None
-    assert set(action_handlers(nothing, nothing, nothing, nothing)) == set(ACTIONS)
+    assert set(action_handlers(nothing, nothing, nothing, UNSIGNED, cluster="c")) == set(ACTIONS)
     assert {*OUTCOMES, NodeTask.kind} == set(ACTIONS)
     assert {type(args).kind for args in SAMPLES} == set(ACTIONS)
 

@@ -1,7 +1,5 @@
 """The table of faults is the one place that names them."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What holds of every remedy, however many there will be."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import get_args

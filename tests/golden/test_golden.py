@@ -4,8 +4,6 @@ One folder a release: `journal.jsonl`, its entries, and `means.json`, what they 
 script with the release's number; an existing folder is never overwritten.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

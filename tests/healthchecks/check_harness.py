@@ -1,7 +1,5 @@
 """Ways to run the health checks for real: in this process, as a child under lowered limits, in namespaces of their own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -3,8 +3,6 @@
 For use in a mount namespace of its own; the file system ends with this process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

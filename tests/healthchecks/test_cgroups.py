@@ -1,7 +1,5 @@
 """Room below the limits of control groups: on folders as the kernel shows them, and in a real group."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

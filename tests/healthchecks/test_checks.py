@@ -1,7 +1,5 @@
 """Each check on a sample on which it passes, one that makes it fail, and one that it cannot judge."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import resource

@@ -1,7 +1,5 @@
 """The contract of checks: three outcomes, no way to pass without having measured, limits that mean something."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """A check runs in a process group of its own, under a deadline: however it ends, there is a verdict and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

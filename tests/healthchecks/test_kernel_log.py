@@ -1,7 +1,5 @@
 """The kernel log: every signature fires on the kernel's lines and on nothing that merely resembles them."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`python -P -m healthchecks` and `stoker check`: what they print, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

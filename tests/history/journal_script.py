@@ -1,7 +1,5 @@
 """A journal written by hand: `Script` turns lines such as `at(3, advanced(...))` into entries with numbers and times."""
 
-from __future__ import annotations
-
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages.records import (
@@ -32,7 +30,7 @@ class Script:
         self.start = start
         self.entries: list[JournalEntry] = []
 
-    def at(self, seconds: float, *records: object, input: object | None = None) -> Script:  # noqa: A002 - the field's name
+    def at(self, seconds: float, *records: object, input: object | None = None) -> "Script":  # noqa: A002 - the field's name
         """Write one entry."""
         self.entries.append(
             JournalEntry(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from runner.decide.state import apply
@@ -212,6 +210,7 @@ def test_every_kind_of_input_and_record_has_a_phrase_or_is_left_out_on_purpose()
         "SupervisorStarted",
         "SupervisorPaused",
         "MessageUnreadable",
+        "StaleMessage",
         "JournalEntry",
     }
     for name in inputs - {"JournalEntry"}:

@@ -1,7 +1,5 @@
 """The fleet in cluster.yaml: domains with their ranges, and checks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The metrics in run.yaml: planned changes and a pattern of one's own; what is refused, and how."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load.metrics import MAX_PLANNED
 from runner.load.specs import load_run
-from tests.cli.test_diagnose_metrics import write as write_curve
+from tests.cli.diagnose.test_diagnose_metrics import write as write_curve
 
 RUN = "name: a\ncommand: [x]\n"
 PATTERN = r"it=(?P<step>\d+) L=(?P<loss>\S+)"

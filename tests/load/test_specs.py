@@ -1,7 +1,5 @@
 """run.yaml, cluster.yaml and runbooks: what is accepted, what is refused, and with which errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -510,9 +508,9 @@ def test_the_documented_fields_are_those_of_the_code(name: str) -> None:
 def test_every_field_is_documented(cls: type) -> None:
     """Each field of a spec is documented, and each number of seconds, bytes or nodes has its unit and least value."""
     for field in fields_of(cls):
-        assert field.setting.meaning, field.name
-        if field.type in (int, float):
-            assert field.setting.least is not None or field.setting.above is not None, field.name
-            assert field.setting.most is not None, field.name
+        assert field.meaning, field.name
+        if field.value_type in (int, float):
+            assert field.limits.least is not None or field.limits.above is not None, field.name
+            assert field.limits.most is not None, field.name
         if field.name.endswith("_seconds"):
-            assert field.setting.unit == "seconds", field.name
+            assert field.limits.unit == "seconds", field.name

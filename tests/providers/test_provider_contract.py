@@ -1,7 +1,5 @@
 """What every provider of nodes promises, tried with real agents."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,9 +11,9 @@ import pytest
 from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.wire import decode, encode
-from runner.providers.composite import CompositeProvider
 from runner.providers.local import LocalProvider
 from runner.providers.protocol import NodeProvider
+from runner.providers.registry import CompositeProvider
 from runner.providers.self_joined import SelfJoinedProvider
 from runner.signer import UNSIGNED
 from runner.store.sqlite.store import SqliteStore
@@ -64,8 +62,9 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
     (tmp_path / "cluster.json").write_bytes(encode(cluster))
     store = SqliteStore(tmp_path / "store")
     lease = store.acquire_lease("supervisor", "test", ttl_seconds=600)
-    local = LocalProvider(cluster)
-    joined = SelfJoinedProvider(cluster, store, lease, UNSIGNED)
+    local = LocalProvider(cluster, store)
+    joined = SelfJoinedProvider(cluster, store, UNSIGNED)
+    joined.claim(lease)
     node = "m1" if "self-joined" in request.param else "n1"
     providers: dict[str, NodeProvider] = {"local": local, "self-joined": joined}
     provider = providers.get(request.param) or CompositeProvider([local, joined])

@@ -17,6 +17,8 @@ from runner.facts.specs.cluster import StoreSpec
 DEPLOYED = Path(__file__).parents[2] / "deploy"
 USER, PASSWORD = "stoker", "open-sesame-0123"
 ADMIN_PASSWORD = "look-after-0123"
+# The narrower users, by role: agents, commands, and programs that only read.
+ROLES = {role: f"stoker-{role}" for role in ("agent", "command", "read")}
 # A loaded machine takes its time.
 START_SECONDS = 30.0
 # Likewise; the deadline of handles in tests where no server is stopped.
@@ -31,7 +33,7 @@ class RedisServer:
     """One server with the settings of deploy/redis.conf. `acl`: the users of deploy/users.acl, for cluster `cluster`.
 
     `settings`: further lines of its configuration, which win. `bind`: addresses to listen on. `prefix`: what the server is
-    started with, such as ("faketime", ...). A context: stopped at its end.
+    started with, such as ("taskset", ...). `program`: another release's. A context: stopped at its end.
     """
 
     def __init__(
@@ -44,25 +46,28 @@ class RedisServer:
         bind: tuple[str, ...] = ("127.0.0.1",),
         settings: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
+        program: str = "redis-server",
     ) -> None:
         """Write the configuration; `start` starts it."""
-        if shutil.which("redis-server") is None:
+        if shutil.which(program) is None:
             raise NoRedis("there is no redis-server; deploy/install-redis.sh installs one")
         self.folder, self.tls, self.acl, self.bind = folder.absolute(), tls, acl, bind
         self.port = free_port(bind[0])
         self.address = f"{bind[0]}:{self.port}"
-        self._prefix = prefix
+        self._command = (*prefix, program)
         self._settings = dict(settings or {})
         self._log_from = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
         if acl:
             users = (DEPLOYED / "users.acl").read_text().replace("NAME", cluster)
-            users = users.replace("CHANGE-ME-TOO", ADMIN_PASSWORD).replace("CHANGE-ME", PASSWORD)
-            lines = [line for line in users.splitlines() if line.startswith("user ")]
-            (self.folder / "users.acl").write_text("\n".join(lines) + "\n")
-            write_secret(self.folder / "password", PASSWORD)
-            write_secret(self.folder / "admin", ADMIN_PASSWORD)
+            passwords = {USER: PASSWORD, "admin": ADMIN_PASSWORD}
+            passwords |= {user: role_password(role) for role, user in ROLES.items()}
+            for user, password in passwords.items():
+                users = users.replace(f"user {user} on resetpass", f"user {user} on >{password}")
+                name = "password" if user == USER else user.removeprefix("stoker-")
+                write_secret(self.folder / name, password)
+            (self.folder / "users.acl").write_text(users)
         if tls:
             make_certificates(self.folder, addresses=bind)
         self.write_settings()
@@ -82,11 +87,12 @@ class RedisServer:
         assert self._process is not None
         return self._process.pid
 
-    def spec(self, **other: object) -> StoreSpec:
-        """Return the store's section of cluster.yaml, with `other` fields instead."""
+    def spec(self, *, role: str = "", **other: object) -> StoreSpec:
+        """Return the store's section of cluster.yaml for supervisors or one of ROLES, with `other` fields instead."""
         fields: dict[str, object] = {"address": self.address}
         if self.acl:
-            fields |= {"user": USER, "password_file": str(self.folder / "password")}
+            path = self.folder / (role or "password")
+            fields |= {"user": ROLES[role] if role else USER, "password_file": str(path)}
         if self.tls:
             fields |= {"tls": True, "ca_file": str(self.folder / "ca.crt")}
             fields |= {"certificate_file": str(self.folder / "client.crt")}
@@ -123,7 +129,7 @@ class RedisServer:
             settings |= {"tls-cert-file": str(self.folder / "server.crt")}
             settings |= {"tls-key-file": str(self.folder / "server.key")}
             settings |= {"tls-ca-cert-file": str(self.folder / "ca.crt")}
-        lines = [f"include {DEPLOYED / 'redis.conf'}"]
+        lines = [f'include "{DEPLOYED / "redis.conf"}"']
         lines += [f"{name} {value}" for name, value in (settings | self._settings).items()]
         (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
 
@@ -132,7 +138,7 @@ class RedisServer:
         self._log_from = 0
         self._log_from = len(self._log())
         self._process = subprocess.Popen(
-            [*self._prefix, "redis-server", str(self.folder / "redis.conf")],
+            [*self._command, str(self.folder / "redis.conf")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -201,6 +207,11 @@ class RedisServer:
     def _log(self) -> str:
         path = self.folder / "redis.log"
         return path.read_text(errors="replace")[self._log_from :] if path.exists() else ""
+
+
+def role_password(role: str) -> str:
+    """Return the password of the user of one of ROLES."""
+    return f"{role}-sesame-0123"
 
 
 def free_port(host: str) -> int:

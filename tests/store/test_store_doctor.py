@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from runner.facts.wire import encode
 from runner.journal.doctor import examine
-from runner.signer import make_token
+from runner.journal.journal import Journal
+from runner.signer import Signer
 from runner.store.examination import overall
+from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Store
 from runner.store.redis.store import RedisStore
 from runner.store.sqlite.store import SqliteStore
+from runner.token_file import make_token
 from tests.store.redis_server import RedisServer
+from tests.store.test_journal import entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,6 +99,20 @@ def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> Non
     assert found(store)["durable"][0] == "UNKNOWN"
 
 
+def test_a_server_that_cannot_replay_its_file_fails_before_it_forgets(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """With `user default off` and no rights, every transaction of the append-only file is dropped at the next start."""
+    server.client().execute_command("ACL", "SETUSER", "default", "reset")  # type: ignore[no-untyped-call]
+    outcome, reason = found(store)["durable"]
+    assert outcome == "FAIL"
+    assert "user 'default' may not" in reason
+    assert "EXEC" in reason
+    assert "~* &* +@all" in reason
+    server.client().execute_command("ACL", "SETUSER", "default", "~*", "+@all", "-zadd")  # type: ignore[no-untyped-call]
+    assert "user 'default' may not ZADD," in found(store)["durable"][1]
+
+
 def test_full_connections_and_a_paused_server_are_seen(
     server: RedisServer, store: RedisStore
 ) -> None:
@@ -114,9 +133,10 @@ def test_full_connections_and_a_paused_server_are_seen(
 def test_a_store_of_files_passes_every_check(tmp_path: Path) -> None:
     """On a disk of this machine."""
     store = SqliteStore(tmp_path / "store")
-    store.append("journal", b"x" * 1000)
+    Journal(store, store.acquire_lease("lead", "a", ttl_seconds=5)).append(entry(1))
     results = found(store)
     store.close()
+    assert "1 after the newest snapshot" in results["entries"][1]
     assert results["integrity"][0] == "PASS"
     assert {outcome for outcome, _ in results.values()} == {"PASS"}, results
     assert not list((tmp_path / "store").glob("doctor*"))
@@ -235,3 +255,22 @@ def test_a_supervisor_leads_by_a_volatile_store_on_request(
         finally:
             supervisor.terminate()
             supervisor.wait(60)
+
+
+def test_entries_that_do_not_verify_fail_by_number_and_are_unknown_without_the_token() -> None:
+    """What the next supervisor would refuse, an operator sees before."""
+    store, token = MemoryStore(), Signer(b"t" * 32)
+    lease = store.acquire_lease("lead", "a", ttl_seconds=3600)
+    Journal(store, lease, signer=token).append_many([entry(1), entry(2)])
+
+    def entries(signer: Signer | None) -> tuple[str, str]:
+        return next((x.outcome, x.reason) for x in examine(store, signer) if x.check == "entries")
+
+    assert entries(token) == ("PASS", "2 after the newest snapshot continue its chain")
+    outcome, reason = entries(None)
+    assert outcome == "UNKNOWN"
+    assert "token cannot be read here" in reason
+    store.append("journal", encode(entry(3)))
+    outcome, reason = entries(token)
+    assert outcome == "FAIL"
+    assert "journal entry 3 carries no code" in reason

@@ -1,19 +1,35 @@
 """The supervisor accepts signed, new messages of the right kind and agent instance; it counts the rest."""
 
-from __future__ import annotations
+import math
+import time
 
 import pytest
+from msgspec.structs import replace
 
 from runner.decide.state.apply import apply_entry
-from runner.decide.state.cluster_state import Node, State
+from runner.decide.state.cluster_state import (
+    MAX_REFUSED_JOINS_KEPT,
+    MAX_REQUEST_IDS_KEPT,
+    Node,
+    State,
+)
 from runner.facts import wire
 from runner.facts.actions import ActionResult
-from runner.facts.messages.records import JournalEntry, NodeRegistered, SupervisorStarted
+from runner.facts.messages.records import (
+    JournalEntry,
+    NodeRegistered,
+    RequestRecorded,
+    SupervisorStarted,
+)
 from runner.facts.messages.requests import ShutDown
 from runner.facts.messages.signals import Heartbeat, MalformedMessage, NodeJoined, NodeLeft
 from runner.facts.store_names import HEARTBEATS, REQUESTS, SIGNALS
 from runner.signer import UNSIGNED, Signer
-from runner.supervisor.message_validator import MessageRefused, MessageValidator
+from runner.supervisor.message_validator import (
+    MAX_APART_SECONDS,
+    MessageRefused,
+    MessageValidator,
+)
 
 SIGNER = Signer(b"a token of this cluster's own")
 OTHER = Signer(b"the token of another cluster")
@@ -33,7 +49,9 @@ def heartbeat(
     return Heartbeat(node=node, incarnation=incarnation, sequence=sequence, instance_id=instance_id)
 
 
-def joined(sequence: int, *, incarnation: int, instance_id: str) -> NodeJoined:
+def joined(
+    sequence: int, *, incarnation: int, instance_id: str, sent_at: float | None = None
+) -> NodeJoined:
     """Make the request of an agent to join as n1."""
     return NodeJoined(
         node="n1",
@@ -44,6 +62,7 @@ def joined(sequence: int, *, incarnation: int, instance_id: str) -> NodeJoined:
         slots=1,
         address="127.0.0.1",
         pid=1,
+        sent_at=time.time() if sent_at is None else sent_at,
     )
 
 
@@ -72,7 +91,7 @@ def test_a_message_signed_for_its_stream_is_accepted() -> None:
         (HEARTBEATS, heartbeat(1)),
         (SIGNALS, NodeLeft(node="n1", incarnation=3, sequence=2, instance_id="a")),
         (SIGNALS, ActionResult(id="a1", outcome="done")),
-        (REQUESTS, ShutDown(id="q-1", by="ann")),
+        (REQUESTS, ShutDown(id="q-1", by="ann", sent_at=time.time())),
     ):
         assert accepted(validator, state, stream, fact) == fact
     assert not validator.refused
@@ -209,3 +228,78 @@ def test_the_join_of_a_past_instance_is_refused() -> None:
             SIGNALS, wire.encode(joined(1, incarnation=incarnation, instance_id=instance_id))
         )
         assert refusal(MessageValidator(SIGNER), state, SIGNALS, payload) == "replayed"
+
+
+@pytest.mark.parametrize("apart", [-1.01, -0.99, 0.0, 0.99, 1.01, math.nan, math.inf, -1e300])
+def test_requests_and_joins_are_accepted_within_a_window_around_the_wall_clock(
+    apart: float,
+) -> None:
+    """That holds whatever the clock of the decisions is: after a clock that was off it may be hours ahead."""
+    now = 1.8e9
+    validator, state = MessageValidator(SIGNER, lambda: now), state_with("")
+    state.now = now + 7200
+    sent_at = now + apart * MAX_APART_SECONDS
+    for stream, fact in (
+        (REQUESTS, ShutDown(id="q-1", sent_at=sent_at)),
+        (SIGNALS, joined(1, incarnation=4, instance_id="b", sent_at=sent_at)),
+    ):
+        if abs(apart) < 1:
+            assert accepted(validator, state, stream, fact) == fact
+        else:
+            assert refusal(validator, state, stream, SIGNER.sign(stream, wire.encode(fact))) == (
+                "stale"
+            )
+
+
+def test_messages_of_older_senders_without_a_time_are_accepted_in_an_unsigned_cluster_only() -> (
+    None
+):
+    """A signed one could be put back at any time; the refusal says what to do."""
+    request, join = ShutDown(id="q-1"), joined(1, incarnation=4, instance_id="b", sent_at=0.0)
+    unsigned, state = MessageValidator(UNSIGNED), state_with("")
+    for stream, fact in ((REQUESTS, request), (SIGNALS, join)):
+        assert unsigned.validate(stream, wire.encode(fact), state) == fact
+        payload = SIGNER.sign(stream, wire.encode(fact))
+        with pytest.raises(MessageRefused, match="upgrade that machine"):
+            MessageValidator(SIGNER).validate(stream, payload, state)
+
+
+def test_more_requests_than_are_remembered_are_refused_by_the_time_of_the_newest() -> None:
+    """The memory is bounded; a request dated into the future does not shut out those sent now."""
+    validator, state, now = MessageValidator(SIGNER), State(), time.time()
+    state.now = now
+    future = RequestRecorded(id="f", request="x", by="", state="refused", sent_at=now + 1e9)
+    write_down(state, object(), *[replace(future, id=f"f{n}") for n in range(1100)])
+    assert not state.other_requests_until
+    for number in range(3):
+        record = RequestRecorded(
+            id=f"q-{number}", request="x", by="", state="done", sent_at=now - 3 + number
+        )
+        write_down(state, object(), record, replace(record, state="failed"))
+    assert len(state.request_ids) == MAX_REQUEST_IDS_KEPT
+    state.requests.clear()
+    for number in range(3):
+        again = ShutDown(id=f"q-{number}", sent_at=now - 3 + number)
+        payload = SIGNER.sign(REQUESTS, wire.encode(again))
+        assert refusal(validator, state, REQUESTS, payload) == "stale"
+    accepted(validator, state, REQUESTS, ShutDown(id="q-new", sent_at=now))
+
+
+def test_a_join_that_was_refused_is_not_accepted_later() -> None:
+    """Put back once the name is free, it would register an agent that is gone; a newer join of that agent is accepted."""
+    validator, state = MessageValidator(SIGNER), state_with()
+    first = joined(1, incarnation=4, instance_id="b")
+    for node in ("n1", "n7"):
+        accepted(validator, state, SIGNALS, first)
+        write_down(state, replace(first, node=node))
+        # Whatever frees the name; of n7 nothing is known.
+        state.nodes["n1"].instance_id = ""
+        again = SIGNER.sign(SIGNALS, wire.encode(replace(first, node=node)))
+        assert refusal(validator, state, SIGNALS, again) == "replayed"
+        newer = joined(3, incarnation=4, instance_id="b")
+        assert accepted(validator, state, SIGNALS, newer) == newer
+        first = joined(1, incarnation=4, instance_id="c")
+        state.nodes["n1"].instance_id = "a"
+    for number in range(2 * MAX_REFUSED_JOINS_KEPT):
+        write_down(state, joined(1, incarnation=1, instance_id=f"i{number}"))
+    assert len(state.refused_joins) == MAX_REFUSED_JOINS_KEPT

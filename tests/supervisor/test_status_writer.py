@@ -8,7 +8,12 @@ from runner.errors import Fenced
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
 from runner.serve.status_reader import read_status
 from runner.store.memory.store import MemoryStore
-from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, StatusWriter, period
+from runner.supervisor.status_publisher import (
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
+    StatusWriter,
+    period,
+)
 
 SECONDS = 30.0
 

@@ -78,7 +78,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """Give a supervisor that leads a cluster with one node, which has joined."""
     cluster = ClusterSpec(
         name="c", state=str(tmp_path), heartbeat_timeout_seconds=1.0, heartbeat_seconds=0.2
@@ -86,7 +86,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     store = FaultyStore()
     agents = store.another()
     lease = store.acquire_lease(LEASE, "a", ttl_seconds=600)
-    place = SelfJoinedProvider(cluster, store, lease, UNSIGNED)
+    # No read returns by itself within a test.
+    monkeypatch.setattr("runner.supervisor.loop.READ_SECONDS", 10 * LONG_SECONDS)
+    place = SelfJoinedProvider(cluster, store, UNSIGNED)
     supervisor = Supervisor(cluster, store, lease, place)
     thread = threading.Thread(target=supervisor.run, daemon=True)
     made = Stage(store, agents, supervisor, thread)
@@ -124,6 +126,15 @@ def test_no_node_is_declared_silent_while_reads_of_the_store_fail(stage: Stage) 
     stage.until(lambda: stage.inputs(r.SupervisorPaused), "the record of the outage")
     assert not stage.inputs(Finding)
     assert not stage.inputs(CorrelatedSilence)
+
+
+def test_a_node_that_died_in_an_outage_is_found_when_the_store_is_back(stage: Stage) -> None:
+    """No message arrives any more, and the supervisor learns all the same that its reads succeed again."""
+    stage.store.is_deaf = True
+    stage.store.wake()
+    stage.until(lambda: stage.supervisor._is_reader_cut_off, "a read that fails")
+    stage.store.is_deaf = False
+    stage.until(lambda: stage.inputs(Finding), "a silent node")
 
 
 def test_no_node_is_declared_silent_for_the_time_in_which_the_store_was_full(stage: Stage) -> None:

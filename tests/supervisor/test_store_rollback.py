@@ -154,7 +154,7 @@ def test_acceptance_gives_up_lost_entries_and_reuses_no_number(cluster: ClusterS
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
     came_back.break_lease("supervisor", "a")
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
-    assert accept_rollback(cluster, came_back, lease, known, by="ann") == 13
+    assert accept_rollback(cluster, came_back, lease, known, by="ann", signer=UNSIGNED) == 13
     came_back.break_lease("supervisor", "person")
     assert not assess_loss(cluster, came_back, UNSIGNED).is_any
     turns, _ = led(cluster, came_back)
@@ -174,7 +174,14 @@ def test_a_mark_on_another_machine_does_not_count_after_acceptance(
     came_back = older(store, 12)
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
-    accept_rollback(cluster, came_back, lease, assess_loss(cluster, came_back, UNSIGNED), by="ann")
+    accept_rollback(
+        cluster,
+        came_back,
+        lease,
+        assess_loss(cluster, came_back, UNSIGNED),
+        by="ann",
+        signer=UNSIGNED,
+    )
     came_back.break_lease("supervisor", "person")
     turns, _ = led(other, came_back)
     grown(turns, 3)
@@ -201,14 +208,13 @@ def test_a_crash_during_acceptance_leaves_a_store_on_which_no_supervisor_acts(
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
         dying = came_back.another(faults=Faults(plan={number: StoreFault.CRASH_BEFORE}))
         try:
-            accept_rollback(here, dying, lease, known, by="ann")
+            accept_rollback(here, dying, lease, known, by="ann", signer=UNSIGNED)
         except Crash:
             with pytest.raises(StoreRolledBack):
                 led(here, came_back)
             lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
-            accept_rollback(
-                here, came_back, lease, assess_loss(here, came_back, UNSIGNED), by="ann"
-            )
+            known = assess_loss(here, came_back, UNSIGNED)
+            accept_rollback(here, came_back, lease, known, by="ann", signer=UNSIGNED)
         turns, _ = led(here, came_back)
         assert turns.controller.state.counters["stores_accepted"] in (1, 2)
 

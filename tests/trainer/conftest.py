@@ -1,7 +1,5 @@
 """One fork server for all trainer tests of a session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

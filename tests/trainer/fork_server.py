@@ -4,8 +4,6 @@ One JSON object per line comes in (a job), one goes out (how it ended). The serv
 tensor operation and has one thread, so that its children are sound. Each child dies with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

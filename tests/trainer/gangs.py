@@ -1,7 +1,5 @@
 """Launching gangs of ranks from tests, and reading their output."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

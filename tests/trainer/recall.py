@@ -4,8 +4,6 @@ Started by the fork server in place of `trainer.cli`. Each fault is undone befor
 number of flips for each site, spread over all bits; with none, it reports the cost of comparisons.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

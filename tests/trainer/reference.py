@@ -3,8 +3,6 @@
 It shares with the trainer only initial values and data, which a layout must not change.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A checkpoint counts when every rank is done and no newer attempt has begun, and only then."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data: a pure function of text, seed, step and skipped ranges."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every layout trains what one process without DeepSpeed trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

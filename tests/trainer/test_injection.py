@@ -1,7 +1,5 @@
 """Planned faults happen as planned, and only the trainer knows of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,7 +14,7 @@ import pytest
 
 from runner.errors import SpecError
 from tests.trainer.gangs import ROOT, Ended, Gangs, Layout
-from tests.trainer.test_replicas import SMALL
+from tests.trainer.integrity.test_replicas import SMALL
 from trainer.faults.injection_plan import KINDS, VARIABLE, Fault, read_plan
 
 HOARD_BYTES = 96 * 1024**2

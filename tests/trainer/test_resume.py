@@ -1,7 +1,5 @@
 """A resumed run goes on as if nothing had happened, on any layout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

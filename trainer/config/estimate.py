@@ -4,8 +4,6 @@ The answers of `--check`, without torch. Parameters are exact. Bytes are what th
 communication buffers and the libraries' own memory come on top (some GB on a GPU).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 A field with `metadata=about(...)` carries its meaning, unit and limits. This module knows no particular setting.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

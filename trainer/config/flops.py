@@ -5,8 +5,6 @@ per layer, width, sequence position and token for attention, without credit for 
 Work done again under activation checkpointing is not counted; the embedding is a look-up.
 """
 
-from __future__ import annotations
-
 from trainer.config.settings import Model, Settings
 
 

@@ -5,8 +5,6 @@ Settings come from a recipe (a TOML file in `trainer/recipes`), changed by a map
 Standard library only: a supervisor without torch checks settings too.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

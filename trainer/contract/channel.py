@@ -5,8 +5,6 @@ raises: a report that does not fit is dropped and counted, and an agent that wen
 only one. Standard library only, so that another trainer may copy this file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -43,7 +41,7 @@ class Channel:
         self.report_seconds = 0.0
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Channel:
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Channel":
         """Open the channel that STOKER_CHANNEL names; one that does nothing when it names none that is open."""
         number = (os.environ if environment is None else environment).get(VARIABLE, "")
         if not number.isdecimal():

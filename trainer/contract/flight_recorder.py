@@ -4,8 +4,6 @@ The agent writes to the pipe that the environment names and reads the file that 
 of its own answers, since the rank's other threads may hang.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

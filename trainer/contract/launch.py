@@ -1,7 +1,5 @@
 """The launch environment: what Stoker sets beside torchrun's variables, for this start of the rank."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A rank's reports on its steps: one per step on the channel, and a line every `log_every` steps for the operator."""
 
-from __future__ import annotations
-
 import resource
 import statistics
 import sys

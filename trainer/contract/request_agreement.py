@@ -5,8 +5,6 @@ work and is read after it, so no rank waits for it. A request takes effect on al
 of them had received it when the step began.
 """
 
-from __future__ import annotations
-
 import sys
 import zlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ No iterator, no state to save: a rank that was killed asks for step 801 and gets
 the same global batch. In each epoch every training window comes exactly once, in another order.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -26,7 +24,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: n
 _ROUNDS = 6
 
 
-def open_data(settings: Settings) -> Corpus:
+def open_data(settings: Settings) -> "Corpus":
     """Open the source the settings name; raises SpecError when it cannot be read or is too short."""
     return Corpus(settings)
 

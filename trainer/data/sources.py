@@ -3,8 +3,6 @@
 Standard library only, so that `--check` can refuse a source without numpy or torch. Every refusal is a SpecError.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

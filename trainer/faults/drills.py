@@ -1,7 +1,5 @@
 """Drills: an operator names a rank, a point and a kind of failure, and that rank fails there."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -8,8 +8,6 @@ loader that dies is a real one. A drill (`trainer.faults.drills`) is the opposit
 A full disk needs no hook: a small file system is full by itself.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

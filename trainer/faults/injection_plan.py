@@ -4,8 +4,6 @@
             {"kind": "kill", "rank": 0, "step": 70, "once": "/tmp/killed"}]}
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

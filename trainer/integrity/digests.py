@@ -5,8 +5,6 @@ One differing bit always shows, since an odd weight times a power of two is neve
 about 2^64. A digest protects against accidents, not against an attacker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ A part of a parameter has a voter for each rank that holds a copy in the model, 
 rounded to the model's format, must equal the copies. So two replicas are three voters, and one of them can be overruled.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple

@@ -11,12 +11,10 @@ Every rank sends a few numbers, and all ranks see the same table. Only when they
 names the ranks in the minority and the parameters; it is rare and may cost more. Pipeline stages share no weights, so
 each is compared within itself. All this is made for ZeRO-1, the only stage that the trainer runs.
 
-Of flipped bits, as tests/trainer/test_replicas.py measures it (table in docs/replicas.md), it finds all in a weight, the master
-or a moment if a comparison covers the step in which the flip happens. The next step gathers the weights again, so a flip in
-another step goes unseen: a fault that happens once is found once in `sdc_every` times.
+Of flipped bits, as tests/trainer/integrity/test_replicas.py measures it (table in docs/replicas.md), it finds all in a
+weight, the master or a moment if a comparison covers the step in which the flip happens. The next step gathers the weights
+again, so a flip in another step goes unseen: a fault that happens once is found once in `sdc_every` times.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ SwiGLU or GELU, biases or none.
 """
 
 # ruff: noqa: N803, N806  shapes are part of the names
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

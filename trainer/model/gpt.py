@@ -1,8 +1,6 @@
 """The GPT as the pipeline sees it: embedding, blocks, head, in one list."""
 
 # ruff: noqa: N803, N806  shapes are part of the names
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ No rank ever holds the logits of the whole vocabulary: three numbers per token c
 """
 
 # ruff: noqa: N803, N806  shapes are part of the names
-from __future__ import annotations
-
 from typing import Any
 
 import torch

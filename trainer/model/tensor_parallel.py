@@ -6,8 +6,6 @@ layer's beginning).
 """
 
 # ruff: noqa: N803, N806  shapes are part of the names
-from __future__ import annotations
-
 from typing import Any
 
 import torch

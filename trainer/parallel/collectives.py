@@ -4,8 +4,6 @@ Every collective of a training step, ours and DeepSpeed's, passes through one `M
 spent in it are what `compute_seconds` leaves out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import perf_counter
 from typing import ParamSpec, TypeVar

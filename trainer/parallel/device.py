@@ -5,8 +5,6 @@ A process that has called the driver, even to count GPUs, has its files open and
 trainer's ranks are fresh processes (`bench/results/gpu.txt`).
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -13,8 +13,6 @@ The imports below are all that a rank ever needs from DeepSpeed. Building an eng
 marked ones anyway, seconds later; a process that forks ranks has them ready.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

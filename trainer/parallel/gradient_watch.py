@@ -7,8 +7,6 @@ numbers that are not finite. ZeRO's optimizer and the one for bf16 differ in bot
 modules run at the first point, before the norm is computed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import thread_time

@@ -5,8 +5,6 @@ group are neighbours (one node, the fastest links), and those of one pipeline ar
 DeepSpeed's topology and the checkpoints rely on the same order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainer.config.settings import Layout

@@ -6,8 +6,6 @@ the layout; neither do its initial values, for each is drawn in full from a seed
 then sharded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

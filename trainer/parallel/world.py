@@ -1,7 +1,5 @@
 """This rank among the others: its coordinates, its device and the process groups it talks through."""
 
-from __future__ import annotations
-
 import datetime
 import os
 

@@ -1,22 +1,20 @@
 """The task `check`: runs the health checks of this node as a child with a deadline, one task at a time."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
-import select
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from runner.agent import tasks
-from runner.agent.event_loop import EventLoop
+from runner.agent.event_loop import EventLoop, is_ready
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import TemporaryError
 from runner.facts.actions import ActionResult
@@ -26,51 +24,46 @@ from runner.keeper.procfs import kill_group
 log = logging.getLogger("stoker.agent")
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-# In one task; chosen.
+# Chosen, not measured. All checks print less than a tenth of the output allowed.
 MAX_CHECKS = 32
-# Of the program; chosen: all its checks print less than a tenth.
 MAX_OUTPUT_BYTES = 512 * 1024
-# Of the answer's detail, which must fit a message with its other fields; chosen.
+MAX_REASON_CHARACTERS = 300
+# Chosen: the answer's detail must fit a message with its other fields.
 MAX_DETAIL_BYTES = 40 * 1024
-# Characters of a reason.
-MAX_REASON = 300
-# Of a task's time: the checks share the first ratio, so that the program itself reports one that
-# hangs; the program ends by the second, so that the answer comes before the deadline. Both chosen.
+# Chosen. Of a task's time, the checks share the first ratio, so that the program itself reports one
+# that hangs; the program ends by the second, so that the answer comes before the deadline.
 SHARED_RATIO, LAST_RATIO = 0.8, 0.95
 OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 
 
+@dataclass(slots=True)
 class CheckRunner:
-    """Runs the task `check`. `answer` is called on the loop."""
+    """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked."""
 
-    def __init__(
-        self, folder: Path, loop: EventLoop, answer: Callable[[ActionResult], None]
-    ) -> None:
-        """`folder`: of the node, whose disk is checked."""
-        self._folder = folder
-        self._loop = loop
-        self._answer = answer
-        self._task: Task | None = None
-        # Of the two below, so that no child is started after `end`.
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._is_closed = False
+    folder: Path
+    loop: EventLoop
+    answer: Callable[[ActionResult], None]
+    _task: Task | None = None
+    # Of the two below, so that no child is started after `end`.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _child: "subprocess.Popen[bytes] | None" = None
+    _is_closed: bool = False
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
-        names = task.args.get("checks")
+        checks = task.args.get("checks")
         if self._task is not None:
             if self._task.id != task.id:
                 reason = f"check task {self._task.id} is under way here; ask again"
-                self._answer(tasks.result(task, "failed", reason))
+                self.answer(tasks.result(task, "failed", reason))
             return
-        names = tuple(names) if isinstance(names, list | tuple) else ()
+        names = tuple(checks) if isinstance(checks, list | tuple) else ()
         if not 0 < len(names) <= MAX_CHECKS or not all(isinstance(name, str) for name in names):
-            reason = f"checks: {str(task.args.get('checks'))[:80]!r} is no list of 1 to {MAX_CHECKS} names"
-            self._answer(tasks.result(task, "failed", reason))
+            reason = f"checks: {str(checks)[:80]!r} is no list of 1 to {MAX_CHECKS} names"
+            self.answer(tasks.result(task, "failed", reason))
             return
         self._task = task
-        self._loop.in_background(partial(self._run, task, names), partial(self._done, task))
+        self.loop.in_background(partial(self._run, task, names), partial(self._done, task))
 
     def end(self) -> None:
         """Kill the running checks, and start no more."""
@@ -82,16 +75,21 @@ class CheckRunner:
     def _done(self, task: Task, detail: dict[str, Any] | None, error: Exception | None) -> None:
         self._task = None
         if detail is None:
-            self._answer(tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON]))
+            self.answer(
+                tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON_CHARACTERS])
+            )
         else:
-            self._answer(tasks.result(task, "done", detail["outcome"], detail))
+            self.answer(tasks.result(task, "done", detail["outcome"], detail))
 
     def _run(self, task: Task, names: tuple[str, ...]) -> dict[str, Any]:
         """Run the program to its end or the deadline, on a thread; return the answer's detail."""
         deadline = time.monotonic() + LAST_RATIO * task.deadline_seconds
-        command = [*PROGRAM, *(f"--check={name}" for name in names)]
-        command += [f"--folder={self._folder}"]
-        command += [f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}"]
+        command = [
+            *PROGRAM,
+            *(f"--check={name}" for name in names),
+            f"--folder={self.folder}",
+            f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}",
+        ]
         with self._lock:
             if self._is_closed:
                 raise TemporaryError("the agent leaves")
@@ -100,7 +98,7 @@ class CheckRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                cwd=self._folder,
+                cwd=self.folder,
                 env=base_environment(),
                 start_new_session=True,
             )
@@ -119,10 +117,8 @@ class CheckRunner:
 def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:
     """Return the output, and why it is incomplete, if so."""
     output = b""
-    poll = select.poll()
-    poll.register(stream, select.POLLIN | select.POLLHUP)
-    while time.monotonic() < deadline:
-        if poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    while (left_seconds := deadline - time.monotonic()) > 0:
+        if is_ready(stream, left_seconds):
             chunk = os.read(stream.fileno(), 65536)
             if not chunk:
                 return output, ""
@@ -141,7 +137,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Return outcome and verdicts. A check that did not end is UNKNOWN, which is not healthy."""
     verdicts: list[dict[str, Any]] = []
-    total, other = None, ""
+    has_ended, other = False, ""
     for line in output.splitlines():
         try:
             plain = json.loads(line)
@@ -154,16 +150,16 @@ def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, An
             text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
             verdicts.append(json.loads(text))
         elif kind == "overall":
-            total = plain
-    for name in names:
-        if not any(verdict.get("check") == name for verdict in verdicts):
-            reason = (trouble or other or "the health checks printed no verdict on it")[:MAX_REASON]
-            verdicts.append({"check": name, "outcome": "UNKNOWN", "reason": reason})
+            has_ended = True
+    reason = trouble or other or "the health checks printed no verdict on it"
+    unknown = {"outcome": "UNKNOWN", "reason": reason[:MAX_REASON_CHARACTERS]}
+    known = [verdict.get("check") for verdict in verdicts]
+    verdicts += [{"check": name, **unknown} for name in dict.fromkeys(names) if name not in known]
     outcomes = [verdict.get("outcome") for verdict in verdicts]
     outcome = "UNKNOWN"
     if "FAIL" in outcomes:
         outcome = "FAIL"
-    elif total is not None and all(each == "PASS" for each in outcomes):
+    elif has_ended and all(each == "PASS" for each in outcomes):
         outcome = "PASS"
     return {"outcome": outcome, "checks": _cut(verdicts)}
 
@@ -174,9 +170,9 @@ def _cut(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return verdicts
     return [
         {
-            "check": str(verdict.get("check"))[:MAX_REASON],
+            "check": str(verdict.get("check"))[:MAX_REASON_CHARACTERS],
             "outcome": verdict.get("outcome") if verdict.get("outcome") in OUTCOMES else "UNKNOWN",
-            "reason": str(verdict.get("reason", ""))[:MAX_REASON],
+            "reason": str(verdict.get("reason", ""))[:MAX_REASON_CHARACTERS],
         }
         for verdict in verdicts
     ]

@@ -9,8 +9,6 @@ The strongest of these is the node's hardware, all of them are its parts. Makers
 firmware leave placeholders such as "Default string"; those, and repeated characters, do not count.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -22,50 +20,21 @@ from pathlib import Path
 from runner.atomic_files import write_atomically
 from runner.errors import PermanentError
 from runner.facts.wording import valid_text
+from runner.keeper.procfs import read_bytes
 
 log = logging.getLogger("stoker.agent")
 
 HARDWARE_NAME = "hardware.json"
-# As many as the supervisor stores of one machine; chosen.
+# Chosen, not measured. The supervisor stores as many parts of one machine.
 MAX_PARTS = 64
-# Characters; chosen.
-MAX_PART = 200
-# Characters of a board's serial; chosen.
-MIN_SERIAL = 4
+MAX_PART_CHARACTERS = 200
+MIN_SERIAL_CHARACTERS = 4
 # Seen on boards; compared in lower case, letters and digits only. The UUIDs are defaults of firmware.
-_PLACEHOLDERS = frozenset(
-    [
-        "tobefilledbyoem",
-        "defaultstring",
-        "none",
-        "notspecified",
-        "notapplicable",
-        "notavailable",
-        "notprovided",
-        "na",
-        "null",
-        "empty",
-        "unknown",
-        "invalid",
-        "oem",
-        "standard",
-        "serial",
-        "serialnumber",
-        "systemserialnumber",
-        "baseboardserialnumber",
-        "boardserialnumber",
-        "chassisserialnumber",
-        "type2boardserialnumber",
-        "systemproductname",
-        "0123456789",
-        "123456789",
-        "1234567890",
-        "12345678",
-        "03000200040005000006000700080009",
-        "00020003000400050006000700080009",
-        "fefefefefefefefefefefefefefefefe",
-        "12345678123456789012345678901234",
-    ]
+_PLACEHOLDER = re.compile(
+    "tobefilledbyoem|defaultstring|none|not(specified|applicable|available|provided)|na|null|empty"
+    "|unknown|invalid|oem|standard|serial|(system|(base|type2)?board|chassis)?serialnumber"
+    "|systemproductname|0?123456789|1234567890|12345678|12345678123456789012345678901234"
+    "|03000200040005000006000700080009|00020003000400050006000700080009|(fe){16}"
 )
 
 
@@ -82,8 +51,7 @@ def find(
 ) -> HardwareIdentity:
     """Return the hardware of the node with this folder. Raises PermanentError for a file that cannot be read or written.
 
-    `shares_machine`: a file is written at the first start. `gpus` returns UUIDs; `root` holds
-    `sys`.
+    `shares_machine`: a file is written at the first start. `gpus` returns UUIDs; `root` holds `sys`.
     """
     path = folder / HARDWARE_NAME
     if path.exists() or shares_machine:
@@ -108,22 +76,23 @@ def boards(root: Path) -> list[str]:
 
 def cards(root: Path) -> list[str]:
     """Return the permanent addresses of network cards."""
-    found = []
-    for interface in sorted((root / "sys/class/net").glob("*")):
-        # Software made it.
-        if not (interface / "device").exists():
-            continue
+    # Interfaces without a device are made by software.
+    devices = sorted((root / "sys/class/net").glob("*/device"))
+    addresses = [
         # A card in a bond shows the bond's address; its own is in another file.
-        address = _text(interface / "bonding_slave/perm_hwaddr") or _text(interface / "address")
-        if _is_permanent(address):
-            found.append(f"mac:{address.lower()}")
-    return list(dict.fromkeys(found))
+        _text(device.with_name("bonding_slave") / "perm_hwaddr")
+        or _text(device.with_name("address"))
+        for device in devices
+    ]
+    permanent = [f"mac:{each.lower()}" for each in addresses if _is_permanent(each)]
+    return list(dict.fromkeys(permanent))
 
 
 def is_serial(text: str) -> bool:
     """Whether a text of the firmware identifies one board, and is no placeholder."""
     plain = re.sub("[^a-z0-9]", "", text.lower())
-    return len(plain) >= MIN_SERIAL and len(set(plain)) > 1 and plain not in _PLACEHOLDERS
+    is_varied = len(plain) >= MIN_SERIAL_CHARACTERS and len(set(plain)) > 1
+    return is_varied and not _PLACEHOLDER.fullmatch(plain)
 
 
 def _is_permanent(address: str) -> bool:
@@ -135,11 +104,7 @@ def _is_permanent(address: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()[:MAX_PART]
-    except OSError:
-        # It is missing, or not readable for this user.
-        return ""
+    return read_bytes(str(path)).decode(errors="replace").strip()[:MAX_PART_CHARACTERS]
 
 
 def _from_file(path: Path) -> HardwareIdentity:
@@ -147,15 +112,16 @@ def _from_file(path: Path) -> HardwareIdentity:
         try:
             write_atomically(path, json.dumps({"serial": uuid.uuid4().hex}))
         except OSError as error:
-            raise PermanentError(
-                f"{path} cannot be written ({error}); it identifies this node's hardware"
-            ) from error
+            reason = f"{path} cannot be written ({error}); it identifies this node's hardware"
+            raise PermanentError(reason) from error
     try:
         plain = json.loads(path.read_text())
         serial, parts = plain["serial"], plain.get("parts", [])
         texts = [serial, *parts] if isinstance(parts, list) else [None]
-        if not all(isinstance(text, str) and 0 < len(text) <= MAX_PART for text in texts):
-            raise ValueError(f"serial and parts are texts of 1 to {MAX_PART} characters")
+        if not all(
+            isinstance(text, str) and 0 < len(text) <= MAX_PART_CHARACTERS for text in texts
+        ):
+            raise ValueError(f"serial and parts are texts of 1 to {MAX_PART_CHARACTERS} characters")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise PermanentError(
             f'{path} should hold {{"serial": "...", "parts": ["..."]}} ({error}); repair it, or delete it'

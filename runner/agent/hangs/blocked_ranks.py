@@ -1,10 +1,8 @@
 """Blocked ranks: ranks with a thread in state D, which cannot be killed and whose stacks show nothing.
 
-State D is normal while files are written. So threads are polled only while no step is made, and a
-rank is reported only after a thread of it was in that state at every poll for so long.
+State D is normal while files are written. So threads are polled only while no step is made, and
+count only after they were in that state at every poll for so long.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Mapping
@@ -12,16 +10,12 @@ from collections.abc import Mapping
 from runner.facts.messages.signals import RankBlocked
 from runner.keeper.procfs import read_process
 
-# Without progress before ranks are polled; chosen.
-IDLE_SECONDS = 5.0
-# Between two polls; chosen. A poll takes 13 us a thread (measured on a busy machine): 0.5 % of a
-# core for eight ranks of a hundred.
+# Chosen: a poll takes 13 us a thread (measured on a busy machine), that is 0.5 % of a core for eight ranks of a hundred threads.
 POLL_SECONDS = 2.0
-# In state D before it is reported; chosen.
+# Chosen, not measured.
+IDLE_SECONDS = 5.0
 BLOCKED_SECONDS = 5.0
-# Of one rank that are polled, in the order of /proc; chosen.
 MAX_THREADS = 256
-# In one heartbeat; chosen.
 MAX_RANKS = 64
 
 
@@ -60,11 +54,9 @@ class BlockedRanksMonitor:
 
 def _blocked_threads(pid: int) -> list[int]:
     try:
-        names = os.listdir(f"/proc/{pid}/task")
+        names = os.listdir(f"/proc/{pid}/task")[:MAX_THREADS]
     except OSError:
         # The process is gone.
         return []
-    threads = [int(name) for name in names[:MAX_THREADS]]
-    return [
-        thread for thread in threads if (process := read_process(thread)) and process.state == "D"
-    ]
+    threads = [read_process(int(name)) for name in names]
+    return [thread.pid for thread in threads if thread is not None and thread.state == "D"]

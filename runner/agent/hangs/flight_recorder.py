@@ -1,15 +1,12 @@
 """The flight recorder: asks torch for the collectives that hanging ranks are in, before the ranks are stopped.
 
 torch keeps the last collectives of each rank in memory. With NCCL, a thread of torch polls a named
-pipe once a second, and writes the record to a file when the pipe was written to; the built-in
-trainer does the same with gloo. A launch sets the names of both, in the attempt's folder, unless
-the run sets its own.
+pipe once a second, and writes the record to a file when the pipe was written to; so does the
+built-in trainer with gloo. A launch sets the names of both, unless the run does.
 
 A record is a pickle that a rank wrote, hence hostile: a child with little memory extracts numbers
 and text only (`flight_records`).
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
@@ -23,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.agent.hangs import flight_records
-from runner.agent.hangs.stack_dumps import interpreter
+from runner.agent.hangs.stack_dumps import REAP_SECONDS, interpreter
 from runner.agent.launch.users import RankUser
 from runner.attempt_folders import FLIGHT
 from runner.errors import WireError
@@ -33,15 +30,12 @@ from runner.facts.wire import from_plain
 
 log = logging.getLogger("stoker.agent")
 
-# Variables without which a Python other than the system's may not start.
+# Without these, a Python other than the system's may not start.
 PYTHON_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
 MAX_SEQUENCE = 2**62
-# Share of the budget, which stacks need too, and its maximum: torch polls once a second; chosen.
-SHARE, MAX_SECONDS = 0.5, 2.0
-# For the child to end; chosen.
-REAP_SECONDS = 0.05
+# Chosen: stacks need time, too, and torch polls once a second.
+BUDGET_RATIO, MAX_SECONDS = 0.5, 2.0
 
-# Rank -> the state of its process groups.
 CollectivesByRank = Mapping[int, tuple[Collective, ...]]
 
 
@@ -104,29 +98,29 @@ def collect_records(
     if not ranks:
         return {}
     folder = Path(output_folder, FLIGHT)
-    seconds = min(SHARE * budget_seconds, MAX_SECONDS)
+    seconds = min(BUDGET_RATIO * budget_seconds, MAX_SECONDS)
     files = [str(record_path(folder, rank)) for rank in ranks]
     variables = {name: os.environ[name] for name in PYTHON_VARIABLES if name in os.environ}
     try:
-        child = subprocess.Popen(
+        reader = subprocess.run(
             [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={"PATH": os.defpath, **variables},
             start_new_session=True,
+            timeout=seconds + REAP_SECONDS,
         )
+        output = reader.stdout
+        if reader.returncode > 0:
+            code = reader.returncode
+            log.warning("cannot read flight records: the reader ended with %s", code)
+    except subprocess.TimeoutExpired as killed:
+        output = killed.stdout or b""
     except OSError as error:
         # Stacks can still be read.
         log.warning("cannot read flight records: %s", error)
         return {}
-    try:
-        output, _ = child.communicate(timeout=seconds + REAP_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        output, _ = child.communicate()
-    if child.returncode > 0:
-        log.warning("cannot read flight records: the reader ended with %s", child.returncode)
     collectives = {}
     for line in output.splitlines():
         with contextlib.suppress(ValueError, WireError, TypeError, IndexError):
@@ -163,26 +157,19 @@ def _is_same(descriptor: str, status: os.stat_result) -> bool:
     try:
         return os.path.samestat(os.stat(descriptor), status)
     except OSError:
-        # It was closed meanwhile.
         return False
 
 
 def _request(folder: Path, rank: int) -> bool:
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            # An older record: torch writes one on time-outs, too.
-            record_path(folder, rank).unlink()
-        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        pipe = os.open(pipe_path(folder, rank), flags)
-    except OSError:
-        # There is no pipe, or it has no reader.
-        return False
-    try:
-        return stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.write(pipe, b"1\n") > 0
-    except OSError:
-        return False
-    finally:
-        os.close(pipe)
+    """Write to a rank's pipe; False: there is none, or it has no reader."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        # An older record: torch writes one on time-outs, too.
+        record_path(folder, rank).unlink(missing_ok=True)
+        with os.fdopen(os.open(pipe_path(folder, rank), flags), "wb", 0) as pipe:
+            is_pipe = stat.S_ISFIFO(os.fstat(pipe.fileno()).st_mode)
+            return is_pipe and os.write(pipe.fileno(), b"1\n") > 0
+    return False
 
 
 def _collectives(plain: Any) -> tuple[Collective, ...]:

@@ -1,12 +1,9 @@
 """Reads records of torch's flight recorder: `python flight_records.py SECONDS FILE...`. Standard library alone; hostile files.
 
-Waits so long for each file to be complete. Prints a line of JSON for each that is: its index among
-the arguments, and the rank's state in the process groups in which it waits, or in those used last.
-A pickle is a program: this unpickler refuses every name (`find_class`), so a record yields numbers,
-text, lists and dicts only, within limits of memory and processor time.
+Waits so long for each file to be complete. Prints a line of JSON for each that is: its index among the arguments, and the rank's
+state in the process groups in which it waits, or in those used last. A pickle is a program: this unpickler refuses every name
+(`find_class`), so a record yields numbers, text, lists and dicts only, within limits of memory and processor time.
 """
-
-from __future__ import annotations
 
 import io
 import json
@@ -19,23 +16,19 @@ import time
 import zlib
 from typing import Any
 
-# Ten times the size of a record of 2,000 collectives with their frames; chosen.
+# Chosen: ten times the size of a record of 2,000 collectives with their frames.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# Of this process; chosen.
+# Chosen, not measured.
 MAX_MEMORY_BYTES = 2 * 1024**3
 MAX_CPU_SECONDS = 5
-# The newest ones; chosen.
 MAX_ENTRIES = 20_000
 POLL_SECONDS = 0.02
+MAX_GROUP, MAX_OPERATION = 40, 30
 # As in `runner.facts.messages.rank_stacks`: a test compares.
 PEERS, MAX_GROUPS = "peers", 4
-# Characters; chosen.
-MAX_GROUP, MAX_OPERATION = 40, 30
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Refuses every class and function."""
-
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"a record names {module[:40]}.{name[:40]}")
 

@@ -1,10 +1,7 @@
 """Stack summaries: from the file of a rank's stack dump to the few frames that a signal carries.
 
-Ranks choose names of functions, files and threads in these files, so the text is cut and made
-printable.
+Ranks choose the names in these files, so the text is cut and made printable.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,21 +20,19 @@ from runner.facts.messages.rank_stacks import (
     without_records,
 )
 
-# Characters of a path, the last ones; Megatron-LM's longest that matters has 52; chosen.
-MAX_PATH = 70
-# Parts of a path, the last ones; chosen.
-MAX_PARTS = 4
-# Of all stacks of a node, since the message has other fields; chosen.
+# Chosen: the message has other fields.
 MAX_BYTES = wire.MAX_MESSAGE_BYTES * 3 // 4
-# Characters of a function, the last ones, and of a kernel function; chosen.
+# Chosen, in characters: Megatron-LM's longest path that matters has 52.
+MAX_PATH = 70
+# Chosen, not measured. The last parts of a path; the last characters of a function; those of a line.
+MAX_PATH_PARTS = 4
 MAX_NAME = 40
+MAX_LINE = 2000
 
 _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
 _PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
 _THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
-# Characters of a frame's line; chosen.
-MAX_LINE = 2000
 _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
@@ -54,10 +49,9 @@ def read_stacks(
         except OSError:
             continue
         rank_stack = parse_stack(rank, text)
-        if rank_stack is not None and recorded is not None and rank in recorded:
-            rank_stack = replace(rank_stack, collectives=recorded[rank])
         if rank_stack is not None:
-            found.append(rank_stack)
+            collectives = (recorded or {}).get(rank, ())
+            found.append(replace(rank_stack, collectives=collectives))
     return _fitting(merged(found, most=MAX_RANK_STACKS))
 
 
@@ -97,10 +91,9 @@ def _frames(text: str) -> tuple[str, ...]:
     if python is None:
         return ()
     threads = list(_THREAD.finditer(text, python.end()))
-    mains = [at for at in threads if at[1] == python[1]] or [
-        at for at in threads if at[0].endswith(': "MainThread"')
-    ]
-    chosen = next(iter(mains or threads), None)
+    mains = [at for at in threads if at[1] == python[1]]
+    named = [at for at in threads if at[0].endswith(': "MainThread"')]
+    chosen = next(iter(mains or named or threads), None)
     if chosen is None:
         return ()
     found, left = list[str](), MAX_RANK_STACK
@@ -119,7 +112,7 @@ def _frames(text: str) -> tuple[str, ...]:
 
 def _frame(function: str, file: str, line: str) -> str:
     """Write a frame as `file:function:line`, with other characters for colons in names."""
-    path = "/".join(_printable(file).replace(":", "?").split("/")[-MAX_PARTS:])
+    path = "/".join(_printable(file).replace(":", "?").split("/")[-MAX_PATH_PARTS:])
     name = _printable(function).replace(":", "?").rpartition("<locals>.")[2]
     return f"{path[-MAX_PATH:]}:{name[-MAX_NAME:]}:{line[:9]}"
 

@@ -10,8 +10,6 @@ Form as in NVIDIA's manual of nvidia-smi(1): MiB, and text in brackets ("[N/A]",
 `memory.used` leaves out what driver and firmware reserve for themselves (`memory.reserved`, from driver 510 on).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
@@ -27,15 +25,13 @@ from runner.keeper.procfs import read_environment
 
 log = logging.getLogger("stoker.agent")
 
-# Idle devices show some MiB, ranks that train tens of thousands; what is below this prevents no start. NVRx waits for the same
-# amount before it restarts ranks.
+# As in NVRx: idle devices show some MiB, ranks that train tens of thousands.
 FREE_MIB = 512
-# For one answer; without persistence mode the driver first wakes every GPU; chosen.
+# Chosen: without persistence mode the driver first wakes every GPU.
 ANSWER_SECONDS = 20.0
-# Between two queries while a launch waits; doubles up to the next. Both chosen.
+# Chosen, not measured. The pause between two queries doubles while a launch waits.
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 1.0
-# Between two queries after a launch failed; chosen.
 WATCH_SECONDS = 5.0
 
 
@@ -56,31 +52,24 @@ class Device:
     used_mib: int | None
 
 
+@dataclass(slots=True)
 class Devices:
     """The GPUs of this machine. `wait` blocks and is for a thread of its own; the rest is for the event loop's thread.
 
     `on_released` is called once the devices of a failed launch are free. `folder` holds the device files.
     """
 
-    def __init__(
-        self,
-        node: str,
-        loop: EventLoop,
-        on_released: Callable[[], None],
-        *,
-        folder: Path = Path("/dev"),
-    ) -> None:
-        self._node = node
-        self._loop = loop
-        self._on_released = on_released
-        self._folder = folder
-        self._is_watching = False
-        # This one was killed and does not die.
-        self._stuck: subprocess.Popen[str] | None = None
+    node: str
+    loop: EventLoop
+    on_released: Callable[[], None]
+    folder: Path = Path("/dev")
+    _is_watching: bool = False
+    # This one was killed and does not die.
+    _stuck: "subprocess.Popen[str] | None" = None
 
     def program(self) -> str:
         """Return the path of nvidia-smi; "" where there is no GPU or no such program."""
-        if not any(self._folder.glob("nvidia[0-9]*")):
+        if not any(self.folder.glob("nvidia[0-9]*")):
             return ""
         return shutil.which("nvidia-smi") or ""
 
@@ -107,7 +96,7 @@ class Devices:
         """Query until the devices are free, then call `on_released`."""
 
         def query() -> None:
-            self._loop.in_background(lambda: self.busy_reason(environment), on_answer)
+            self.loop.in_background(lambda: self.busy_reason(environment), on_answer)
 
         def on_answer(reason: str | None, error: Exception | None) -> None:
             if not self._is_watching:
@@ -116,15 +105,15 @@ class Devices:
                 self.watch(environment)
             else:
                 self._is_watching = False
-                self._on_released()
+                self.on_released()
 
         self._is_watching = True
-        self._loop.at("devices", time.monotonic() + WATCH_SECONDS, query)
+        self.loop.at("devices", time.monotonic() + WATCH_SECONDS, query)
 
     def stop_watching(self) -> None:
         """End `watch`."""
         self._is_watching = False
-        self._loop.cancel("devices")
+        self.loop.cancel("devices")
 
     def busy_reason(self, environment: Mapping[str, str]) -> str:
         """Return which devices are not free, or why that is not known; "" when all are free."""
@@ -161,9 +150,8 @@ class Devices:
             if len(line) == 3 and line[0].isdecimal()
         ]
         if not devices:
-            raise _QueryFailed(
-                f"nvidia-smi knows of no GPU though there are device files: {lines[:2]}"
-            )
+            reason = f"nvidia-smi knows of no GPU though there are device files: {lines[:2]}"
+            raise _QueryFailed(reason)
         return devices
 
     def _used_by_node(self, busy: list[Device]) -> dict[str, int]:
@@ -176,12 +164,8 @@ class Devices:
         processes = self._query("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
         result = {}
         for device in busy:
-            users = [
-                (line[1], _number(line[2]))
-                for line in processes
-                if len(line) == 3 and line[0] == device.uuid
-            ]
-            neighbours = [mib for pid, mib in users if self._is_neighbour(pid)]
+            users = [line for line in processes if len(line) == 3 and line[0] == device.uuid]
+            neighbours = [_number(mib) for _, pid, mib in users if self._is_neighbour(pid)]
             used = device.used_mib or 0
             # A neighbour whose share is not known may use all of it.
             rest = used - sum(used if mib is None else mib for mib in neighbours)
@@ -201,14 +185,13 @@ class Devices:
     def _is_neighbour(self, pid: str) -> bool:
         """Whether a process is a rank of another node on this machine; a container does not show others."""
         node = read_environment(int(pid)).get("STOKER_NODE") if pid.isdecimal() else None
-        return node is not None and node != self._node
+        return node is not None and node != self.node
 
     def _query(self, query: str) -> list[list[str]]:
         """Run nvidia-smi and return the fields of its lines. Raises _QueryFailed, after `ANSWER_SECONDS` at the latest."""
         if self._stuck is not None and self._stuck.poll() is None:
-            raise _QueryFailed(
-                f"nvidia-smi (pid {self._stuck.pid}) outlives SIGKILL: the driver hangs"
-            )
+            pid = self._stuck.pid
+            raise _QueryFailed(f"nvidia-smi (pid {pid}) outlives SIGKILL: the driver hangs")
         self._stuck = None
         try:
             child = subprocess.Popen(
@@ -232,7 +215,7 @@ class Devices:
         if child.returncode != 0:
             text = " ".join(output.split())[:200]
             raise _QueryFailed(f"nvidia-smi ended with {child.returncode}: {text}")
-        lines = [line for line in output.splitlines() if line.strip()]
+        lines = filter(str.strip, output.splitlines())
         return [[part.strip() for part in line.split(",")] for line in lines]
 
 
@@ -247,9 +230,10 @@ def visible(devices: list[Device], selected: str | None) -> list[Device]:
     for word in (part.strip() for part in selected.split(",")):
         if word.startswith("MIG-"):
             continue
-        match = [d for d in devices if word == str(d.index)]
-        if word.startswith("GPU-"):
-            match = [d for d in devices if d.uuid.startswith(word)]
+        is_uuid = word.startswith("GPU-")
+        match = [
+            d for d in devices if word == str(d.index) or (is_uuid and d.uuid.startswith(word))
+        ]
         if not match:
             break
         found += match

@@ -1,49 +1,47 @@
 """The agent's side of its keeper: find it or start it, send requests, receive events."""
 
-from __future__ import annotations
-
-import array
 import json
 import logging
 import os
-import select
 import signal
 import socket
+import struct
 import subprocess
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from runner.agent.config import AgentConfig
+from runner.agent.event_loop import is_ready
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import PermanentError, TemporaryError
 from runner.keeper import orphans, procfs, protocol
 
 log = logging.getLogger("stoker.agent")
 
-# A keeper that is silent for longer is stuck; chosen.
+# Chosen, not measured.
 ANSWER_SECONDS = 10.0
 SEND_SECONDS = 5.0
 _READ_BYTES = 1 << 18
-# Descriptors in one read; the keeper sends one per message.
-_MAX_RIGHTS = 16
+_MAX_DESCRIPTORS = 16
 # The socket module does not name it.
 _MSG_CMSG_CLOEXEC = 0x40000000
 
 
-@dataclass(slots=True, kw_only=True)
-class KeeperState:
+class KeeperState(msgspec.Struct, kw_only=True):
     """What a keeper holds. The caller owns the channels. `abilities`: what it can do beyond its protocol."""
 
+    pid: int = 0
     attempt: str = ""
     generation: int = 0
-    annotations: dict[str, Any] = field(default_factory=dict)
-    not_forked_reason: str = ""
-    ranks: list[dict[str, Any]] = field(default_factory=list)
-    channels: dict[int, socket.socket] = field(default_factory=dict)
-    buffered: dict[int, list[bytes]] = field(default_factory=dict)
     abilities: tuple[str, ...] = ()
+    annotations: dict[str, Any] = {}
+    not_forked_reason: str = ""
+    ranks: list[dict[str, Any]] = []
+    channels: dict[int, Any] = {}
+    buffered: dict[int, list[bytes]] = {}
 
 
 class KeeperLost(TemporaryError):
@@ -74,44 +72,39 @@ class KeeperLink:
 
     def receive(self) -> list[dict[str, Any]]:
         """Return the events that have come, without blocking; a `channel` carries its `socket`."""
-        space = socket.CMSG_SPACE(_MAX_RIGHTS * 4)
         flags = socket.MSG_DONTWAIT | _MSG_CMSG_CLOEXEC
         try:
-            data, rights, _, _ = self._stream.recvmsg(_READ_BYTES, space, flags)
+            data, descriptors, _, _ = socket.recv_fds(
+                self._stream, _READ_BYTES, _MAX_DESCRIPTORS, flags
+            )
         except BlockingIOError:
             return []
         except OSError as error:
             raise KeeperLost(f"keeper {self.pid} is gone: {error}") from error
         if not data:
             raise KeeperLost(f"keeper {self.pid} is gone")
-        for _, _, payload in rights:
-            descriptors = array.array("i")
-            descriptors.frombytes(payload[: len(payload) // 4 * 4])
-            self._descriptors.extend(descriptors)
+        self._descriptors += descriptors
         *lines, self._received = (self._received + data).split(b"\n")
         return [self._parse(line) for line in lines]
 
     def state(self) -> KeeperState:
         """Request everything the keeper holds, and wait for it. Raises PermanentError for another protocol."""
         self.send("hello")
-        state = KeeperState()
+        channels: dict[int, socket.socket] = {}
+        buffered: dict[int, list[bytes]] = {}
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             for message in self._wait(deadline):
                 if message["kind"] == "channel":
-                    state.channels[message["rank"]] = message["socket"]
+                    channels[message["rank"]] = message["socket"]
                 elif message["kind"] == "buffered":
                     packets = [packet.encode("latin-1") for packet in message["packets"]]
-                    state.buffered[message["rank"]] = packets
+                    buffered[message["rank"]] = packets
                 elif message["kind"] == "state":
                     _check_protocol(message)
-                    self.pid = message["pid"]
-                    self.abilities = state.abilities = tuple(message.get("abilities", ()))
-                    state.ranks = message["ranks"]
-                    state.attempt = message.get("attempt", "")
-                    state.generation = message.get("generation", 0)
-                    state.annotations = message.get("annotations", {})
-                    state.not_forked_reason = message.get("not_forked_reason", "")
+                    state = msgspec.convert(message, KeeperState)
+                    self.pid, self.abilities = state.pid, state.abilities
+                    state.channels, state.buffered = channels, buffered
                     return state
 
     def close(self) -> None:
@@ -123,7 +116,7 @@ class KeeperLink:
 
     def _wait(self, deadline: float) -> list[dict[str, Any]]:
         while time.monotonic() < deadline:
-            if _is_readable(self._stream, max(0.0, deadline - time.monotonic())):
+            if is_ready(self._stream, max(0.0, deadline - time.monotonic())):
                 return self.receive()
         raise KeeperLost(f"keeper {self.pid} did not answer within {ANSWER_SECONDS:.0f} s")
 
@@ -146,10 +139,10 @@ def connect(folder: Path) -> KeeperLink | None:
         return None
     finally:
         os.close(directory)
-    # pid, uid, gid.
-    credentials = array.array("i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    resume(credentials[0])
-    return KeeperLink(stream, credentials[0])
+    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, _uid, _gid = struct.unpack("3i", credentials)
+    resume(pid)
+    return KeeperLink(stream, pid)
 
 
 def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
@@ -167,19 +160,15 @@ def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={
-                    **base_environment(),
-                    **config.rank_variables,
-                    protocol.KEEPER_VARIABLE: folder,
-                },
+                env=base_environment() | config.rank_variables | {protocol.KEEPER_VARIABLE: folder},
                 start_new_session=True,
             )
     except OSError as error:
         raise PermanentError(f"cannot start a keeper with {config.python!r}: {error}") from error
     assert child.stdout is not None
-    is_ready = _is_readable(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
+    has_started = is_ready(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
     child.stdout.close()
-    link = connect(config.folder) if is_ready else None
+    link = connect(config.folder) if has_started else None
     if link is None:
         child.kill()
         child.wait()
@@ -219,9 +208,3 @@ def _check_protocol(message: dict[str, Any]) -> None:
             f"the keeper (pid {message['pid']}) uses protocol {message['protocol']}, this agent {protocol.PROTOCOL}; "
             f"start the agent of the release that started it, or end the run first"
         )
-
-
-def _is_readable(stream: Any, timeout_seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(stream, select.POLLIN | select.POLLHUP)
-    return bool(poll.poll(timeout_seconds * 1000))

@@ -1,7 +1,5 @@
 """Known specs: the hash of the spec that each run was started with here. A run's spec does not change."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,10 +1,9 @@
 """The preloader: has the keeper import what the assignment wants, and decides how long a launch waits for that."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.agent.config import AgentConfig
@@ -17,38 +16,34 @@ from runner.facts.messages.assignments import PreloadPlan
 
 log = logging.getLogger("stoker.agent")
 
-# Before a warm process that died is restarted; doubles up to the next. Both chosen.
+# Chosen, not measured. The delay before a warm process is restarted doubles with its deaths.
 RESTART_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 60.0
 
 State = Literal["", "importing", "ready", "odd", "dead"]
 
 
+@dataclass(slots=True)
 class Preloader:
     """The request for a warm process, and its state as the keeper reports it. It calls `on_change` when a launch may continue.
 
     A warm process that died is restarted. One that is `odd`, from which ranks cannot be forked, stays so.
     """
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        loop: EventLoop,
-        *,
-        keeper: KeeperLifecycle,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._config, self._loop, self._keeper, self._on_change = config, loop, keeper, on_change
-        self._plan: PreloadPlan | None = None
-        # False at first: a keeper that an earlier agent started may have a warm process.
-        self._has_plan = False
-        self._request: dict[str, Any] = {}
-        self._requested_at = 0.0
-        self._backoff_seconds = 0.0
-        self.state: State = ""
-        self.reason = ""
-        self.pid = 0
-        self.versions: dict[str, str] = {}
+    config: AgentConfig
+    loop: EventLoop
+    keeper: KeeperLifecycle
+    on_change: Callable[[], None]
+    state: State = ""
+    reason: str = ""
+    pid: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    _plan: PreloadPlan | None = None
+    # False at first: a keeper that an earlier agent started may have a warm process.
+    _has_plan: bool = False
+    _request: dict[str, Any] = field(default_factory=dict)
+    _requested_at: float = 0.0
+    _backoff_seconds: float = 0.0
 
     @property
     def is_wanted(self) -> bool:
@@ -70,23 +65,23 @@ class Preloader:
 
     def request(self) -> None:
         """Send the request to the keeper, which may be a new one."""
-        self._loop.cancel("preload again")
+        self.loop.cancel("preload again")
         self._request, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
         else:
             try:
                 user = users.find_user(self._plan.user)
-                users.require_ability(user, self._keeper.abilities)
+                users.require_ability(user, self.keeper.abilities)
                 self._request = rank_commands.warm_request(
-                    self._plan, python=self._config.python, user=user
+                    self._plan, python=self.config.python, user=user
                 )
             except (NotForkableCommand, NoSuchUser) as error:
                 self._set("odd", str(error))
             else:
                 self._requested_at = time.monotonic()
                 self._set("importing", "")
-        self._keeper.send("warm", request=self._request)
+        self.keeper.send("warm", request=self._request)
 
     def on_message(self, message: dict[str, Any]) -> None:
         """Handle what the keeper reports of its warm process."""
@@ -96,7 +91,7 @@ class Preloader:
         self._set(message["state"], message["reason"])
         if self.state == "dead":
             due_at = time.monotonic() + self._backoff_seconds
-            self._loop.at("preload again", due_at, self.request)
+            self.loop.at("preload again", due_at, self.request)
             longer_seconds = max(2 * self._backoff_seconds, RESTART_BACKOFF_SECONDS)
             self._backoff_seconds = min(longer_seconds, MAX_BACKOFF_SECONDS)
 
@@ -109,7 +104,7 @@ class Preloader:
         if self.state != "importing":
             return None
         # Imports take seconds, and a gang of fresh processes would only compete with them.
-        until = self._requested_at + self._config.cluster.preload_seconds
+        until = self._requested_at + self.config.cluster.preload_seconds
         return until if time.monotonic() < until else None
 
     def not_forked_reason(self) -> str:
@@ -117,7 +112,7 @@ class Preloader:
         if not self.is_wanted or self.state == "ready":
             return ""
         if self.state == "importing":
-            return f"the preload takes longer than {self._config.cluster.preload_seconds:g} s"
+            return f"the preload takes longer than {self.config.cluster.preload_seconds:g} s"
         return self.reason
 
     def _set(self, state: State, reason: str) -> None:
@@ -128,4 +123,4 @@ class Preloader:
             log.warning("no warm process: %s", reason)
         elif state == "ready":
             log.info("preloaded in %.1f s", time.monotonic() - self._requested_at)
-        self._on_change()
+        self.on_change()

@@ -1,7 +1,5 @@
 """The Python program that a command starts: what a forked rank needs to know to equal a fresh one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

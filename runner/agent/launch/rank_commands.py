@@ -1,15 +1,14 @@
 """Commands and environments of ranks, made from a plan, and the requests to the keeper that carry them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.agent.config import AgentConfig
 from runner.agent.hangs import flight_recorder
 from runner.agent.launch import users
 from runner.agent.launch.program import NotForkableCommand, Program, read_command
@@ -21,6 +20,7 @@ from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
 from runner.facts.wire import to_message, to_plain
+from runner.signer import load_signer
 
 CONTRACT_VERSION = "1"
 # Of one node: what one packet to a warm process can carry, see `warm.MAX_RANKS`.
@@ -29,22 +29,40 @@ _ATTEMPT_VARIABLE = re.compile(ATTEMPT_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def prepare_folders(
-    assignment: Assignment, user: RankUser | None = None, *, state: str = ""
-) -> None:
+@dataclass(slots=True, kw_only=True)
+class Launch:
+    """A plan on its way to the keeper. `user` None: ranks run as the agent does.
+
+    `flight_folder`: see `flight_recorder.recorder_folder`. `sent_at`: monotonic seconds.
+    """
+
+    assignment: Assignment
+    user: RankUser | None = None
+    flight_folder: str = ""
+    is_prepared: bool = False
+    is_sent: bool = False
+    sent_at: float = 0.0
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """What is to be started."""
+        assert self.assignment.plan is not None
+        return self.assignment.plan
+
+
+def prepare_folders(launch: Launch, *, state: str) -> None:
     """Make the output folder, and keep older generations from sealing checkpoints. May block on a slow file system.
 
     In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
     """
-    plan = assignment.plan
-    assert plan is not None
-    # Usually it exists: on a file system that all nodes share, a look costs little, and mkdir takes the parent's lock.
+    plan, user = launch.plan, launch.user
+    # On a file system that all nodes share, a look costs little, and mkdir takes the parent's lock.
     if not Path(plan.output_folder).is_dir():
         make_output_folder(Path(plan.output_folder))
     if user is not None:
         users.change_owner(Path(plan.output_folder, FLIGHT), user)
     if plan.checkpoints:
-        raise_generation(plan.checkpoints, assignment.generation)
+        raise_generation(plan.checkpoints, launch.assignment.generation)
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
             users.change_owner(Path(plan.checkpoints), user)
             users.change_owner(Path(plan.checkpoints, GENERATION), user)
@@ -52,10 +70,8 @@ def prepare_folders(
 
 def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
     """Return the keeper's request for a warm process. Raises NotForkableCommand for a command whose ranks cannot be forked."""
-    environment = lasting_environment(
-        plan.environment, ranks_per_node=plan.ranks_per_node, user=user
-    )
-    program = _program(plan.command, environment, plan.working_directory, plan.python or python)
+    environment = lasting_environment(plan, user)
+    program = _program(plan, environment, python)
     if plan.ranks_per_node > MAX_FORKED_RANKS:
         raise NotForkableCommand(
             f"{plan.ranks_per_node} ranks on a node; at most {MAX_FORKED_RANKS} are forked at once"
@@ -72,56 +88,38 @@ def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None
         },
         "working_directory": plan.working_directory,
         "own_variables": ATTEMPT_VARIABLES,
-        **({"user": user.as_plain()} if user is not None else {}),
+        **_user_field(user),
     }
 
 
 def _program(
-    command: Sequence[str], environment: Mapping[str, str], folder: str, python: str
+    plan: LaunchPlan | PreloadPlan, environment: Mapping[str, str], python: str
 ) -> Program:
-    """Parse a command in which only {python} is filled in."""
-    first = command[0].replace("{python}", python)
-    return read_command((first, *command[1:]), environment=environment, folder=folder)
+    """Parse a plan's command, in which only {python} is filled in."""
+    first = plan.command[0].replace("{python}", plan.python or python)
+    command = (first, *plan.command[1:])
+    return read_command(command, environment=environment, folder=plan.working_directory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchEnvironment:
-    """What a launch needs beside its plan. `user` None: ranks run as the agent does.
-
-    `flight_folder`: see `flight_recorder.recorder_folder`.
-    """
-
-    cluster: str
-    python: str
-    user: RankUser | None = None
-    flight_folder: str = ""
+def _user_field(user: RankUser | None) -> dict[str, Any]:
+    return {"user": asdict(user)} if user is not None else {}
 
 
 def spawn_request(
-    assignment: Assignment,
-    launch: LaunchEnvironment,
-    *,
-    fork: bool = False,
-    not_forked_reason: str = "",
+    launch: Launch, config: AgentConfig, *, fork: bool = False, not_forked_reason: str = ""
 ) -> dict[str, Any]:
-    """Return the keeper's request for ranks. Raises SpecError for a command with unknown placeholders.
+    """Return the keeper's request for ranks. Raises UserError for unknown placeholders in a command, or a lost token.
 
     With `fork`, the warm process for this command is to fork the ranks: raises NotForkableCommand if it cannot.
-    `not_forked_reason` says why
-    ranks are not forked although that was requested; the keeper stores it for the next agent.
+    `not_forked_reason` is for the next agent: why ranks are not forked although that was requested.
     """
-    plan = assignment.plan
-    assert plan is not None
-    shared = shared_environment(assignment, launch)
-    program = None
-    if fork:
-        program = _program(
-            plan.command, shared, plan.working_directory, plan.python or launch.python
-        )
+    plan = launch.plan
+    shared = _shared_environment(launch, config)
+    program = _program(plan, shared, config.python) if fork else None
     ranks = []
     for rank in plan.ranks:
         out, err = output_files.paths(plan.output_folder, rank)
-        command = [fill(part, placeholders(plan, rank, launch.python)) for part in plan.command]
+        command = [fill(part, placeholders(plan, rank, config.python)) for part in plan.command]
         ranks.append(
             {
                 "rank": rank,
@@ -138,14 +136,14 @@ def spawn_request(
         )
     return {
         "attempt": str(plan.attempt),
-        "generation": assignment.generation,
-        "annotations": {"assignment": to_message(assignment)},
+        "generation": launch.assignment.generation,
+        "annotations": {"assignment": to_message(launch.assignment), "needs_code": True},
         "working_directory": plan.working_directory,
         "environment": shared,
         "ranks": ranks,
         "fork": fork,
         "not_forked_reason": not_forked_reason,
-        **({"user": launch.user.as_plain()} if launch.user is not None else {}),
+        **_user_field(launch.user),
     }
 
 
@@ -170,24 +168,22 @@ def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def lasting_environment(
-    variables: Mapping[str, str], *, ranks_per_node: int, user: RankUser | None = None
+    plan: LaunchPlan | PreloadPlan, user: RankUser | None = None
 ) -> dict[str, str]:
     """Return what ranks of a run have in all attempts: the plan's variables over the user's over the agent's."""
     of_user = user.environment if user is not None else {}
-    environment = {**base_environment(), **of_user, **variables}
-    if ranks_per_node > 1:
+    environment = {**base_environment(), **of_user, **plan.environment}
+    if plan.ranks_per_node > 1:
         # As torchrun does: without it, each rank starts a thread per core.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
 
-def shared_environment(assignment: Assignment, launch: LaunchEnvironment) -> dict[str, str]:
+def _shared_environment(launch: Launch, config: AgentConfig) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
-    plan = assignment.plan
-    assert plan is not None
-    environment = lasting_environment(
-        plan.environment, ranks_per_node=plan.ranks_per_node, user=launch.user
-    )
+    plan = launch.plan
+    environment = lasting_environment(plan, launch.user) | config.rank_variables
+    keys = load_signer(config.cluster.token_file).seal_keys(config.cluster.name, plan.run)
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),
@@ -199,13 +195,12 @@ def shared_environment(assignment: Assignment, launch: LaunchEnvironment) -> dic
         TORCHELASTIC_RESTART_COUNT=str(plan.attempt.restart),
         TORCHELASTIC_MAX_RESTARTS=str(plan.attempt.restart),
         STOKER_CONTRACT=CONTRACT_VERSION,
-        STOKER_CLUSTER=launch.cluster,
         STOKER_RUN=plan.run,
-        STOKER_NODE=assignment.node,
         STOKER_ATTEMPT=str(plan.attempt),
-        STOKER_GENERATION=str(assignment.generation),
+        STOKER_GENERATION=str(launch.assignment.generation),
         STOKER_CHECKPOINTS=plan.checkpoints,
         STOKER_RESUME=plan.resume,
+        STOKER_SEAL_KEYS=" ".join(key.hex() for key in keys),
         STOKER_REMEDIES=json.dumps(to_plain(plan.remedies), separators=(",", ":")),
     )
     return environment

@@ -1,14 +1,12 @@
 """Users that ranks run as: the one who submitted the run, where the agent can switch to that user."""
 
-from __future__ import annotations
-
+import contextlib
 import os
 import pwd
 import stat
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.errors import PermanentError
 
@@ -33,10 +31,6 @@ class RankUser:
     def environment(self) -> dict[str, str]:
         """What a login would set."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
-
-    def as_plain(self) -> dict[str, Any]:
-        """Return it as the keeper's protocol has it."""
-        return asdict(self)
 
 
 def find_user(name: str) -> RankUser | None:
@@ -71,19 +65,14 @@ def require_ability(user: RankUser | None, abilities: Sequence[str]) -> None:
 
 def change_owner(path: Path, user: RankUser) -> None:
     """Change the owner of a folder or file of root's to a user; files of other users, and links, are left alone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    # Some file systems keep root out; the ranks fail with a message of their own.
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        descriptor = os.open(path, flags)
+        stack.callback(os.close, descriptor)
         status = os.fstat(descriptor)
         if status.st_uid == 0 and (stat.S_ISDIR(status.st_mode) or status.st_nlink == 1):
             os.fchown(descriptor, user.uid, user.gid)
-    except OSError:
-        # Some file systems keep root out; the ranks fail with a message of their own.
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _name_of(uid: int) -> str:

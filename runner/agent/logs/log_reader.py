@@ -4,8 +4,6 @@ The agent never waits for it: it may hang on a disk, or die of the text it reads
 starts it; one that died, or does not accept a request, is replaced at the next request.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -13,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +21,10 @@ from runner.facts import wire
 
 log = logging.getLogger("stoker.agent")
 
-# For one search, for accepting a request, and between two messages: far above the usual; chosen.
+# Chosen, not measured. For one search, for accepting a request, and between two messages.
 LIMIT_SECONDS = 30.0
-# Between two tries to write a request; chosen.
-PUSH_SECONDS = 0.05
-# Until a reader that died is replaced, after its first, second and later deaths; chosen.
+RETRY_WRITE_SECONDS = 0.05
+# After the first, second and later deaths.
 RESTART_BACKOFF_SECONDS = (1.0, 5.0, 60.0)
 # Training and restarts come first.
 NICE = 10
@@ -36,29 +34,22 @@ MAX_RESULT_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
 
 
+@dataclass(slots=True)
 class Reader:
     """Owned by the agent's loop. `on_message` handles its messages; `on_death(seconds)` is to send the requests again later."""
 
-    def __init__(
-        self,
-        loop: EventLoop,
-        folder: Path,
-        *,
-        on_message: Callable[[object], None],
-        on_death: Callable[[float], None],
-    ) -> None:
-        """`folder`: of its log file."""
-        self._loop, self._folder = loop, folder
-        self._on_message, self._on_death = on_message, on_death
-        self._child: subprocess.Popen[bytes] | None = None
-        # A killed child that waits for a disk lingers on.
-        self._killed: list[subprocess.Popen[bytes]] = []
-        # An unfinished line.
-        self._rest = b""
-        # Requests that its pipe has not accepted yet.
-        self._unsent = b""
-        self._num_deaths = 0
-        self._is_closed = False
+    loop: EventLoop
+    # Of its log file.
+    folder: Path
+    on_message: Callable[[object], None]
+    on_death: Callable[[float], None]
+    _child: "subprocess.Popen[bytes] | None" = None
+    # A killed child that waits for a disk lingers on.
+    _killed: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+    _unfinished_line: bytes = b""
+    _unsent: bytes = b""
+    _num_deaths: int = 0
+    _is_closed: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -81,17 +72,16 @@ class Reader:
         self._drop()
         if self._is_closed:
             return
-        delay_seconds = RESTART_BACKOFF_SECONDS[
-            min(self._num_deaths, len(RESTART_BACKOFF_SECONDS) - 1)
-        ]
+        delays = RESTART_BACKOFF_SECONDS
+        delay_seconds = delays[min(self._num_deaths, len(delays) - 1)]
         self._num_deaths += 1
         log.warning("log reader %s; restarting in %g s", reason, delay_seconds)
-        self._on_death(delay_seconds)
+        self.on_death(delay_seconds)
 
     def close(self) -> None:
         """Kill the child for good."""
         self._is_closed = True
-        self._loop.cancel("reader request")
+        self.loop.cancel("reader request")
         self._drop()
 
     def _push(self, until: float) -> None:
@@ -112,9 +102,8 @@ class Reader:
         if time.monotonic() > until:
             self.fail(f"accepted no request for {LIMIT_SECONDS:g} s")
         else:
-            self._loop.at(
-                "reader request", time.monotonic() + PUSH_SECONDS, partial(self._push, until)
-            )
+            at = time.monotonic() + RETRY_WRITE_SECONDS
+            self.loop.at("reader request", at, partial(self._push, until))
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._killed = [child for child in self._killed if child.poll() is None]
@@ -124,7 +113,7 @@ class Reader:
             )
         # -P: a file in the agent's working folder must not pass for a module.
         command = ["nice", "-n", str(NICE), sys.executable, "-P", "-m", "runner.collect"]
-        with (self._folder / ERRORS_NAME).open("wb") as errors:
+        with (self.folder / ERRORS_NAME).open("wb") as errors:
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
             )
@@ -132,8 +121,8 @@ class Reader:
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
         os.set_blocking(child.stdout.fileno(), False)
-        self._child, self._rest = child, b""
-        self._loop.watch(child.stdout.fileno(), self._on_readable)
+        self._child, self._unfinished_line = child, b""
+        self.loop.watch(child.stdout.fileno(), self._on_readable)
         return child
 
     def _on_readable(self) -> None:
@@ -147,8 +136,8 @@ class Reader:
         if not data:
             self.fail("ended")
             return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_RESULT_BYTES:
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
+        if len(self._unfinished_line) > MAX_RESULT_BYTES:
             self.fail(f"sent a line of more than {MAX_RESULT_BYTES} bytes")
             return
         for line in lines:
@@ -157,7 +146,7 @@ class Reader:
             except WireError as error:
                 self.fail(f"sent a line that is no message: {error}")
                 return
-            self._on_message(message)
+            self.on_message(message)
 
     def _drop(self) -> None:
         child, self._child = self._child, None
@@ -166,7 +155,7 @@ class Reader:
             return
         assert child.stdout is not None
         assert child.stdin is not None
-        self._loop.unwatch(child.stdout.fileno())
+        self.loop.unwatch(child.stdout.fileno())
         child.kill()
         self._killed.append(child)
         child.stdout.close()

@@ -1,32 +1,31 @@
 """Our ends of the ranks' channels: reports are read as they come, requests are sent without ever waiting."""
 
-from __future__ import annotations
-
 import select
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
-from runner.agent.event_loop import EventLoop
+from runner.agent.event_loop import EventLoop, is_ready
 from runner.agent.ranks.reports import MAX_PACKET_BYTES
 
 # Read of one rank before the next: more than its queue holds.
 PACKETS_AT_ONCE = 512
 
 
+@dataclass(slots=True)
 class Channels:
     """The channels of one gang, by rank. `on_packet(rank, packet)` is called for each packet, in order."""
 
-    def __init__(self, loop: EventLoop, on_packet: Callable[[int, bytes], None]) -> None:
-        self._loop = loop
-        self._on_packet = on_packet
-        self._open: dict[int, socket.socket] = {}
+    loop: EventLoop
+    on_packet: Callable[[int, bytes], None]
+    _open: dict[int, socket.socket] = field(default_factory=dict)
 
     def add(self, channels: Mapping[int, socket.socket]) -> None:
         """Own these and read them."""
         for rank, channel in channels.items():
             self._open[rank] = channel
-            self._loop.watch(channel.fileno(), partial(self.read, rank))
+            self.loop.watch(channel.fileno(), partial(self.read, rank))
 
     def read(self, rank: int) -> None:
         """Read what a rank has reported so far."""
@@ -42,8 +41,9 @@ class Channels:
                 self.close(rank)
                 return
             if packet:
-                self._on_packet(rank, packet)
-            elif _is_disconnected(channel):
+                self.on_packet(rank, packet)
+            # An empty packet means nothing.
+            elif is_ready(channel, events=select.POLLRDHUP):
                 self.close(rank)
 
     def send(self, rank: int, line: bytes) -> bool:
@@ -61,7 +61,7 @@ class Channels:
         """Close one channel."""
         channel = self._open.pop(rank, None)
         if channel is not None:
-            self._loop.unwatch(channel.fileno())
+            self.loop.unwatch(channel.fileno())
             channel.close()
 
     def finish(self) -> None:
@@ -69,10 +69,3 @@ class Channels:
         for rank in list(self._open):
             self.read(rank)
             self.close(rank)
-
-
-def _is_disconnected(channel: socket.socket) -> bool:
-    """Distinguish the end of a channel from an empty packet, which means nothing."""
-    poll = select.poll()
-    poll.register(channel, select.POLLRDHUP)
-    return bool(poll.poll(0))

@@ -1,59 +1,43 @@
 """A gang as one node sees it: its ranks, what they report, and the signals that follow. Its only I/O is reading /proc."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict
+
 from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
 from runner.agent.ranks import output_files, rank_resources, reports
-from runner.agent.ranks.compute_times import ComputeTimes
-from runner.agent.ranks.start_times import StartPhases
-from runner.agent.ranks.step_aggregator import MAX_STEPS, StepAggregator
+from runner.agent.ranks.aggregates import MAX_STEPS, ComputeTimes, StartPhases, StepAggregator
 from runner.facts.ids import AttemptId
+from runner.facts.messages import signals
 from runner.facts.messages.assignments import Assignment, LaunchPlan
-from runner.facts.messages.rank_stacks import RankStack
-from runner.facts.messages.signals import (
-    MAX_NOT_FORKED_REASON,
-    CheckpointSealed,
-    Heartbeat,
-    MalformedMessage,
-    Progress,
-    RankExited,
-    RankResources,
-    RanksReady,
-    RanksStarted,
-    RanksTerminated,
-    ReplicasDisagree,
-    RequestTaken,
-    SettingsInEffect,
-    Signal,
-    StepRecord,
-)
+from runner.facts.messages.signals import Signal, StepRecord
 from runner.keeper.procfs import read_process
 
 log = logging.getLogger("stoker.agent")
 
 NextHeader = Callable[[], Mapping[str, Any]]
-# Characters of a report's detail that a signal carries; chosen.
-MAX_DETAIL = 300
-# Requests known to be acknowledged; chosen.
-MAX_REMEMBERED = 1000
-# Between two polls of the ranks' states; chosen. That a rank is stopped is known to half of it. A poll costs some 100 us, most
-# of it for waking up (measured), so polling takes an agent 0.05 to 0.1 % of a core.
+# Chosen, not measured.
+MAX_DETAIL_CHARACTERS = 300
+MAX_REQUESTS_REMEMBERED = 1000
+POLL_OUTPUTS_SECONDS = 0.2
+# Chosen: since when a rank is stopped is known to half of it. A poll costs some 100 us, most of it
+# for waking up (measured), so polling takes an agent 0.05 to 0.1 % of a core.
 POLL_SECONDS = 0.2
-# Between two polls of the files that ranks write to; chosen.
-WRITES_SECONDS = 0.2
+
+# Of reports that are passed on as they are.
+_SIGNALS: dict[type[reports.Report], type[Signal]] = {
+    reports.SettingsReport: signals.SettingsInEffect,
+    reports.SealReport: signals.CheckpointSealed,
+    reports.ReplicasReport: signals.ReplicasDisagree,
+}
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalRank:
-    """A rank of this node. `stopped_since`: monotonic seconds, while its process is in state T (SIGSTOP).
-
-    That is halfway between the first poll that found it so and the one before.
-    """
+    """A rank of this node. `stopped_since`: estimated monotonic seconds, while its process is in state T (SIGSTOP)."""
 
     rank: int
     pid: int
@@ -69,8 +53,8 @@ class LocalGang:
 
     `progress_at` (monotonic seconds) is the last step of any rank; of ranks that report none, the last time one wrote to its
     output, and `writes` counts how often a poll saw that. `heartbeat_due` asks for a heartbeat at once. `hello` is None until a
-    rank has sent it. `spawned_at` (monotonic) is when the agent requested the ranks; None for those of an earlier agent, whose
-    first report was not timed.
+    rank has sent it. `not_forked_reason`: why a requested fork was refused. `spawned_at` (monotonic): None for ranks of an
+    earlier agent, whose first report was not timed.
     """
 
     def __init__(
@@ -80,6 +64,7 @@ class LocalGang:
         next_header: NextHeader,
         now: float,
         *,
+        stopped_seconds: float,
         spawned_at: float | None = None,
     ):
         assert assignment.plan is not None
@@ -92,21 +77,24 @@ class LocalGang:
         self.progress_at = now
         self.writes = 0
         self.heartbeat_due = False
-        self._next_header = next_header
+        self.not_forked_reason = ""
+        # Their agent gave them the run's keys, unless it was of a release before codes.
+        self.needs_code = True
+        self.log_bytes_skipped = 0
+        self.next_header = next_header
+        self._stopped_seconds = stopped_seconds
         self._steps = StepAggregator()
         self._compute = ComputeTimes(now)
         self._blocked_ranks = BlockedRanksMonitor()
-        # For the next heartbeat: resources of ranks, free memory, and steps in the output of ranks.
-        self._resources: tuple[tuple[RankResources, ...], int] = ((), 0)
+        # Of ranks, and the free bytes of the node; for the next heartbeat.
+        self._resources: tuple[tuple[signals.RankResources, ...], int] = ((), 0)
         self._resources_due = now + rank_resources.SAMPLE_SECONDS
-        self.log_bytes_skipped = 0
         self._log_steps: tuple[StepRecord, ...] = ()
         self._start_phases = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
         self._progress_step: int | None = None
         self._progress_sent_at = now
         self._acknowledged: dict[str, None] = {}
-        # None before the first poll.
         self._output_stats: tuple[tuple[int, int], ...] | None = None
         self._polled_at = self._outputs_due = self._writing_since = now
         self._longest_quiet_seconds = 0.0
@@ -127,19 +115,17 @@ class LocalGang:
         """Whether this is the node with rank 0."""
         return self.plan.node_rank == 0
 
-    # -- what ranks report
-
     def on_packet(self, number: int, packet: bytes, now: float) -> list[Signal]:
         """Handle one packet of a rank; return the durable signals that follow."""
         rank = self.ranks[number]
         self._start_phases.on_packet(number, now)
         parsed, malformed = reports.read_packet(packet)
-        signals = [signal for report in parsed for signal in self._on_report(rank, report, now)]
+        emitted = [fact for report in parsed for fact in self._on_report(rank, report, now)]
         if malformed and rank.num_malformed == 0:
             reason = f"rank {number} reports {malformed[0]}"
-            signals.append(MalformedMessage(**self._next_header(), reason=reason))
+            emitted.append(signals.MalformedMessage(**self.next_header(), reason=reason))
         rank.num_malformed += len(malformed)
-        return signals
+        return emitted
 
     def _on_report(self, rank: LocalRank, report: reports.Report, now: float) -> list[Signal]:
         match report:
@@ -153,22 +139,15 @@ class LocalGang:
                 self._steps.add_validation(report)
             case reports.HelloReport():
                 return self._on_hello(report)
-            case reports.SettingsReport():
-                return [SettingsInEffect(**self._header(), step=report.step, values=report.values)]
-            case reports.SealReport():
-                return [CheckpointSealed(**self._header(), step=report.step, path=report.path)]
-            case reports.ReplicasReport():
-                return [
-                    ReplicasDisagree(
-                        **self._header(),
-                        step=report.step,
-                        what=report.what,
-                        ranks=report.ranks,
-                        detail=report.detail[:MAX_DETAIL],
-                    )
-                ]
             case reports.RequestReport():
                 return self._on_acknowledgement(report)
+            case _:
+                fields = asdict(report)
+                if "detail" in fields:
+                    fields["detail"] = fields["detail"][:MAX_DETAIL_CHARACTERS]
+                if isinstance(report, reports.SealReport):
+                    fields["needs_code"] = self.needs_code
+                return [_SIGNALS[type(report)](**self.header(), **fields)]
         return []
 
     def add_log_steps(self, records: Sequence[StepRecord]) -> None:
@@ -185,12 +164,10 @@ class LocalGang:
             self.progress_at = now
         if report.loss is not None:
             self._last_loss = report.loss
-        if self.last_step is not None and report.step <= self.last_step:
+        if self.last_step is not None:
+            self.last_step = max(self.last_step, report.step)
             return []
-        is_first = self.last_step is None
         self.last_step = report.step
-        if not is_first:
-            return []
         self.heartbeat_due = True
         return self.poll_progress(now, every_seconds=0.0)
 
@@ -199,20 +176,19 @@ class LocalGang:
         self.hello = report
         if not is_first or not self.has_rank_zero:
             return []
-        requests, remedies = report.requests, report.remedies
-        return [RanksReady(**self._header(), requests=requests, remedies=remedies)]
+        return [signals.RanksReady(**self.header(), **asdict(report))]
 
     def _on_acknowledgement(self, report: reports.RequestReport) -> list[Signal]:
         known = self._acknowledged
-        if not self.has_rank_zero or report.request in known or len(known) >= MAX_REMEMBERED:
+        is_known = report.request in known or len(known) >= MAX_REQUESTS_REMEMBERED
+        if not self.has_rank_zero or is_known:
             return []
         known[report.request] = None
-        return [RequestTaken(**self._header(), request=report.request, step=report.step)]
+        return [signals.RequestTaken(**self.header(), **asdict(report))]
 
-    def _header(self) -> dict[str, Any]:
-        return {**self._next_header(), "attempt": self.attempt}
-
-    # -- what the agent sees
+    def header(self) -> dict[str, Any]:
+        """Return the source fields of the next signal on this attempt."""
+        return {**self.next_header(), "attempt": self.attempt}
 
     def poll_progress(self, now: float, *, every_seconds: float) -> list[Signal]:
         """Return a Progress, from the node with rank 0, when there was a step since the last one and it is time."""
@@ -224,13 +200,13 @@ class LocalGang:
             return []
         self._progress_step, self._progress_sent_at = step, now
         timings = self._start_phases.reported() if is_first else {}
-        return [Progress(**self._header(), step=step, loss=self._last_loss, timings=timings)]
+        return [signals.Progress(**self.header(), step=step, loss=self._last_loss, timings=timings)]
 
-    def poll(self, now: float, *, stopped_seconds: float) -> float:
-        """Observe from outside which ranks are stopped, and, when none reports steps, whether any has written.
+    def poll(self, now: float) -> float:
+        """Observe which ranks are stopped, and, when none reports steps, whether any has written; return when to poll again.
 
-        Sets `heartbeat_due` when a rank has now been stopped for too long. Returns when to poll again. A rank that a debugger
-        or a profiler holds (state t) is not stopped: they release it, and limits on progress hold for it all the same.
+        A rank that a debugger or a profiler holds (state t) is not stopped: they release it, and
+        limits on progress hold for it all the same.
         """
         for rank in self.alive:
             process = read_process(rank.pid)
@@ -238,20 +214,17 @@ class LocalGang:
                 rank.stopped_since = None
             elif rank.stopped_since is None:
                 rank.stopped_since = now - min(now - self._polled_at, POLL_SECONDS) / 2
-        if set(self.stopped(now, seconds=stopped_seconds)) - set(self._reported_stopped):
+        if not set(self._stopped(now)).issubset(self._reported_stopped):
             self.heartbeat_due = True
         self._polled_at = now
         pids = {rank.rank: rank.pid for rank in self.alive}
         self._blocked_ranks.poll(pids, now, progress_at=self.progress_at)
         if self.last_step is None and now >= self._outputs_due:
-            self._outputs_due = now + WRITES_SECONDS
+            self._outputs_due = now + POLL_OUTPUTS_SECONDS
             self._poll_outputs(now)
-        limits = [
-            rank.stopped_since + stopped_seconds
-            for rank in self.alive
-            if rank.stopped_since is not None and rank.stopped_since + stopped_seconds > now
-        ]
-        return min([now + POLL_SECONDS, *limits])
+        stopped = [rank.stopped_since for rank in self.alive if rank.stopped_since is not None]
+        limits = [since + self._stopped_seconds for since in stopped]
+        return min([now + POLL_SECONDS, *(limit for limit in limits if limit > now)])
 
     def ranks_to_measure(self, now: float) -> dict[int, int]:
         """Return the ranks (rank -> pid) whose resources are to be measured now; none when that is not due."""
@@ -261,7 +234,9 @@ class LocalGang:
         return {rank.rank: rank.pid for rank in self.alive}
 
     def on_measured(
-        self, measured: tuple[tuple[RankResources, ...], int] | None, error: Exception | None
+        self,
+        measured: tuple[tuple[signals.RankResources, ...], int] | None,
+        error: Exception | None,
     ) -> None:
         """Keep what `rank_resources.measure` returned for the next heartbeat."""
         if measured is None:
@@ -283,24 +258,21 @@ class LocalGang:
                 self._longest_quiet_seconds = max(self._longest_quiet_seconds, quiet_seconds)
         self._output_stats, self.progress_at = stats, now
 
-    def stopped(self, now: float, *, seconds: float) -> tuple[int, ...]:
-        """Return the ranks that have been stopped for that long."""
-        return tuple(
-            rank.rank
-            for rank in self.alive
-            if rank.stopped_since is not None and now - rank.stopped_since >= seconds
-        )
+    def _stopped(self, now: float) -> tuple[int, ...]:
+        latest = now - self._stopped_seconds
+        since = {rank.rank: rank.stopped_since for rank in self.alive}
+        return tuple(rank for rank, at in since.items() if at is not None and at <= latest)
 
-    def heartbeat(self, now: float, *, stopped_seconds: float, resident_bytes: int) -> Heartbeat:
+    def heartbeat(self, now: float) -> signals.Heartbeat:
         """Return what the node observes, with the steps that are due; no later heartbeat repeats them."""
         alive = self.alive
         reporting = [rank.last_step for rank in alive if rank.last_step is not None]
-        self._reported_stopped = self.stopped(now, seconds=stopped_seconds)
+        self._reported_stopped = self._stopped(now)
         self.heartbeat_due = False
         (resources, free_bytes), self._resources = self._resources, ((), 0)
         log_steps, self._log_steps = self._log_steps if self.last_step is None else (), ()
-        return Heartbeat(
-            **self._header(),
+        return signals.Heartbeat(
+            **self.header(),
             generation=self.generation,
             ranks_alive=tuple(rank.rank for rank in alive),
             ranks_stopped=self._reported_stopped,
@@ -317,61 +289,26 @@ class LocalGang:
             rank_computes=self._compute.pop_medians(now),
             rank_resources=resources,
             memory_free_bytes=free_bytes,
-            agent_resident_bytes=resident_bytes,
         )
 
-    # -- beginning and end
-
-    def started(self, *, not_forked_reason: str = "") -> RanksStarted:
-        """Return the signal that all ranks are started; `not_forked_reason`: why a requested fork was refused."""
-        pids = {str(rank.rank): rank.pid for rank in self.ranks.values()}
-        return RanksStarted(
-            **self._header(),
+    def started(self) -> signals.RanksStarted:
+        """Return the signal that all ranks are started."""
+        return signals.RanksStarted(
+            **self.header(),
             generation=self.generation,
-            pids=pids,
-            not_forked_reason=not_forked_reason[:MAX_NOT_FORKED_REASON],
+            pids={str(rank.rank): rank.pid for rank in self.ranks.values()},
+            not_forked_reason=self.not_forked_reason[: signals.MAX_NOT_FORKED_REASON],
         )
 
-    def exited(self, number: int, exit_code: int | None) -> RankExited:
+    def exited(self, number: int, exit_code: int | None) -> signals.RankExited:
         """Return the signal that a rank ended by itself."""
         rank = self.ranks[number]
         rank.is_alive = False
-        return RankExited(
-            **self._header(),
+        return signals.RankExited(
+            **self.header(),
             generation=self.generation,
             rank=number,
             exit_code=exit_code,
             last_step=rank.last_step if rank.last_step is not None else self.last_step,
             stderr_tail=output_files.tail(output_files.paths(self.plan.output_folder, number)[1]),
         )
-
-    def terminated(
-        self,
-        *,
-        left_behind: tuple[int, ...],
-        fenced: bool,
-        stacks: int = 0,
-        rank_stacks: tuple[RankStack, ...] = (),
-    ) -> list[Signal]:
-        """Return the signals once no rank is left: first the malformed reports that were counted, then that the ranks are gone."""
-        signals: list[Signal] = [
-            MalformedMessage(
-                **self._next_header(),
-                reason=f"rank {rank.rank} sent a malformed report",
-                count=rank.num_malformed,
-            )
-            for rank in self.ranks.values()
-            if rank.num_malformed > 1
-        ]
-        signals.append(
-            RanksTerminated(
-                **self._header(),
-                generation=self.generation,
-                last_step=self.last_step,
-                left_behind=left_behind,
-                fenced=fenced,
-                num_stacks=stacks,
-                rank_stacks=rank_stacks,
-            )
-        )
-        return signals

@@ -1,26 +1,30 @@
 """The ranks' output files: kept within bounds, and read from the end."""
 
-from __future__ import annotations
-
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 _LOOK_BACK_BYTES = 16 * 1024
-_COPY_BYTES = 1 << 20
 
 
 def paths(folder: str, rank: int) -> tuple[Path, Path]:
     """Return where a rank's standard output and standard error go."""
-    return Path(folder) / f"rank{rank}.out", Path(folder) / f"rank{rank}.err"
+    return Path(folder, f"rank{rank}.out"), Path(folder, f"rank{rank}.err")
+
+
+def ranks_by_path(folder: str, ranks: Iterable[int]) -> dict[str, int]:
+    """Return the rank of each output file."""
+    return {str(path): rank for rank in ranks for path in paths(folder, rank)}
 
 
 def truncate(path: Path, limit_bytes: int) -> bool:
-    """Cut a file back once it has outgrown its limit: its newer half moves to `<name>.1`, the file starts again.
+    """Cut a file that has outgrown its limit: its newer half moves to `<name>.1`, the file starts again; return whether it did.
 
     Writers append, so they continue at the new start. What they write between copy and cut is lost: a few lines at most.
-    Returns whether it was cut. Raises OSError when the disk refuses: then the file is as it was.
+    Raises OSError when the disk refuses: then the file is as it was.
     """
     try:
         size = path.stat().st_size
@@ -35,8 +39,7 @@ def truncate(path: Path, limit_bytes: int) -> bool:
             source.seek(size - limit_bytes // 2)
             # Begin with a whole line.
             source.readline()
-            while chunk := source.read(_COPY_BYTES):
-                target.write(chunk)
+            shutil.copyfileobj(source, target)
             target.flush()
             os.ftruncate(source.fileno(), 0)
     except OSError:
@@ -64,12 +67,10 @@ def tail(path: Path) -> str:
 def stats(folder: str, ranks: range) -> tuple[tuple[int, int], ...]:
     """Return size and time of every output file: they change when a rank writes."""
     stats = []
-    for rank in ranks:
-        for path in paths(folder, rank):
-            try:
-                status = path.stat()
-            except OSError:
-                stats.append((0, 0))
-            else:
-                stats.append((status.st_size, status.st_mtime_ns))
+    for path in ranks_by_path(folder, ranks):
+        try:
+            status = os.stat(path)
+            stats.append((status.st_size, status.st_mtime_ns))
+        except OSError:
+            stats.append((0, 0))
     return tuple(stats)

@@ -6,20 +6,18 @@ counts do in a data loader's workers) does not show. Proportional sizes would sh
 of a process under a lock that the process may need.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from runner.facts.messages.signals import RankResources
-from runner.keeper.procfs import read_processes
+from runner.keeper.procfs import read_bytes, read_processes
 
-# Between two samples; chosen.
+# Chosen, not measured.
 SAMPLE_SECONDS = 60.0
-# In one heartbeat; chosen.
 MAX_RANKS = 64
+
 GROUPS = Path("/sys/fs/cgroup")
 # How a control group spells its limit, its use, and what of that the kernel reclaims first: version 2, then version 1.
 _SPELLINGS = (
@@ -38,15 +36,12 @@ def measure(pids: Mapping[int, int]) -> tuple[tuple[RankResources, ...], int]:
 
 def free_bytes() -> int:
     """Return what this machine or a control group of ours can still allocate, whichever is less; 0: not known."""
-    available = [
-        _fields(Path("/proc/meminfo")).get("MemAvailable"),
-        *map(_group_free_bytes, _groups()),
-    ]
+    of_machine = _fields("/proc/meminfo").get("MemAvailable")
+    available = [of_machine, *map(_group_free_bytes, _groups())]
     return max(0, min((each for each in available if each is not None), default=0))
 
 
 def _descendants(roots: Iterable[int]) -> dict[int, list[int]]:
-    """Return the processes below each root, at any depth."""
     children: dict[int, list[int]] = {}
     for process in read_processes().values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -62,14 +57,14 @@ def _descendants(roots: Iterable[int]) -> dict[int, list[int]]:
 
 def _measure_rank(rank: int, pids: list[int]) -> RankResources | None:
     """Add up a rank's processes, itself first; None when it is gone, or another user's."""
-    own = _fields(Path(f"/proc/{pids[0]}/status"))
+    own = _fields(f"/proc/{pids[0]}/status")
     # A zombie has none.
     if "RssAnon" not in own:
         return None
     memory_bytes = _memory_bytes(own) + own.get("RssShmem", 0)
     # What these share with the rank is counted there.
     for pid in pids[1:]:
-        memory_bytes += _memory_bytes(_fields(Path(f"/proc/{pid}/status")))
+        memory_bytes += _memory_bytes(_fields(f"/proc/{pid}/status"))
     pairs = [pair for pid in pids if (pair := _descriptors(pid)) is not None]
     num_open, limit = max(pairs, key=lambda pair: pair[0] / pair[1], default=(None, None))
     return RankResources(
@@ -84,7 +79,7 @@ def _memory_bytes(status: Mapping[str, int]) -> int:
 def _descriptors(pid: int) -> tuple[int, int] | None:
     """Return how many descriptors a process has open, and its soft limit; None without a limit or the right to look."""
     with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/limits").read_text().splitlines():
+        for line in read_bytes(f"/proc/{pid}/limits").decode().splitlines():
             if line.startswith("Max open files"):
                 # "unlimited" is not a number and is ignored.
                 limit = int(line.split()[3])
@@ -92,23 +87,19 @@ def _descriptors(pid: int) -> tuple[int, int] | None:
     return None
 
 
-def _fields(path: Path) -> dict[str, int]:
+def _fields(path: str) -> dict[str, int]:
     """Read lines such as `RssAnon:   12 kB` as bytes; other lines are ignored."""
     fields = {}
-    with contextlib.suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if value.endswith(" kB"):
-                fields[name] = int(value[:-3]) * 1024
+    for line in read_bytes(path).decode(errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if value.endswith(" kB"):
+            fields[name] = int(value[:-3]) * 1024
     return fields
 
 
 def _groups() -> Iterator[Path]:
     """Yield the visible folders of the control groups that we are in, and of those above them."""
-    lines = list[str]()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    for line in lines:
+    for line in read_bytes("/proc/self/cgroup").decode().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue

@@ -1,7 +1,5 @@
 """What ranks report over their channel, as values. The text is not trusted: what does not fit is malformed, never an error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,20 +13,21 @@ from runner.facts.wire import Value, from_plain
 MAX_PACKET_BYTES = 64 * 1024
 # JSON readers disagree on larger ones.
 MAX_STEP = 2**53
-# Of a pipeline; chosen.
+# Chosen, not measured.
 MAX_STAGE = 2**16
-# Requests, remedies or phase timings that one rank may name; chosen.
-MAX_NAMES = 32
-# Characters of a path; chosen.
-MAX_TEXT = 4096
-# Characters of a name of a layer, phase or request; chosen.
-MAX_NAME = 200
-# Characters about replicas that disagree; chosen.
-MAX_DETAIL = 1000
-# Of replicas; more outliers than this are not a matter of ranks; chosen.
-MAX_MINORITY_RANKS = 64
-# Chosen.
 MAX_RANK = 2**24
+MAX_NAMES = 32
+MAX_DETAIL = 1000
+# Chosen: more outliers are not a matter of ranks.
+MAX_MINORITY_RANKS = 64
+# Characters of texts; chosen, not measured.
+_MAX_CHARACTERS = {
+    "path": 4096,
+    "detail": MAX_DETAIL,
+    "request": 200,
+    "name": 200,
+    "first_nonfinite_layer": 200,
+}
 
 
 class Report(Value):
@@ -80,7 +79,7 @@ class StepReport(Report):
     mfu_ratio: float | None = None
     peak_memory_bytes: int | None = None
     first_nonfinite_layer: str | None = None
-    # Of the pipeline, from 0.
+    # Of the pipeline.
     stage: int | None = None
 
 
@@ -108,7 +107,6 @@ class RequestReport(Report):
 class ReplicasReport(Report):
     """What must be the same on several ranks, or at two moments, differs. `ranks`: the outliers; empty: not known."""
 
-    # Steps done when the difference appeared.
     step: int
     what: Literal["weight", "master", "moment", "gradient"]
     ranks: tuple[int, ...] = ()
@@ -158,24 +156,18 @@ def _parse(line: bytes) -> Report:
 
 
 def _check_bounds(report: Report) -> None:
-    step = getattr(report, "step", 0)
-    if not 0 <= step < MAX_STEP:
-        raise WireError(f"step {str(step)[:40]} is out of range")
-    stage = getattr(report, "stage", None)
-    if stage is not None and not 0 <= stage < MAX_STAGE:
-        raise WireError(f"stage {str(stage)[:40]} is out of range")
-    if (
-        isinstance(report, HelloReport)
-        and max(len(report.requests), len(report.remedies)) > MAX_NAMES
-    ):
-        raise WireError(f"more than {MAX_NAMES} names")
-    if isinstance(report, ReplicasReport):
-        if len(report.ranks) > MAX_MINORITY_RANKS:
-            raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_MINORITY_RANKS}")
-        if not all(0 <= rank < MAX_RANK for rank in report.ranks):
-            raise WireError("a rank is out of range")
-    for name in ("path", "detail", "request", "name", "first_nonfinite_layer"):
+    for name, end in (("step", MAX_STEP), ("stage", MAX_STAGE)):
+        number = getattr(report, name, None)
+        if number is not None and not 0 <= number < end:
+            raise WireError(f"{name} {str(number)[:40]} is out of range")
+    for name, limit in _MAX_CHARACTERS.items():
         text = getattr(report, name, None)
-        limit = {"path": MAX_TEXT, "detail": MAX_DETAIL}.get(name, MAX_NAME)
         if text is not None and len(text) > limit:
             raise WireError(f"{name} of {len(text)} characters; at most {limit}")
+    match report:
+        case HelloReport() if max(len(report.requests), len(report.remedies)) > MAX_NAMES:
+            raise WireError(f"more than {MAX_NAMES} names")
+        case ReplicasReport() if len(report.ranks) > MAX_MINORITY_RANKS:
+            raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_MINORITY_RANKS}")
+        case ReplicasReport() if not all(0 <= rank < MAX_RANK for rank in report.ranks):
+            raise WireError("a rank is out of range")

@@ -1,7 +1,5 @@
 """Termination of ranks: SIGTERM, grace, SIGKILL; or stack dumps, then SIGKILL; or SIGKILL at once."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import time
@@ -14,6 +12,7 @@ from runner.agent.hangs.stack_summary import read_stacks
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
 from runner.agent.ranks.gang import LocalGang
 from runner.facts.messages.rank_stacks import RankStack
+from runner.facts.messages.signals import MalformedMessage, RanksTerminated, Signal
 
 log = logging.getLogger("stoker.agent")
 
@@ -29,14 +28,37 @@ class Termination:
     stacks: int = 0
     rank_stacks: tuple[RankStack, ...] = ()
 
+    def signals(self, left_behind: tuple[int, ...]) -> list[Signal]:
+        """Return the signals once no rank is left but those: on malformed reports that were counted, and on the end."""
+        gang = self.gang
+        malformed = [
+            MalformedMessage(
+                **gang.next_header(),
+                reason=f"rank {rank.rank} sent a malformed report",
+                count=rank.num_malformed,
+            )
+            for rank in gang.ranks.values()
+            if rank.num_malformed > 1
+        ]
+        terminated = RanksTerminated(
+            **gang.header(),
+            generation=gang.generation,
+            last_step=gang.last_step,
+            left_behind=left_behind,
+            fenced=self.fenced,
+            num_stacks=self.stacks,
+            rank_stacks=self.rank_stacks,
+        )
+        return [*malformed, terminated]
 
+
+@dataclass(slots=True)
 class Terminator:
     """Ends one gang at a time: `current`, None when there is none."""
 
-    def __init__(self, loop: EventLoop, keeper: KeeperLifecycle) -> None:
-        self._loop = loop
-        self._keeper = keeper
-        self.current: Termination | None = None
+    loop: EventLoop
+    keeper: KeeperLifecycle
+    current: Termination | None = None
 
     def begin(
         self,
@@ -56,15 +78,14 @@ class Terminator:
                 self._dump_stacks(self.current, stacks_seconds)
             if grace_seconds > 0:
                 for rank in gang.alive:
-                    number = int(signal.SIGTERM)
-                    self._keeper.send("signal", rank=rank.rank, signal=number, ends=True)
+                    self.keeper.send("signal", rank=rank.rank, signal=signal.SIGTERM, ends=True)
         end = self.current
         end.kill_at = min(end.kill_at, kill_at)
         end.fenced = end.fenced or fenced
         if end.kill_at <= now or not gang.alive:
             self.kill()
         else:
-            self._loop.at("grace", end.kill_at, self.kill)
+            self.loop.at("grace", end.kill_at, self.kill)
 
     def kill(self) -> None:
         """Have the keeper kill the ranks, once."""
@@ -72,21 +93,21 @@ class Terminator:
         if end is None or end.is_killed:
             return
         end.is_killed = True
-        self._keeper.send("kill", generation=end.gang.generation, attempt=str(end.gang.attempt))
-        self._keeper.expect_answer()
+        self.keeper.send("kill", generation=end.gang.generation, attempt=str(end.gang.attempt))
+        self.keeper.expect_answer()
 
     def finish(self) -> Termination | None:
         """The ranks are gone: return how they were ended, None if this agent did not end them."""
-        self._loop.cancel("grace")
+        self.loop.cancel("grace")
         end, self.current = self.current, None
         return end
 
     def _dump_stacks(self, end: Termination, budget_seconds: float) -> None:
         """Dump the stacks of ranks, then kill them; the kill does not wait for a folder that hangs."""
-        gang = end.gang
+        gang, output_folder = end.gang, end.gang.plan.output_folder
         pids = {rank.rank: rank.pid for rank in gang.alive}
         running = {rank.rank: rank.pid for rank in gang.alive if rank.stopped_since is None}
-        deadline, output_folder = time.monotonic() + budget_seconds, gang.plan.output_folder
+        deadline = time.monotonic() + budget_seconds
         folder = Path(output_folder, stack_dumps.FOLDER)
 
         def dump() -> tuple[int, tuple[RankStack, ...]]:
@@ -110,4 +131,4 @@ class Terminator:
                 end.stacks, end.rank_stacks = dumped or (0, ())
                 self.kill()
 
-        self._loop.in_background(dump, on_dumped)
+        self.loop.in_background(dump, on_dumped)

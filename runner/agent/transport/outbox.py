@@ -1,21 +1,22 @@
 """The outbox of one session: messages on their way to the store. Durable signals wait in order; heartbeats may be lost.
 
 The session's owner puts signals, a client's writer thread calls `write`. A spool keeps durable
-signals until the store has acknowledged them, so that the next agent instance sends, unchanged,
-those of one that was killed.
+signals until the store has acknowledged them: the next agent sends, unchanged, those of one that
+was killed. Its file is not fsynced, for it must survive the process only: a node's lost heartbeat
+reports the machine's death. Signals that a full disk refuses wait in memory and are sent as always.
 """
 
-from __future__ import annotations
-
 import collections
+import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
-from runner.agent.transport.spool import Spool
-from runner.errors import StokerError, StoreRolledBack, TemporaryError, WireError
+from runner.errors import PermanentError, StokerError, StoreRolledBack, TemporaryError, WireError
 from runner.facts.store_names import HEARTBEATS, SIGNALS
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.signer import SIGNATURE_BYTES, Signer
@@ -23,22 +24,83 @@ from runner.store.protocol import Store
 
 log = logging.getLogger("stoker.agent")
 
-# Durable signals in one transaction; chosen.
+# Chosen, not measured. The oldest of waiting heartbeats makes room.
 MAX_BATCH = 64
-# Heartbeats that wait while the store is slow; the oldest makes room; chosen.
 MAX_HEARTBEATS = 8
-# A call that takes longer counts as a lost store; chosen: three times a store's own deadline.
-HANGING_SECONDS = 3.0
-# Between tries, whatever delay the store asks for.
 MAX_DELAY_SECONDS = 5.0
-# Characters of an error that are logged.
-MAX_LOGGED = 300
+MAX_LOGGED_CHARACTERS = 300
+# Chosen: three times a store's own deadline. A call that takes longer counts as a lost store.
+HANGING_SECONDS = 3.0
+
+
+class Spool:
+    """Lines in a file. A line that a kill or a full disk cut off is removed or ignored."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file. Raises PermanentError."""
+        self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            reason = f"{path} cannot be opened ({error}); it holds signals until the store has them"
+            raise PermanentError(reason) from error
+        self._size = os.fstat(self._file).st_size
+        self._is_failing = False
+
+    def read(self) -> list[bytes]:
+        """Return the lines of earlier instances; end a line that was cut off."""
+        data = b""
+        while chunk := os.pread(self._file, 1 << 20, len(data)):
+            data += chunk
+        if data and not data.endswith(b"\n"):
+            self.write([b""])
+        return data.splitlines()
+
+    def write(self, lines: list[bytes]) -> bool:
+        """Append all lines or none; False when the disk refuses them."""
+        data = b"".join(line + b"\n" for line in lines)
+        try:
+            written = os.write(self._file, data)
+            if written < len(data):
+                os.ftruncate(self._file, self._size)
+                raise OSError("it took a part of the lines only")
+        except OSError as error:
+            self._on_failure(error)
+            return False
+        self._size += written
+        if self._is_failing:
+            log.warning("%s can be written again", self._path)
+            self._is_failing = False
+        return True
+
+    def clear(self) -> None:
+        """Remove all lines."""
+        try:
+            os.ftruncate(self._file, 0)
+            self._size = 0
+        except OSError as error:
+            self._on_failure(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _on_failure(self, reason: OSError) -> None:
+        if not self._is_failing:
+            log.warning(
+                "%s cannot be written (%s): unsent signals are kept in memory only, and are lost if this agent dies",
+                self._path,
+                reason,
+            )
+            self._is_failing = True
 
 
 class Outbox:
     """Signals on their way to the store. `on_acknowledged(facts)` is called on the writer's thread.
 
-    Signals are signed when they are written, so an earlier instance's carry the present signature.
+    `notify(self)` is called when there is something to write. Signals are signed when they are
+    written, so an earlier instance's carry the present signature.
     """
 
     def __init__(
@@ -47,16 +109,13 @@ class Outbox:
         signer: Signer,
         on_acknowledged: Callable[[list[object]], None],
         *,
-        notify: Callable[[Outbox], None],
+        notify: "Callable[[Outbox], None]",
     ) -> None:
-        """`notify(self)` is called when there is something to write."""
-        self._signer = signer
-        self._on_acknowledged = on_acknowledged
-        self._notify = notify
+        self._spool, self._signer = spool, signer
+        self._on_acknowledged, self._notify = on_acknowledged, notify
         self._changed = threading.Condition()
-        self._durable: collections.deque[tuple[object, bytes]] = collections.deque()
-        self._heartbeats: collections.deque[bytes] = collections.deque(maxlen=MAX_HEARTBEATS)
-        self._spool = spool
+        self._durable = collections.deque[tuple[object, bytes]]()
+        self._heartbeats = collections.deque[bytes](maxlen=MAX_HEARTBEATS)
         # The newest durable signals which the spool had no room for.
         self._num_unspooled = 0
         self._retry_at = 0.0
@@ -64,8 +123,10 @@ class Outbox:
         self._calling_since: float | None = None
         self._is_closed = False
         self._limit_bytes = MAX_MESSAGE_BYTES - (SIGNATURE_BYTES if signer.is_active else 0)
-        if spool is not None:
-            self._load(spool)
+        for line in spool.read() if spool is not None else []:
+            # The writer of the last line may have been killed in the middle of it.
+            with contextlib.suppress(WireError):
+                self._durable.append((decode(line), line))
 
     @property
     def waiting(self) -> list[object]:
@@ -139,16 +200,7 @@ class Outbox:
         with self._changed:
             return self._retry_at if self._durable and not self._is_closed else None
 
-    def _load(self, spool: Spool) -> None:
-        for line in spool.read():
-            try:
-                self._durable.append((decode(line), line))
-            except WireError:
-                # Its writer was killed in the middle of this line.
-                continue
-
     def _spool_new(self) -> None:
-        """Append the durable signals that the spool lacks."""
         if self._spool is None or self._is_closed or not self._num_unspooled:
             return
         newest = islice(self._durable, len(self._durable) - self._num_unspooled, None)
@@ -186,9 +238,9 @@ class Outbox:
         return delay_seconds
 
     def _warn(self, message: str) -> None:
-        """Log once per outage."""
+        """Warn once per outage."""
         if self._failing_since is None:
-            log.warning("%s", message[:MAX_LOGGED])
+            log.warning("%s", message[:MAX_LOGGED_CHARACTERS])
 
     def _acknowledge(self, batch: list[tuple[object, bytes]]) -> None:
         with self._changed:

@@ -1,12 +1,5 @@
-"""The store client: two threads and one store handle that serve any number of sessions.
+"""The store client: two threads and one store handle that serve any number of sessions, which share one read."""
 
-An agent has one session, a benchmark hundreds. Each session's messages are written in calls of
-their own; all sessions share one read.
-"""
-
-from __future__ import annotations
-
-import collections
 import logging
 import threading
 import time
@@ -28,9 +21,8 @@ class StoreClient:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._changed = threading.Condition()
-        self._ready: collections.OrderedDict[Outbox, None] = collections.OrderedDict()
-        # Outbox -> when to write again (monotonic seconds).
-        self._retries: dict[Outbox, float] = {}
+        # When to write an outbox (monotonic seconds).
+        self._due: dict[Outbox, float] = {}
         self._inboxes: tuple[Inbox, ...] = ()
         self._closed = threading.Event()
         self._writer = threading.Thread(target=self._write, daemon=True, name="stoker-outbox")
@@ -44,73 +36,55 @@ class StoreClient:
     def notify(self, outbox: Outbox) -> None:
         """Have the writer write an outbox soon."""
         with self._changed:
-            self._ready[outbox] = None
+            self._due[outbox] = 0.0
             self._changed.notify()
 
     def add(self, inbox: Inbox) -> None:
         """Read for this inbox too; its first read is confirmed."""
         with self._changed:
             self._inboxes = (*self._inboxes, inbox)
-        self._wake()
+        self.wake()
 
     def remove(self, inbox: Inbox) -> None:
         """Stop reading for this inbox; messages already read may still be dispatched."""
         with self._changed:
             self._inboxes = tuple(each for each in self._inboxes if each is not inbox)
-        self._wake()
-
-    def confirm(self, inbox: Inbox) -> int:
-        """Have the register read again whatever its version; return the number that `on_confirmed` will carry."""
-        inbox.num_requests += 1
-        self._wake()
-        return inbox.num_requests
+        self.wake()
 
     def close(self) -> None:
         """Stop both threads; a store call that hangs is abandoned."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
-        self._wake()
-        for thread, wait_seconds in (
-            (self._reader, MAX_DELAY_SECONDS),
-            (self._writer, HANGING_SECONDS),
-        ):
+        self.wake()
+        timeouts = {self._reader: MAX_DELAY_SECONDS, self._writer: HANGING_SECONDS}
+        for thread, timeout_seconds in timeouts.items():
             if thread.is_alive():
-                thread.join(wait_seconds)
+                thread.join(timeout_seconds)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have the reader begin another read."""
         if self._reader.is_alive():
             self._store.wake()
 
-    # -- writing
-
     def _write(self) -> None:
-        while True:
-            outbox = self._next()
-            if outbox is None:
-                return
+        while (outbox := self._next()) is not None:
             retry_at = outbox.write(self._store)
-            with self._changed:
-                if retry_at is None:
-                    self._retries.pop(outbox, None)
-                else:
-                    self._retries[outbox] = retry_at
+            if retry_at is not None:
+                with self._changed:
+                    self._due.setdefault(outbox, retry_at)
 
     def _next(self) -> Outbox | None:
         """Wait for the next outbox with something to write; None after `close`."""
         with self._changed:
             while not self._closed.is_set():
                 now = time.monotonic()
-                for outbox in [each for each, when in self._retries.items() if when <= now]:
-                    del self._retries[outbox]
-                    self._ready[outbox] = None
-                if self._ready:
-                    return self._ready.popitem(last=False)[0]
-                due = min(self._retries.values(), default=None)
-                self._changed.wait(None if due is None else max(0.0, due - now))
+                for outbox, at in self._due.items():
+                    if at <= now:
+                        del self._due[outbox]
+                        return outbox
+                self._changed.wait(min(self._due.values()) - now if self._due else None)
             return None
-
-    # -- reading
 
     def _read(self) -> None:
         is_failing = False
@@ -147,6 +121,6 @@ class StoreClient:
         is_fresh = all(inbox.is_fresh for inbox in inboxes)
         return self._store.read(
             streams={inbox.stream: inbox.cursor for inbox in inboxes},
-            registers={inbox.register: inbox.version if inbox.is_fresh else 0 for inbox in inboxes},
+            registers={name: at for inbox in inboxes for name, at in inbox.registers.items()},
             timeout_seconds=READ_SECONDS if is_fresh else 0.0,
         )

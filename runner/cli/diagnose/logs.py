@@ -1,7 +1,5 @@
 """`stoker diagnose`: the root cause, from any logs of any run; offline, without a cluster or configuration."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -14,28 +12,23 @@ from typing import BinaryIO, cast
 
 import click
 
-from runner.cli import exit_codes
-from runner.cli.options import examples
+from runner.cli import exit_codes, output
+from runner.cli.options import command
 from runner.collect.diagnosis import Diagnosis, Log
 from runner.collect.scan import BLOCK_BYTES
 from runner.errors import UserError
 from runner.facts.causes import Verdict
-from runner.facts.matches import Match
 
-# RFC 1952
 GZIP_MAGIC = b"\x1f\x8b"
-# Of logs, above which a progress bar is shown. Chosen.
-BAR_BYTES = 64 * 1024 * 1024
+PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
 
 
-@click.command(
-    epilog=examples(
-        "stoker diagnose train.log                  one log: the fault, its culprit, and the lines behind it",
-        "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
-        "kubectl logs trainer-0 | stoker diagnose - --json",
-        "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
-    )
-    + exit_codes.HELP
+@command(
+    "stoker diagnose train.log                  one log: the fault, its culprit, and the lines behind it",
+    "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
+    "kubectl logs trainer-0 | stoker diagnose - --json",
+    "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
+    more=exit_codes.HELP,
 )
 @click.argument("files", nargs=-1, required=True)
 @click.option(
@@ -86,9 +79,9 @@ def diagnose(
         pattern = run.metric_pattern or None
     diagnosis = Diagnosis(own_format=pattern)
     num_read, unread = 0, list[str]()
-    with click.progressbar(
-        length=_size(files), label="reading", file=sys.stderr, hidden=not _wants_bar(files)
-    ) as bar:
+    size = _size(files)
+    hidden = not sys.stderr.isatty() or size < PROGRESS_BAR_FROM_BYTES
+    with click.progressbar(length=size, label="reading", file=sys.stderr, hidden=hidden) as bar:
         for name in files:
             log = diagnosis.log(name)
             try:
@@ -110,11 +103,11 @@ def diagnose(
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     for warning in (*unread, *diagnosis.warnings):
-        click.echo(f"stoker: {warning}", err=True)
+        output.print_note(f"stoker: {warning}")
     verdicts = diagnosis.verdicts()
     if as_json:
         for verdict in verdicts:
-            click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
+            output.print_text(json.dumps(as_object(verdict)))
     else:
         _print_verdicts(verdicts, diagnosis.logs, is_whole=not unread)
     if not num_read or (unread and not verdicts):
@@ -143,28 +136,24 @@ def as_object(verdict: Verdict) -> dict[str, object]:
 def _print_verdicts(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whole: bool) -> None:
     """Print verdicts for people. `is_whole`: every file was read to its end."""
     if not any(log.num_bytes and not log.is_binary for log in logs):
-        click.echo("nothing was read")
+        output.print_text("nothing was read")
         return
     read = sum(log.num_bytes for log in logs)
     what = f"{len(logs)} file{'s' * (len(logs) != 1)}, {read / 1e6:,.1f} MB"
     if not verdicts:
         where = what if is_whole else f"what could be read: {what}"
-        click.echo(f"no incident found in {where}")
+        output.print_text(f"no incident found in {where}")
         return
     for number, verdict in enumerate(verdicts):
         cause, culprit = verdict.cause, verdict.cause.culprit
         whose = f", {culprit.kind} {culprit.id}" if culprit is not None else ""
         sure = f"{cause.confidence:.0%} sure"
         head = f"{cause.fault}{whose} ({sure}; scope {cause.scope}; wants: {cause.action_class})"
-        click.echo(("" if number == 0 else "besides: ") + head)
+        output.print_text(("" if number == 0 else "besides: ") + head)
         for match in verdict.evidence:
-            click.echo(f"  {_where(match)}: {match.text.strip()[:160]}")
-    click.echo(f"from {what}")
-
-
-def _where(match: Match) -> str:
-    rank = f" rank {match.rank}" if match.rank is not None else ""
-    return f"{match.file}:{match.line}{rank}"
+            rank = f" rank {match.rank}" if match.rank is not None else ""
+            output.print_text(f"  {match.file}:{match.line}{rank}: {match.text.strip()[:160]}")
+    output.print_text(f"from {what}")
 
 
 def _blocks(name: str) -> Iterator[bytes]:
@@ -192,7 +181,3 @@ def _opened(name: str) -> BinaryIO:
 def _size(files: Sequence[str]) -> int:
     paths = [Path(name) for name in files if name != "-"]
     return sum(path.stat().st_size for path in paths if path.is_file())
-
-
-def _wants_bar(files: Sequence[str]) -> bool:
-    return sys.stderr.isatty() and _size(files) >= BAR_BYTES

@@ -1,30 +1,23 @@
 """`stoker diagnose --metrics`: what the numeric detectors find in metric files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
-
-from runner.cli import exit_codes
+from runner.cli import exit_codes, output
 from runner.collect.metric_files.curves import Curve, curves_in
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.specs.planned_changes import PlannedChange
 
-# Of one file, for people. Chosen.
-NOTES_SHOWN = 10
+MAX_NOTES_SHOWN = 10
 
 
 @dataclass(slots=True)
 class _CurveResult:
-    """The findings in one curve."""
-
     curve: Curve
-    warnings: list[str]
+    warnings: list[str] = field(default_factory=list)
     steps: tuple[int, int] | None = None
     findings: list[NumericFinding] = field(default_factory=list)
 
@@ -44,9 +37,9 @@ def diagnose_metrics(
     for one in looked:
         if as_json:
             for warning in one.warnings:
-                click.echo(f"{one.curve.path}: {warning}", err=True)
+                output.print_note(f"{one.curve.path}: {warning}")
             for finding in one.incidents:
-                click.echo(json.dumps(as_object(finding), ensure_ascii=False))
+                output.print_text(json.dumps(as_object(finding)))
         else:
             _report(one)
     if any(one.steps is None for one in looked) or not looked:
@@ -68,7 +61,7 @@ def as_object(finding: NumericFinding) -> dict[str, object]:
 
 def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
     numerics = Numerics(planned=planned)
-    looked = _CurveResult(curve, [])
+    looked = _CurveResult(curve)
     for record, _where, extra in curve.samples():
         first = looked.steps[0] if looked.steps else record.step
         looked.steps = (first, record.step)
@@ -80,38 +73,32 @@ def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
 def _report(looked: _CurveResult) -> None:
     """Print for people: the samples read, incidents, then notes."""
     curve = looked.curve
-    if looked.steps is None:
-        click.echo(f"{curve.path}: no usable samples")
-        _warn(looked)
-        return
-    first, last = looked.steps
     columns = ", ".join(
         name if name == column else f"{name} (as {column})"
         for name, column in curve.columns.items()
     )
-    click.echo(f"{curve.path}: {curve.num_samples:,} samples, steps {first} to {last}: {columns}")
-    _warn(looked)
-    ends = {
-        (finding.fault, finding.onset_step): finding
-        for finding in looked.findings
-        if finding.recovered
-    }
+    what = "no usable samples"
+    if looked.steps is not None:
+        what = "{:,} samples, steps {} to {}: {}".format(curve.num_samples, *looked.steps, columns)
+    output.print_text(f"{curve.path}: {what}")
+    for warning in looked.warnings:
+        output.print_text(f"  warning: {warning}")
+    if looked.steps is None:
+        return
+    ends = {(one.fault, one.onset_step): one for one in looked.findings if one.recovered}
     for finding in looked.incidents:
         end = ends.get((finding.fault, finding.onset_step))
         after = "" if end is None else f"; {end.evidence} (step {end.detected_step})"
-        click.echo(
+        output.print_text(
             f"  {finding.fault} from step {finding.onset_step}, seen at step {finding.detected_step}: {finding.evidence}{after} "
             f"[{finding.action_class}]"
         )
     notes = [one for one in looked.findings if one.severity == "note" and not one.recovered]
-    for finding in notes[:NOTES_SHOWN]:
-        click.echo(f"  note: {finding.fault} from step {finding.onset_step}: {finding.evidence}")
-    if len(notes) > NOTES_SHOWN:
-        click.echo(f"  and {len(notes) - NOTES_SHOWN} more notes")
+    for finding in notes[:MAX_NOTES_SHOWN]:
+        output.print_text(
+            f"  note: {finding.fault} from step {finding.onset_step}: {finding.evidence}"
+        )
+    if len(notes) > MAX_NOTES_SHOWN:
+        output.print_text(f"  and {len(notes) - MAX_NOTES_SHOWN} more notes")
     if not looked.incidents:
-        click.echo("  healthy: no incident")
-
-
-def _warn(looked: _CurveResult) -> None:
-    for warning in looked.warnings:
-        click.echo(f"  warning: {warning}")
+        output.print_text("  healthy: no incident")

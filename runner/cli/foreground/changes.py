@@ -1,7 +1,5 @@
 """What changed between two statuses of the cluster, as log lines: one per event."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runner.cli import output
@@ -15,14 +13,8 @@ from runner.facts.messages.cluster_status import (
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable, setting
 
-QUIET_STATES = (
-    "absent",
-    "joining",
-    "checking",
-    "spare",
-    "active",
-    # moves between these are no news
-)
+# Moves between these are no news.
+QUIET_STATES = ("absent", "joining", "checking", "spare", "active")
 
 
 def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> list[str]:
@@ -65,19 +57,18 @@ def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Ite
     for node in after:
         old = states.get(node.node)
         if node.pending_drain is not None and node.node not in leaving:
-            why = f": {printable(node.pending_drain.reason)}" if node.pending_drain.reason else ""
-            yield f"{node.node} is to leave at a checkpoint ({node.pending_drain.to}){why}"
+            drain = node.pending_drain
+            why = output.because(drain.reason)
+            yield f"{node.node} is to leave at a checkpoint ({drain.to}){why}"
         if node.state != old and not (node.state in QUIET_STATES and old in (None, *QUIET_STATES)):
-            yield f"{node.node} is {node.state}" + (
-                f": {printable(node.reason)}" if node.reason else ""
-            )
+            yield f"{node.node} is {node.state}{output.because(node.reason)}"
 
 
 def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     if old is None:
         yield f"run {new.run} {new.name} begins; files in {new.folder}"
     elif (old.state, old.reason) != (new.state, new.reason):
-        yield f"run is {new.state}" + (f": {printable(new.reason)}" if new.reason else "")
+        yield f"run is {new.state}{output.because(new.reason)}"
     was = (old.attempt, old.attempt_state) if old else (None, "")
     if new.attempt is not None and (new.attempt, new.attempt_state) != was:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
@@ -94,8 +85,8 @@ def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     if old is None:
         after = new.detected_after_seconds
         detected = f", detected after {output.seconds(after)}" if after else ""
-        evidence = f": {printable(new.evidence[0])}" if new.evidence else ""
-        yield f"{new.incident} {new.fault} on {incident_place(new)}{detected}{evidence}"
+        why = output.because(new.evidence[0] if new.evidence else "")
+        yield f"{new.incident} {new.fault} on {incident_place(new)}{detected}{why}"
     elif old.fault != new.fault:
         yield f"{new.incident} is {new.fault} on {incident_place(new)}: {printable(new.evidence[-1])}"
     for rung in new.rungs[len(old.rungs) if old else 0 :]:
@@ -104,6 +95,5 @@ def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     if recovered is not None and (old is None or old.recovered_after_seconds is None):
         lost = "" if new.steps_lost is None else f", {new.steps_lost} steps lost"
         yield f"{new.incident}: training again after {output.seconds(recovered)}{lost}"
-    closed = new.state in ("resolved", "gave_up") and (old is None or old.state != new.state)
-    if closed:
-        yield f"{new.incident} {new.state}" + (f": {printable(new.reason)}" if new.reason else "")
+    if new.state in ("resolved", "gave_up") and (old is None or old.state != new.state):
+        yield f"{new.incident} {new.state}{output.because(new.reason)}"

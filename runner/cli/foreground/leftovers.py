@@ -1,7 +1,6 @@
 """What a cluster left on this machine: processes and files in shared memory, found in /proc alone."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import signal
@@ -16,10 +15,9 @@ from runner.keeper import orphans, procfs, protocol
 from runner.store.registry import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only read
-# Until a killed process is gone. Chosen, not measured.
-GONE_SECONDS = 5.0
-# Before that deadline resource trackers are killed, too. Chosen, not measured.
-LATE_SECONDS = 1.0
+# Chosen, not measured.
+KILL_WAIT_SECONDS = 5.0
+TRACKERS_LAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +28,26 @@ class Leftover:
     start_ticks: int
     what: str
 
+    def __str__(self) -> str:
+        return f"{self.what} (pid {self.pid})"
+
 
 def processes_of(cluster: ClusterSpec) -> list[Leftover]:
     """Find living processes of a cluster's supervisor, agents, keepers and ranks."""
-    found = {
-        left.pid: left
-        for left in (*_supervisor(cluster), *_from_pid_files(cluster), *_from_environ(cluster))
-    }
-    return sorted(found.values(), key=lambda left: left.pid)
+    found = (*_supervisor(cluster), *_from_pid_files(cluster), *_from_environ(cluster))
+    by_pid = {left.pid: left for left in found}
+    return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
     """SIGKILL every process of the cluster, supervisor first, until none is found; return those that survive.
 
-    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by
-    themselves.
+    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by themselves.
     """
-    deadline = time.monotonic() + GONE_SECONDS
+    deadline = time.monotonic() + KILL_WAIT_SECONDS
     left = processes_of(cluster)
     while left and time.monotonic() < deadline:
-        is_late = time.monotonic() >= deadline - LATE_SECONDS
+        is_late = time.monotonic() >= deadline - TRACKERS_LAST_SECONDS
         for process in sorted(left, key=lambda each: each.what != "supervisor"):
             if is_late or not orphans.is_resource_tracker(process.pid):
                 _kill(process)
@@ -60,20 +58,14 @@ def kill_all(cluster: ClusterSpec) -> list[Leftover]:
 
 def shared_memory() -> frozenset[str]:
     """Name the files in shared memory."""
-    return (
-        frozenset(path.name for path in SHARED_MEMORY.iterdir())
-        if SHARED_MEMORY.is_dir()
-        else frozenset()
-    )
+    return frozenset(path.name for path in SHARED_MEMORY.glob("*"))
 
 
 def new_shared_memory(before: frozenset[str]) -> list[str]:
     """Name files that came into shared memory since `before` and that no living process has open or mapped."""
     new = shared_memory() - before
-    if not new:
-        return []
-    used = _used_shared_memory()
-    return sorted(name for name in new if name not in used and (SHARED_MEMORY / name).exists())
+    unused = new - _used_shared_memory() if new else new
+    return sorted(name for name in unused if (SHARED_MEMORY / name).exists())
 
 
 def _kill(process: Leftover) -> None:
@@ -86,7 +78,6 @@ def _kill(process: Leftover) -> None:
         if seen is not None and seen.start_ticks == process.start_ticks:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        # It ended by itself.
         pass
     finally:
         os.close(handle)
@@ -111,11 +102,8 @@ def _from_pid_files(cluster: ClusterSpec) -> Iterator[Leftover]:
                 pid, start_ticks = int(note["pid"]), int(note["start_ticks"])
             except (OSError, ValueError, LookupError, TypeError):
                 continue
-            yield from (
-                left
-                for left in _if_alive(pid, f"{what} of {folder.name}")
-                if left.start_ticks == start_ticks
-            )
+            found = _if_alive(pid, f"{what} of {folder.name}")
+            yield from (left for left in found if left.start_ticks == start_ticks)
 
 
 def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:
@@ -124,28 +112,20 @@ def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:
     for pid in procfs.read_processes():
         environment = procfs.read_environment(pid)
         is_keeper = environment.get(protocol.KEEPER_VARIABLE, "").startswith(f"{cluster.state}/")
-        is_rank = (
-            environment.get("STOKER_CLUSTER") == cluster.name
-            and environment.get("STOKER_NODE") in nodes
-        )
+        is_ours = environment.get("STOKER_CLUSTER") == cluster.name
+        node = environment.get("STOKER_NODE")
         if is_keeper:
             yield from _if_alive(pid, "keeper")
-        elif is_rank and _touches(pid, environment, cluster.state):
-            yield from _if_alive(
-                pid, f"rank {environment.get('RANK', '?')} of {environment['STOKER_NODE']}"
-            )
+        elif is_ours and node in nodes and _touches(pid, environment, cluster.state):
+            yield from _if_alive(pid, f"rank {environment.get('RANK', '?')} of {node}")
 
 
 def _touches(pid: int, environment: dict[str, str], state: str) -> bool:
-    if any(value.startswith(f"{state}/") for value in environment.values()):
-        return True
+    paths = list(environment.values())
     for link in ("fd/1", "fd/2", "cwd"):
-        try:
-            if os.readlink(f"/proc/{pid}/{link}").startswith(f"{state}/"):
-                return True
-        except OSError:
-            continue
-    return False
+        with contextlib.suppress(OSError):
+            paths.append(os.readlink(f"/proc/{pid}/{link}"))
+    return any(path.startswith(f"{state}/") for path in paths)
 
 
 def _if_alive(pid: int, what: str) -> Iterator[Leftover]:

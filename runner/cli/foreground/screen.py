@@ -1,29 +1,28 @@
 """How a run is shown: a screen that redraws itself on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
+import math
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
 
 from runner.cli import output
 from runner.cli.foreground.changes import changes, find_run, progress
 from runner.cli.nodes.tables import fleet_summary
 from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
+from runner.facts.wording import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
-# Between two lines of progress.
-PLAIN_SECONDS = 5.0
-# Lines of the screen's log.
-MAX_EVENTS = 8
+# Chosen, not measured.
+PROGRESS_LINE_SECONDS = 5.0
+MAX_LOG_LINES = 8
 MAX_INCIDENTS = 4
-# Above that, nodes are shown as counts. Chosen, not measured.
-MANY_NODES = 16
+MAX_NODES_SHOWN = 16
 STATE_STYLES = {
     "active": "green",
     "spare": "cyan",
@@ -37,148 +36,99 @@ STATE_STYLES = {
 }
 
 
-class Screen(Protocol):
-    """What shows a run."""
-
-    def __enter__(self) -> Self:
-        """Start."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the terminal as it was."""
-
-    def update(self, status: ClusterStatus) -> None:
-        """Show a newer status."""
-
-    def log(self, text: str) -> None:
-        """Add a line to the log."""
-
-
-def screen_for(run: int, *, as_json: bool = False) -> Screen:
-    """Return the screen that fits standard output; with `as_json` lines go to standard error."""
-    if as_json:
-        return PlainScreen(run, out=output.print_note)
-    return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
-
-
-class PlainScreen:
+class PlainScreen(ExitStack):
     """One line per event, and one of progress every few seconds."""
 
     def __init__(self, run: int, *, out: Callable[[str], None] = output.print_text) -> None:
+        super().__init__()
         self._run = run
         self._out = out
-        self._before: ClusterStatus | None = None
-        self._due = 0.0
-
-    def __enter__(self) -> Self:
-        """Nothing to prepare."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to undo."""
+        self._status: ClusterStatus | None = None
+        self._progress_due = 0.0
 
     def update(self, status: ClusterStatus) -> None:
         """Print what is new."""
-        lines = changes(self._before, status, run=self._run)
-        self._before = status
-        for line in lines:
+        for line in changes(self._status, status, run=self._run):
             self.log(line)
+        self._status = status
         run, now = find_run(status, self._run), time.monotonic()
-        if run is not None and run.last is not None and now >= self._due:
+        if run is not None and run.last is not None and now >= self._progress_due:
             self.log(progress(run))
-            self._due = now + PLAIN_SECONDS
+            self._progress_due = now + PROGRESS_LINE_SECONDS
 
     def log(self, text: str) -> None:
         """Print a line with the time of day."""
         self._out(f"{output.clock(time.time())[:8]}  {text}")
 
 
-class LiveScreen:
-    """A screen by rich: figures, loss curve, nodes, incidents, and the latest events."""
+class LiveScreen(PlainScreen):
+    """A screen by rich: figures, loss curve, nodes, incidents, and the latest events; progress is no event."""
 
     def __init__(self, run: int) -> None:
         from rich.live import Live
 
-        self._run = run
-        self._view: ClusterStatus | None = None
         self._events: list[str] = []
+        super().__init__(run, out=self._events.append)
+        self._progress_due = math.inf
         self._live = Live(get_renderable=self._draw, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
-        """Start to redraw."""
-        self._live.__enter__()
+        """Start to redraw; at the end print the events, because the screen itself disappears."""
+        self.callback(self._print_events)
+        self.enter_context(self._live)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop redrawing, and print the events, because the screen itself disappears."""
-        self._live.__exit__(kind, error, trace)
+    def _print_events(self) -> None:
         for event in self._events:
             output.print_text(event)
 
-    def update(self, status: ClusterStatus) -> None:
-        """Draw this status from now on."""
-        for line in changes(self._view, status, run=self._run):
-            self.log(line)
-        self._view = status
-
-    def log(self, text: str) -> None:
-        """Add a line to the events."""
-        self._events.append(f"{output.clock(time.time())[:8]}  {text}")
-
-    def _draw(self) -> RenderableType:
+    def _draw(self) -> "RenderableType":
         from rich.console import Group
         from rich.text import Text
 
-        if self._view is None:
+        if self._status is None:
             return Text("starting ...", style="dim")
-        run = find_run(self._view, self._run)
+        run = find_run(self._status, self._run)
         parts: list[RenderableType] = []
         if run is not None:
-            parts += [Text(headline(run), style="bold", no_wrap=True), *self._curve(run)]
-        parts.append(self._node_line(self._view))
-        recent = [i for i in self._view.incidents if i.run == self._run][:MAX_INCIDENTS]
-        if recent:
-            parts += [Text(), Text(incidents_table(recent), no_wrap=True, overflow="ellipsis")]
-        events = "\n".join(self._events[-MAX_EVENTS:])
-        return Group(*parts, Text(), Text(events, style="dim", no_wrap=True, overflow="ellipsis"))
-
-    def _curve(self, run: RunStatus) -> list[RenderableType]:
-        from rich.text import Text
-
-        lines = [Text(figures(run), no_wrap=True)]
-        if run.recent_losses:
+            parts += [_text(headline(run), style="bold", no_wrap=True)]
+            parts += [_text(figures(run), no_wrap=True)]
+        if run is not None and run.recent_losses:
             first = f"{run.first_loss:.3f} " if run.first_loss is not None else ""
-            lines.append(
-                Text(
-                    f"loss  {first}{output.sparkline(run.recent_losses)}",
-                    style="magenta",
-                    no_wrap=True,
-                )
-            )
-        return list(lines)
+            curve = f"loss  {first}{output.sparkline(run.recent_losses)}"
+            parts.append(Text(curve, style="magenta", no_wrap=True))
+        parts.append(_node_line(self._status))
+        recent = [i for i in self._status.incidents if i.run == self._run][:MAX_INCIDENTS]
+        if recent:
+            parts += [Text(), _text(incidents_table(recent), no_wrap=True, overflow="ellipsis")]
+        events = "\n".join(self._events[-MAX_LOG_LINES:])
+        return Group(*parts, Text(), _text(events, style="dim", no_wrap=True, overflow="ellipsis"))
 
-    def _node_line(self, status: ClusterStatus) -> RenderableType:
-        from rich.text import Text
 
-        line = Text("nodes ", no_wrap=True)
-        if len(status.nodes) > MANY_NODES:
-            line.append(fleet_summary(status).partition("\n")[0])
-            return line
-        for node in status.nodes:
-            ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
-            line.append(
-                f" {node.node} {node.state}{ranks} ", style=STATE_STYLES.get(node.state, "")
-            )
-        return line
+def screen_for(run: int, *, as_json: bool = False) -> PlainScreen:
+    """Return the screen that fits standard output; with `as_json` lines go to standard error."""
+    if as_json:
+        return PlainScreen(run, out=output.print_note)
+    return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
+
+
+def _text(content: str, **form: Any) -> "Text":
+    """Return text whose words may come from outside: rich passes on what a terminal obeys."""
+    from rich.text import Text
+
+    return Text(visible(content), **form)
+
+
+def _node_line(status: ClusterStatus) -> "RenderableType":
+    from rich.text import Text
+
+    line = Text("nodes ", no_wrap=True)
+    if len(status.nodes) > MAX_NODES_SHOWN:
+        return line.append(fleet_summary(status).partition("\n")[0])
+    for node in status.nodes:
+        ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
+        line.append(visible(f" {node.node} {node.state}{ranks} "), STATE_STYLES.get(node.state, ""))
+    return line
 
 
 def headline(run: RunStatus) -> str:

@@ -1,7 +1,5 @@
 """The summary of a run: its result, its incidents, and what they cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runner.cli import output
@@ -56,9 +54,8 @@ def summarize(status: ClusterStatus, run: RunStatus) -> Summary:
 def summary_text(summary: Summary) -> str:
     """Lay the summary out for people."""
     run = summary.run
-    why = f": {printable(run.reason)}" if run.reason else ""
     lines = [
-        f"run {run.run} {run.name} {run.state}{why}",
+        f"run {run.run} {run.name} {run.state}{output.because(run.reason)}",
         *_causes(summary),
         f"  steps       {step_of(run)} in {run.num_attempts} attempts",
         f"  loss        {output.number(summary.first_loss)} at the start, {output.number(summary.last_loss)} at the end",
@@ -66,16 +63,11 @@ def summary_text(summary: Summary) -> str:
         f"  ETTR        {output.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",
     ]
     if run.lost_seconds:
-        parts = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
-        lost = ", ".join(
-            f"{CAUSE_NAMES.get(cause, cause)} {output.seconds(s)}" for cause, s in parts
-        )
-        lines.append(f"  lost time   {lost}")
-    lines.append(f"  steps lost  {summary.steps_lost}")
-    lines.append(f"  files       {run.folder}")
-    lines.append("")
-    lines.append(incidents_table(summary.incidents) if summary.incidents else "no incident")
-    return "\n".join(lines)
+        most_first = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
+        lost = [f"{CAUSE_NAMES.get(cause, cause)} {output.seconds(s)}" for cause, s in most_first]
+        lines.append(f"  lost time   {', '.join(lost)}")
+    lines += [f"  steps lost  {summary.steps_lost}", f"  files       {run.folder}"]
+    return "\n".join([*lines, "", incidents_table(summary.incidents)])
 
 
 def _causes(summary: Summary) -> list[str]:

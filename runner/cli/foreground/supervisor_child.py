@@ -1,7 +1,5 @@
 """The supervisor as a child process: started if no supervisor holds the lease, restarted when it dies, within a budget."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -15,10 +13,8 @@ from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 
-# From its start until it holds the lease, on a loaded machine. Chosen, not measured.
+# Chosen, not measured.
 START_SECONDS = 30.0
-# Of an orderly end. Chosen.
-STOP_SECONDS = 60.0
 LOG = "supervisor.log"
 
 
@@ -26,7 +22,6 @@ LOG = "supervisor.log"
 class Budget:
     """How often a supervisor is restarted; one that dies more often needs a person. Chosen, not measured."""
 
-    # Within the window.
     max_restarts: int = 5
     window_seconds: float = 600.0
     # After the first restart; doubles with each in the window.
@@ -52,7 +47,8 @@ class SupervisorChild:
         log: Callable[[str], None],
         budget: Budget = Budget(),
     ) -> None:
-        self._cluster, self._store, self._log, self._budget = cluster, store, log, budget
+        self._cluster, self._store, self.log, self._budget = cluster, store, log, budget
+        self._log_path = Path(cluster.state) / LOG
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
         self._not_before = 0.0
@@ -62,15 +58,6 @@ class SupervisorChild:
     def is_ours(self) -> bool:
         """Whether the present or last supervisor is our child."""
         return self._process is not None
-
-    @property
-    def log_path(self) -> Path:
-        """The file of the supervisor's output."""
-        return Path(self._cluster.state) / LOG
-
-    def redirect_log(self, log: Callable[[str], None]) -> None:
-        """Send lines elsewhere from now on."""
-        self._log = log
 
     def start(self) -> None:
         """Start a supervisor if none holds the lease, and wait until it does.
@@ -101,8 +88,7 @@ class SupervisorChild:
                     f"the supervisor ended with {code} at its start: {self._last_words()}"
                 )
             time.sleep(0.02)
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         raise SupervisorLost(
             f"the supervisor did not get the lease within {START_SECONDS:g} s: {self._last_words()}"
         )
@@ -129,14 +115,14 @@ class SupervisorChild:
             return
         nth = len(self._restarts) + 1
         code = "" if self._process is None else f" (exit code {self._process.returncode})"
-        self._log(
+        self.log(
             f"no supervisor holds the lease{code}: starting one, {nth} of at most {budget.max_restarts} restarts"
         )
         self._restarts.append(now)
         self._not_before = now + budget.cooldown_seconds * 2 ** (nth - 1)
         self._spawn()
 
-    def wait(self, timeout_seconds: float = STOP_SECONDS) -> bool:
+    def wait(self, timeout_seconds: float) -> bool:
         """Wait until the supervisor ends; False if it is still running."""
         if self._process is None:
             return True
@@ -160,29 +146,16 @@ class SupervisorChild:
             return True
 
     def _spawn(self) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "runner.cli.main",
-            "supervise",
-            "--cluster",
-            self._cluster.state,
-        ]
-        with self.log_path.open("ab") as log:
+        program = (sys.executable, "-P", "-m", "runner.cli.main")
+        command = [*program, "supervise", "--cluster", self._cluster.state]
+        self._log_path.touch(mode=0o644)
+        with self._log_path.open("ab") as log:
             # A session of its own: Ctrl-C is handled here, and ends it in order.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def _last_words(self) -> str:
-        lines = (
-            self.log_path.read_text(errors="replace").strip().splitlines()
-            if self.log_path.exists()
-            else []
-        )
-        return (
-            f"{lines[-1][:500]} (all of it in {self.log_path})"
-            if lines
-            else f"{self.log_path} is empty"
-        )
+        path = self._log_path
+        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        return f"{lines[-1][:500]} (all of it in {path})" if lines else f"{path} is empty"

@@ -1,8 +1,6 @@
 """One node in detail, and the hardware behind the names of nodes."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from runner.cli import output
 from runner.cli.nodes.tables import drain_text, ranks_text, warm_text
@@ -23,7 +21,7 @@ def node_details(
 ) -> str:
     """Describe one node: its state, agent and hardware, with the hardware's history."""
     since = "" if node.since is None else f" for {output.seconds(max(0.0, now - node.since))}"
-    lines = [f"{node.node}: {node.state}{since}{_because(node.reason)}"]
+    lines = [f"{node.node}: {node.state}{since}{output.because(node.reason)}"]
     facts: dict[str, str] = {
         "serves": f"{node.attempt}, ranks {ranks_text(node.ranks_alive)}" if node.attempt else "",
         "agent": _agent(node, known),
@@ -56,26 +54,24 @@ def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
     for hardware_fault in hardware.faults:
         incident = f" ({hardware_fault.incident})" if hardware_fault.incident else ""
-        text = f"{hardware_fault.fault} as {hardware_fault.node}{_because(hardware_fault.evidence)}{incident}"
+        text = f"{hardware_fault.fault} as {hardware_fault.node}{output.because(hardware_fault.evidence)}{incident}"
         lines.append(f"    {output.moment(hardware_fault.at)}  {text}")
     return lines
 
 
 def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float) -> str:
     """Lay out hardware."""
-    columns = ("hardware", "names", "verdict", "faults", "last", "why")
-    rows = [
-        (
-            printable(known.hardware, 80),
-            printable_words(known.node_names),
-            known.verdict or "-",
-            str(recent_hardware_faults(known, cluster, now) or "-"),
-            output.moment(known.faults[-1].at) if known.faults else "-",
-            printable(known.reason or (known.faults[-1].fault if known.faults else ""), 80),
-        )
-        for known in some
-    ]
-    return output.table(columns, rows)
+    columns: dict[str, Callable[[Hardware], str]] = {
+        "hardware": lambda known: printable(known.hardware, 80),
+        "names": lambda known: printable_words(known.node_names),
+        "verdict": lambda known: known.verdict or "-",
+        "faults": lambda known: str(recent_hardware_faults(known, cluster, now) or "-"),
+        "last": lambda known: output.moment(known.faults[-1].at) if known.faults else "-",
+        "why": lambda known: printable(
+            known.reason or (known.faults[-1].fault if known.faults else ""), 80
+        ),
+    }
+    return output.table(columns, some)
 
 
 def is_notable(hardware: Hardware) -> bool:
@@ -89,7 +85,7 @@ def verdict_text(hardware: Hardware) -> str:
         return "may serve"
     since = "" if hardware.judged_at is None else f" since {output.moment(hardware.judged_at)}"
     by = f" by {printable(hardware.by, 60)}" if hardware.by else ""
-    return f"{hardware.verdict}{since}{by}{_because(hardware.reason)}"
+    return f"{hardware.verdict}{since}{by}{output.because(hardware.reason)}"
 
 
 def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
@@ -118,12 +114,8 @@ def _checked(known: Node | None, now: float) -> str:
         return ""
     ago = output.seconds(max(0.0, now - known.checked.at))
     message = "" if known.checked.message == known.checked.outcome else known.checked.message
-    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(message)}"
+    return f"{known.checked.outcome or 'no answer'}, {ago} ago{output.because(message)}"
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:
     return [f"  {name:<10}  {text}" for name, text in facts.items() if text]
-
-
-def _because(reason: str) -> str:
-    return f": {printable(reason)}" if reason else ""

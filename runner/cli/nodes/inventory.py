@@ -1,13 +1,11 @@
 """`stoker nodes` and `stoker hardware`: the fleet, one node or machine in detail."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import click
 
 from runner.cli import output
-from runner.cli.clusters import find_cluster, require_status, store_of
+from runner.cli.clusters import open_cluster, pick, require_status, status_in
 from runner.cli.nodes.details import (
     domains_of,
     hardware_details,
@@ -15,27 +13,23 @@ from runner.cli.nodes.details import (
     is_notable,
     node_details,
 )
-from runner.cli.nodes.tables import FEW, fleet_summary, nodes_table, omitted_note, shown_nodes
-from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.nodes.tables import MAX_ROWS_SHOWN, fleet_summary, nodes_table, shown_nodes
+from runner.cli.options import cluster_option, command, json_option
 from runner.decide.state.cluster_state import Hardware, State
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
 from runner.facts.messages.records import NodeStateName
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.wording import known_words
-from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 
 NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
 
 
-@click.command(
-    epilog=examples(
-        "stoker nodes",
-        "stoker nodes n7                 one node in detail, with its hardware's history",
-        "stoker nodes --state spare      the spares",
-        "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
-    )
+@command(
+    "stoker nodes",
+    "stoker nodes n7                 one node in detail, with its hardware's history",
+    "stoker nodes --state spare      the spares",
+    "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
 )
 @click.argument("node", required=False)
 @click.option(
@@ -53,36 +47,34 @@ def nodes(
 ) -> None:
     """List the nodes: state, attempt, last heartbeat, and how many spares there are.
 
-    Of a large fleet only nodes that need attention are listed. With NODE: everything about that
-    node.
+    Of a large fleet only nodes that need attention are listed. With NODE: everything about that node.
     """
     if node is not None and (states or everything):
         raise UserError(f"nodes: --state and --all do not go with a node ({node!r}); omit them")
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with open_cluster(where) as (cluster, store):
         status = require_status(store, cluster)
         if node is not None:
             _one_node(store, cluster, status, node, as_json=as_json)
             return
+    wanted = [node for node in status.nodes if not states or node.state in states]
     if as_json:
-        output.print_json([n for n in status.nodes if not states or n.state in states])
+        output.print_json(wanted)
         return
-    shown = shown_nodes(status, states=states, everything=everything)
+    shown = wanted if everything or states else shown_nodes(wanted)
     output.print_text(fleet_summary(status))
-    rest = omitted_note(status, shown, states=states)
-    if rest:
-        output.print_text(rest)
-    if shown or not rest:
-        output.print_text()
-        output.print_text(nodes_table(shown, status.now))
+    omitted = len(wanted) - len(shown)
+    if omitted:
+        output.print_text(
+            f"{omitted} active and spare nodes are not shown: `--all` lists them, `--state spare` the spares"
+        )
+    if shown or not omitted:
+        output.print_text(f"\n{nodes_table(shown, status.now)}")
 
 
-@click.command(
-    epilog=examples(
-        "stoker hardware",
-        "stoker hardware board:PF3X9     one machine in detail",
-        "stoker hardware --json | jq -r '.[] | select(.verdict != \"\") | .hardware'",
-    )
+@command(
+    "stoker hardware",
+    "stoker hardware board:PF3X9     one machine in detail",
+    "stoker hardware --json | jq -r '.[] | select(.verdict != \"\") | .hardware'",
 )
 @click.argument("name", required=False, metavar="[HARDWARE]")
 @click.option("--all", "everything", is_flag=True, help="List all hardware of a large fleet, too.")
@@ -91,17 +83,16 @@ def nodes(
 def hardware(name: str | None, *, everything: bool, where: str | None, as_json: bool) -> None:
     """List all hardware ever seen: its node names, faults, and whether it may serve.
 
-    A machine is identified by its parts (board serial, GPUs, network cards), not by its node name:
-    a bad one that returns under another name is refused. `stoker readmit NODE` lets it return.
-    Faults count for `lemon_days`.
+    A machine is identified by its parts (board serial, GPUs, network cards), not by its node name: a bad one that returns under
+    another name is refused. `stoker readmit NODE` lets it return. Faults count for `lemon_days`.
     """
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        status, state = read_status(store), state_in(store)
+    with open_cluster(where) as (cluster, store):
+        status, state = status_in(store, cluster), state_in(store, cluster)
     now = state.now if status is None else max(state.now, status.now)
     every = list(state.hardware.values())
     if name is not None:
-        every = [_known_hardware(every, name)]
+        known = {each.hardware: each for each in every}
+        every = [pick(known, name, f"hardware {name!r} was seen")]
     if as_json:
         output.print_json(every)
     elif name is not None:
@@ -114,25 +105,21 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
 
 def known_node(status: ClusterStatus, name: str) -> NodeStatus:
     """Return the node of that name; raise UserError with the known ones."""
-    found = next((node for node in status.nodes if node.node == name), None)
-    if found is None:
-        names = [node.node for node in status.nodes]
-        raise UserError(
-            f"no node {name!r} in cluster {status.cluster!r}; {known_words(name, names)}"
-        )
-    return found
+    nodes = {node.node: node for node in status.nodes}
+    return pick(nodes, name, f"node {name!r} in cluster {status.cluster!r}")
 
 
-def state_in(store: Store) -> State:
+def state_in(store: Store, cluster: ClusterSpec) -> State:
     """Return the controller's state from the journal: the newest snapshot, and the entries after it, applied.
 
     It holds more than the published status, and costs more to read.
     """
     from runner.decide.state.apply import apply_entry
     from runner.journal.journal import Journal
+    from runner.signer import signer_of
     from runner.supervisor.decisions import Recovery
 
-    journal = Journal(store)
+    journal = Journal(store, signer=signer_of(cluster))
     snapshot = journal.latest_snapshot()
     state = State()
     if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
@@ -145,7 +132,7 @@ def state_in(store: Store) -> State:
 def _one_node(
     store: Store, cluster: ClusterSpec, status: ClusterStatus, name: str, *, as_json: bool
 ) -> None:
-    found, state = known_node(status, name), state_in(store)
+    found, state = known_node(status, name), state_in(store, cluster)
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)
     if not as_json:
@@ -158,20 +145,11 @@ def _one_node(
     output.print_json(plain)
 
 
-def _known_hardware(every: list[Hardware], name: str) -> Hardware:
-    found = next((each for each in every if each.hardware == name), None)
-    if found is None:
-        raise UserError(
-            f"no hardware {name!r} was seen; {known_words(name, [h.hardware for h in every])}"
-        )
-    return found
-
-
 def _list_hardware(
     every: list[Hardware], *, cluster: ClusterSpec, now: float, everything: bool
 ) -> None:
     shown = every
-    if len(every) > FEW and not everything:
+    if len(every) > MAX_ROWS_SHOWN and not everything:
         shown = [each for each in every if is_notable(each)]
     refused = sum(bool(each.verdict) for each in every)
     output.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
@@ -179,5 +157,4 @@ def _list_hardware(
         rest = len(every) - len(shown)
         output.print_text(f"{rest} have one name, no fault and no verdict: `--all` lists them")
     if shown:
-        output.print_text()
-        output.print_text(hardware_table(shown, cluster=cluster, now=now))
+        output.print_text(f"\n{hardware_table(shown, cluster=cluster, now=now)}")

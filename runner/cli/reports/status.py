@@ -1,44 +1,26 @@
 """`stoker status` and `stoker runs`: the published status, which outlives the supervisor."""
 
-from __future__ import annotations
-
 import time
 
-import click
-
-from runner.cli import output
-from runner.cli.clusters import (
-    Leader,
-    find_cluster,
-    leader_of,
-    require_status,
-    status_age_seconds,
-    store_of,
-)
-from runner.cli.nodes.tables import FEW, fleet_summary, nodes_table, shown_nodes
-from runner.cli.options import cluster_option, examples, json_option
+from runner.cli import clusters, output
+from runner.cli.nodes.tables import MAX_ROWS_SHOWN, fleet_summary, nodes_table, shown_nodes
+from runner.cli.options import cluster_option, command, json_option
 from runner.cli.reports.tables import incidents_table, rank_start_notes, runs_table
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
-from runner.serve.status_reader import read_standbys, read_status
+from runner.serve.status_reader import read_standbys
 
-# A status this old is shown with its age. Chosen, not measured.
 STALE_SECONDS = 5.0
 
 
-@click.command(
-    epilog=examples(
-        "stoker status", "stoker status --cluster big.yaml --json | jq .status.runs[0].step"
-    )
-)
+@command("stoker status", "stoker status --cluster big.yaml --json | jq .status.runs[0].step")
 @cluster_option
 @json_option
 def status(where: str | None, *, as_json: bool) -> None:
     """Show the cluster on one screen: its supervisor, runs, nodes and open incidents."""
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        leader, status = leader_of(store), read_status(store)
+    with clusters.open_cluster(where) as (cluster, store):
+        leader, status = clusters.leader_of(store), clusters.status_in(store, cluster)
         standbys = read_standbys(store, wall=time.time())
     if as_json:
         output.print_json(
@@ -46,7 +28,9 @@ def status(where: str | None, *, as_json: bool) -> None:
                 "cluster": cluster.name,
                 "leader": leader,
                 "standbys": standbys,
-                "status_age_seconds": None if status is None else status_age_seconds(status),
+                "status_age_seconds": None
+                if status is None
+                else clusters.status_age_seconds(status),
                 "status": status,
             }
         )
@@ -56,38 +40,32 @@ def status(where: str | None, *, as_json: bool) -> None:
         output.print_text(_standby(standby))
     if status is None:
         return
-    output.print_text()
-    output.print_text(runs_table(status))
+    output.print_text(f"\n{runs_table(status)}")
     started = rank_start_notes(status)
     if started:
         output.print_text(started)
-    output.print_text()
-    output.print_text(fleet_summary(status))
-    shown = shown_nodes(status, states=(), everything=False)
+    output.print_text(f"\n{fleet_summary(status)}")
+    shown = shown_nodes(status.nodes)
     if shown:
-        output.print_text(nodes_table(shown[:FEW], status.now))
-    if len(shown) > FEW:
-        output.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
+        output.print_text(nodes_table(shown[:MAX_ROWS_SHOWN], status.now))
+    if len(shown) > MAX_ROWS_SHOWN:
+        output.print_text(f"and {len(shown) - MAX_ROWS_SHOWN} more: `stoker nodes`")
     open_ones = [i for i in status.incidents if i.state not in ("resolved", "gave_up")]
-    output.print_text()
-    output.print_text(incidents_table(open_ones) if open_ones else _closed_summary(status))
+    closed = f"no open incident; {len(status.incidents)} closed, see `stoker incidents`"
+    is_closed = status.incidents and not open_ones
+    output.print_text(f"\n{closed if is_closed else incidents_table(open_ones)}")
 
 
-@click.command(
-    epilog=examples("stoker runs", "stoker runs --json | jq -r '.[] | [.name, .ettr_ratio] | @tsv'")
-)
+@command("stoker runs", "stoker runs --json | jq -r '.[] | [.name, .ettr_ratio] | @tsv'")
 @cluster_option
 @json_option
 def runs(where: str | None, *, as_json: bool) -> None:
     """List the runs of the cluster, oldest first."""
     status = read_cluster_status(where)
-    if as_json:
-        output.print_json(status.runs)
-    else:
-        output.print_text(runs_table(status))
+    output.print_answer(status.runs, runs_table(status), as_json=as_json)
 
 
-def _head(cluster: ClusterSpec, leader: Leader, status: ClusterStatus | None) -> str:
+def _head(cluster: ClusterSpec, leader: clusters.Leader, status: ClusterStatus | None) -> str:
     if leader.alive:
         lines = [f"cluster {cluster.name}: supervisor {leader.holder}; state in {cluster.state}"]
     elif (
@@ -104,7 +82,7 @@ def _head(cluster: ClusterSpec, leader: Leader, status: ClusterStatus | None) ->
     if status is None:
         lines.append("no status was published yet")
         return "\n".join(lines)
-    age = status_age_seconds(status)
+    age = clusters.status_age_seconds(status)
     if age > STALE_SECONDS or not leader.alive:
         lines.append(
             f"this status is {output.seconds(age)} old (published {output.moment(status.wall)})"
@@ -129,21 +107,13 @@ def _head(cluster: ClusterSpec, leader: Leader, status: ClusterStatus | None) ->
 
 
 def _standby(standby: StandbyStatus) -> str:
-    within = f" within {standby.takes_over_within_seconds:g} s of the supervisor's death"
-    return (
-        f"standby {printable(standby.holder, 100)} takes over"
-        f"{within if standby.takes_over_within_seconds else ''}; it has applied entry {standby.followed_through}"
-    )
-
-
-def _closed_summary(status: ClusterStatus) -> str:
-    if not status.incidents:
-        return "no incident"
-    return f"no open incident; {len(status.incidents)} closed, see `stoker incidents`"
+    seconds = standby.takes_over_within_seconds
+    within = f" within {seconds:g} s of the supervisor's death" if seconds else ""
+    who, entry = printable(standby.holder, 100), standby.followed_through
+    return f"standby {who} takes over{within}; it has applied entry {entry}"
 
 
 def read_cluster_status(where: str | None) -> ClusterStatus:
     """Return the published status of the cluster that `--cluster` means."""
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        return require_status(store, cluster)
+    with clusters.open_cluster(where) as (cluster, store):
+        return clusters.require_status(store, cluster)

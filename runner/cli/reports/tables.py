@@ -1,31 +1,40 @@
 """Tables of runs and incidents, as `stoker status` and the live screen show them."""
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
 
 from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.wording import printable
 
+RUN_COLUMNS: dict[str, Callable[[RunStatus], str]] = {
+    "run": lambda run: str(run.run),
+    "name": lambda run: run.name,
+    "state": lambda run: run.attempt_state or run.state if run.state == "active" else run.state,
+    "attempt": lambda run: str(run.attempt or "-"),
+    "step": lambda run: step_of(run),
+    "loss": lambda run: output.number(run.last.loss if run.last else None),
+    "tok/s": lambda run: output.number(run.last.tokens_per_second if run.last else None),
+    "checkpoint": lambda run: output.count(run.checkpoint_step),
+    "ETTR": lambda run: output.ratio(run.ettr_ratio),
+    "why": lambda run: printable(run.reason, 100),
+}
+INCIDENT_COLUMNS: dict[str, Callable[[IncidentStatus], str]] = {
+    "incident": lambda i: i.incident,
+    "state": lambda i: i.state,
+    "fault": lambda i: incident_fault(i),
+    "where": lambda i: incident_place(i),
+    "opened": lambda i: output.clock(i.opened_at)[:8],
+    "detect": lambda i: output.seconds(i.detected_after_seconds),
+    "recover": lambda i: output.seconds(i.recovered_after_seconds),
+    "steps lost": lambda i: output.count(i.steps_lost),
+    "done": lambda i: ", ".join(i.rungs) or "-",
+    "why": lambda i: printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
+}
+
 
 def runs_table(status: ClusterStatus) -> str:
     """Lay out the runs of a cluster."""
-    columns = (
-        "run",
-        "name",
-        "state",
-        "attempt",
-        "step",
-        "loss",
-        "tok/s",
-        "checkpoint",
-        "ETTR",
-        "why",
-    )
-    return (
-        output.table(columns, [_run_row(run) for run in status.runs])
-        if status.runs
-        else "no run yet"
-    )
+    return output.table(RUN_COLUMNS, status.runs) if status.runs else "no run yet"
 
 
 def rank_start_notes(status: ClusterStatus) -> str:
@@ -33,47 +42,16 @@ def rank_start_notes(status: ClusterStatus) -> str:
     lines = []
     for run in status.runs:
         if run.preload and run.attempt_state in ("running", "stop_requested"):
-            not_forked_reason = f"fresh processes: {printable(run.not_forked_reason)}"
-            lines.append(
-                f"run {run.name}: {not_forked_reason if run.not_forked_reason else _FORKED}"
-            )
+            fresh = f"fresh processes: {printable(run.not_forked_reason)}"
+            how = fresh if run.not_forked_reason else "ranks forked from warm processes"
+            lines.append(f"run {run.name}: {how}")
         lines += [f"run {run.name}: {printable(apart)}" for apart in run.version_mismatches]
     return "\n".join(lines)
 
 
-_FORKED = "ranks forked from warm processes"
-
-
-def incidents_table(some: tuple[IncidentStatus, ...] | list[IncidentStatus]) -> str:
+def incidents_table(some: Sequence[IncidentStatus]) -> str:
     """Lay out incidents."""
-    columns = (
-        "incident",
-        "state",
-        "fault",
-        "where",
-        "opened",
-        "detect",
-        "recover",
-        "steps lost",
-        "done",
-        "why",
-    )
-    rows = [
-        (
-            i.incident,
-            i.state,
-            incident_fault(i),
-            incident_place(i),
-            output.clock(i.opened_at)[:8],
-            output.seconds(i.detected_after_seconds),
-            output.seconds(i.recovered_after_seconds),
-            "-" if i.steps_lost is None else str(i.steps_lost),
-            ", ".join(i.rungs) or "-",
-            printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
-        )
-        for i in some
-    ]
-    return output.table(columns, rows)
+    return output.table(INCIDENT_COLUMNS, some) if some else "no incident"
 
 
 def incident_fault(incident: IncidentStatus) -> str:
@@ -92,9 +70,8 @@ def incident_place(incident: IncidentStatus) -> str:
 
 def explanation(incident: IncidentStatus) -> str:
     """Explain an incident: its fault, cause, log lines, evidence, and what was done."""
-    text = [
-        f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
-    ]
+    place = incident_place(incident)
+    text = [f"{incident.incident} ({incident.state}): {incident.fault} at {place}"]
     cause = incident.cause
     if cause is None and incident.non_fatal:
         text.append("cause: unknown; the run goes on")
@@ -122,20 +99,3 @@ def explanation(incident: IncidentStatus) -> str:
 def step_of(run: RunStatus) -> str:
     """Return the progress of a run: "120/200"."""
     return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)
-
-
-def _run_row(run: RunStatus) -> tuple[str, ...]:
-    last = run.last
-    doing = f"{run.attempt_state or run.state}" if run.state == "active" else run.state
-    return (
-        str(run.run),
-        run.name,
-        doing,
-        str(run.attempt or "-"),
-        step_of(run),
-        output.number(last.loss if last else None),
-        output.number(last.tokens_per_second if last else None),
-        "-" if run.checkpoint_step is None else str(run.checkpoint_step),
-        output.ratio(run.ettr_ratio),
-        printable(run.reason, 100),
-    )

@@ -1,26 +1,42 @@
 """`stoker story` and `stoker lineage`: a run's past, read from the journal."""
 
-from __future__ import annotations
-
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli import output
-from runner.cli.clusters import find_cluster, pick_run, require_status, status_age_seconds, store_of
-from runner.cli.options import cluster_option, examples, json_option
+from runner.cli import clusters, output
+from runner.cli.options import cluster_option, command, json_option
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words, printable
-from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 
+if TYPE_CHECKING:
+    from runner.history.lineage import LineageRow
 
-@click.command(epilog=examples("stoker story i1", "stoker story --run tiny --since 15m"))
+
+ATTEMPT_COLUMNS: dict[str, Callable[["LineageRow"], str]] = {
+    "attempt": lambda row: str(row.attempt),
+    "from": lambda row: str(row.parent or "-"),
+    "at step": lambda row: str(row.resume_step),
+    "reached": lambda row: output.count(row.last_step),
+    "steps kept": lambda row: "{}-{}".format(*row.contributes) if row.contributes else "none",
+    "nodes": lambda row: ",".join(row.nodes),
+    "start": lambda row: output.seconds(row.start_seconds),
+    "ended": lambda row: row.outcome or "-",
+    "cause": lambda row: printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
+    "remedies": lambda row: (
+        ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-"
+    ),
+}
+
+
+@command("stoker story i1", "stoker story --run tiny --since 15m")
 @click.argument("incident", required=False)
 @click.option("--run", "run_name", metavar="RUN", help="Only this run.")
 @click.option(
@@ -42,11 +58,12 @@ def story(
     """
     from runner.history.timeline import story as timeline
 
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        status = read_status(store)
+    with clusters.open_cluster(where) as (cluster, store):
+        status = clusters.status_in(store, cluster)
         run = (
-            pick_run(require_status(store, cluster), run_name).run if run_name is not None else None
+            clusters.pick_run(clusters.require_status(store, cluster), run_name).run
+            if run_name is not None
+            else None
         )
         begin = None if since is None else _last_now(status) - age_seconds(since)
         lines = timeline(
@@ -73,9 +90,7 @@ def story(
         output.print_text("nothing happened")
 
 
-@click.command(
-    epilog=examples("stoker lineage tiny", "stoker lineage --json | jq '.[-1].remedies'")
-)
+@command("stoker lineage tiny", "stoker lineage --json | jq '.[-1].remedies'")
 @click.argument("run", required=False)
 @cluster_option
 @json_option
@@ -86,45 +101,10 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
     """
     from runner.history.lineage import lineage as trace
 
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        picked = pick_run(require_status(store, cluster), run)
+    with clusters.open_cluster(where) as (cluster, store):
+        picked = clusters.pick_run(clusters.require_status(store, cluster), run)
         rows = trace(_entries(store, cluster), picked.run)
-    if as_json:
-        output.print_json(rows)
-        return
-    columns = (
-        "attempt",
-        "from",
-        "at step",
-        "reached",
-        "steps kept",
-        "nodes",
-        "start",
-        "ended",
-        "cause",
-        "remedies",
-    )
-    output.print_text(
-        output.table(
-            columns,
-            [
-                (
-                    str(row.attempt),
-                    str(row.parent or "-"),
-                    str(row.resume_step),
-                    "-" if row.last_step is None else str(row.last_step),
-                    "none" if row.contributes is None else "{}-{}".format(*row.contributes),
-                    ",".join(row.nodes),
-                    output.seconds(row.start_seconds),
-                    row.outcome or "-",
-                    printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
-                    ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-",
-                )
-                for row in rows
-            ],
-        )
-    )
+    output.print_answer(rows, output.table(ATTEMPT_COLUMNS, rows), as_json=as_json)
 
 
 def _entries(
@@ -136,9 +116,10 @@ def _entries(
     """
     from runner.journal.archive import archive_of
     from runner.journal.journal import Journal
+    from runner.signer import signer_of
 
     archive = archive_of(cluster)
-    journal = Journal(store, archive=archive)
+    journal = Journal(store, signer=signer_of(cluster), archive=archive)
     begin = journal.begins_at()
     if since is not None:
         begin = max(begin, journal.since(since))
@@ -146,12 +127,12 @@ def _entries(
         output.print_note(
             f"from journal entry {begin} on: older entries are in {archive.folder}, which is not visible from this machine"
         )
-    yield from journal.replay(begin)
+    yield from journal.replay(begin, unsigned_through=journal.accepted().unsigned_through)
 
 
 def _last_now(status: ClusterStatus | None) -> float:
     """Return the controller's clock now: its time in the status, plus the status's age."""
-    return time.time() if status is None else status.now + status_age_seconds(status)
+    return time.time() if status is None else status.now + clusters.status_age_seconds(status)
 
 
 def age_seconds(text: str) -> float:

@@ -1,7 +1,6 @@
 """Commands that change runs: each is a request, answered by the supervisor. Only kill-supervisor acts by itself."""
 
-from __future__ import annotations
-
+import math
 import os
 import re
 import signal
@@ -10,17 +9,8 @@ from decimal import Decimal
 
 import click
 
-from runner.cli import exit_codes, output
-from runner.cli.clusters import (
-    LIVE_STATES,
-    find_cluster,
-    leader_of,
-    pick_run,
-    require_leader,
-    require_status,
-    store_of,
-)
-from runner.cli.options import cluster_option, examples, json_option, timeout_option
+from runner.cli import clusters, exit_codes, output
+from runner.cli.options import command, request_options
 from runner.cli.request_client import ask, new_request_id, requester
 from runner.errors import TemporaryError, UserError
 from runner.facts.messages.cluster_status import RunStatus
@@ -31,44 +21,40 @@ from runner.facts.wording import known_words
 from runner.store.protocol import Store
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor")
+DRILLS = {
+    "kill-rank": "SIGKILL to one training process",
+    "stop-rank": "SIGSTOP to one: alive, but it does not move",
+    "kill-node": "SIGKILL to a node's agent, keeper and ranks at once, no clean-up",
+    "kill-agent": "SIGKILL to an agent alone; its ranks go on",
+    "kill-supervisor": "SIGKILL to the supervisor; agents and ranks go on",
+}
 
 
-@click.command(
-    epilog=examples("stoker stop tiny", "stoker stop            # when there is only one run")
-)
+@command("stoker stop tiny", "stoker stop            # when there is only one run")
 @click.argument("run", required=False)
-@timeout_option(120.0)
-@cluster_option
-@json_option
+@request_options(120.0)
 def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one."""
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with clusters.open_cluster(where) as (cluster, store):
         picked = _live_run(store, cluster, run)
         request = StopRun(id=new_request_id(), by=requester(), run=str(picked.run))
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
-@click.command(
-    epilog=examples("stoker shutdown", "stoker shutdown --cluster cluster.yaml --timeout 300")
-)
-@timeout_option(180.0)
-@cluster_option
-@json_option
+@command("stoker shutdown", "stoker shutdown --cluster cluster.yaml --timeout 300")
+@request_options(180.0)
 def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Stop all runs, then all agents, then the supervisor; nothing of the cluster keeps running."""
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with clusters.open_cluster(where) as (cluster, store):
         deadline = time.monotonic() + timeout_seconds
         request = ShutDown(id=new_request_id(), by=requester())
-        require_leader(store, cluster)
+        clusters.require_leader(store, cluster)
         answer = ask(
             store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
         )
-        while leader_of(store).alive and time.monotonic() < deadline:
+        while clusters.leader_of(store).alive and time.monotonic() < deadline:
             time.sleep(0.05)
-        if leader_of(store).alive:
+        if clusters.leader_of(store).alive:
             raise TemporaryError(
                 f"the supervisor of cluster {cluster.name!r} has not ended after {timeout_seconds:g} s; "
                 "wait longer with --timeout"
@@ -76,31 +62,25 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
     _finish(answer, as_json=as_json)
 
 
-@click.command(
-    epilog=examples(
-        "stoker lr tiny x0.9      multiply the whole schedule by 0.9",
-        "stoker lr tiny 5.4e-5    a new peak for the schedule",
-        "stoker lr x0.9           when there is only one run",
-    )
+@command(
+    "stoker lr tiny x0.9      multiply the whole schedule by 0.9",
+    "stoker lr tiny 5.4e-5    a new peak for the schedule",
+    "stoker lr x0.9           when there is only one run",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] CHANGE")
-@timeout_option(300.0)
-@cluster_option
-@json_option
+@request_options(300.0)
 def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Change a run's learning rate, and print the value that the trainer reports back.
 
-    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5).
-    The run saves a checkpoint, is launched again with the change, and the trainer reports what is
-    in effect.
+    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a checkpoint, is
+    launched again with the change, and the trainer reports what is in effect.
     """
     if len(words) > 2:
         raise UserError(
             f"lr: {' '.join(words)!r} has too many parts; write a run and a change, such as `tiny x0.9`"
         )
     remedy, value = parse_lr(words[-1])
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with clusters.open_cluster(where) as (cluster, store):
         picked = _live_run(store, cluster, words[0] if len(words) == 2 else None)
         request = AddRemedy(
             id=new_request_id(), by=requester(), run=str(picked.run), remedy=remedy, value=value
@@ -108,28 +88,17 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
-@click.command(
-    epilog=examples(
-        "stoker drill kill-rank tiny --rank 3",
-        "stoker drill kill-node tiny --node n2",
-        "stoker drill kill-supervisor",
-    )
-    + """\b
-Drills:
-  kill-rank        SIGKILL to one training process
-  stop-rank        SIGSTOP to one: alive, but it does not move
-  kill-node        SIGKILL to a node's agent, keeper and ranks at once, no clean-up
-  kill-agent       SIGKILL to an agent alone; its ranks go on
-  kill-supervisor  SIGKILL to the supervisor; agents and ranks go on
-"""
+@command(
+    "stoker drill kill-rank tiny --rank 3",
+    "stoker drill kill-node tiny --node n2",
+    "stoker drill kill-supervisor",
+    more="\b\nDrills:\n" + "".join(f"  {name:<15}  {what}\n" for name, what in DRILLS.items()),
 )
-@click.argument("fault", type=click.Choice(DRILLS))
+@click.argument("fault", type=click.Choice(list(DRILLS)))
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(min=0), help="Which rank; default: the last.")
 @click.option("--node", help="Which node; default: the last of the run.")
-@timeout_option(30.0)
-@cluster_option
-@json_option
+@request_options(30.0)
 def drill(  # noqa: PLR0913 - click hands over each option
     fault: str,
     run: str | None,
@@ -141,16 +110,14 @@ def drill(  # noqa: PLR0913 - click hands over each option
     as_json: bool,
 ) -> None:
     """Inject a real fault, and see whether the run recovers."""
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
+    with clusters.open_cluster(where) as (cluster, store):
         if fault == "kill-supervisor":
             answer = Answer(id="", state="done", message=kill_supervisor(store, cluster))
             _finish(answer, as_json=as_json)
             return
         picked = _live_run(store, cluster, run)
-        request = make_drill(
-            fault, picked, rank=rank, node=node, num_ranks=_num_ranks(store, cluster, picked)
-        )
+        num_ranks = _num_ranks(store, cluster, picked)
+        request = make_drill(fault, picked, rank=rank, node=node, num_ranks=num_ranks)
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
@@ -187,7 +154,7 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     """Send SIGKILL to the lease's holder, if it is a process of this machine; return what was done."""
     from runner.supervisor.lease import holder_pid
 
-    leader = require_leader(store, cluster)
+    leader = clusters.require_leader(store, cluster)
     pid = holder_pid(leader.holder)
     if pid is None:
         raise UserError(
@@ -196,10 +163,8 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
         )
     handle = os.pidfd_open(pid)
     try:
-        if (
-            holder_pid(leader.holder) != pid
-            # The pid may have been reused before the pidfd was open.
-        ):
+        # The pid may have been reused before the pidfd was open.
+        if holder_pid(leader.holder) != pid:
             raise UserError(
                 f"supervisor {leader.holder} has just ended by itself; see `stoker status`"
             )
@@ -211,14 +176,14 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
 
 def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
     """Return the number of ranks of a run, from its nodes' reports; 0 before the first report."""
-    nodes = {node.node: node for node in require_status(store, cluster).nodes}
+    nodes = {node.node: node for node in clusters.require_status(store, cluster).nodes}
     alive = [rank for name in run.nodes if name in nodes for rank in nodes[name].ranks_alive]
     return max(alive, default=-1) + 1
 
 
 def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
-    run = pick_run(require_status(store, cluster), name)
-    if run.state not in LIVE_STATES:
+    run = clusters.pick_run(clusters.require_status(store, cluster), name)
+    if run.state not in clusters.LIVE_STATES:
         why = f" ({run.reason})" if run.reason else ""
         raise UserError(
             f"run {run.name!r} ({run.run}) is {run.state}{why}: it cannot be changed any more"
@@ -261,26 +226,23 @@ def parse_lr(text: str) -> tuple[RemedyName, float]:
 
     A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
     """
-    factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", text.strip())
+    remedy: RemedyName = "lr_peak"
+    number = text.strip()
+    factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", number)
     if factor:
-        return "lr_factor", _positive(float(factor.group(1)), text)
-    if not re.fullmatch(_NUMBER, text.strip()):
+        remedy, number = "lr_factor", factor[1]
+    elif not re.fullmatch(_NUMBER, number):
         raise UserError(
             f"lr: {text!r} is not a learning rate; write x0.9 to multiply the schedule by 0.9, "
             "or a new peak in exponent notation, such as 5.4e-5"
         )
-    value = float(text)
-    if "e" not in text.lower():
+    elif "e" not in number.lower():
         raise UserError(
-            f"lr: {text!r} is ambiguous; write x{text.strip()} to multiply the schedule by it, "
-            f"or {Decimal(text.strip()):e} for that as the new peak"
+            f"lr: {text!r} is ambiguous; write x{number} to multiply the schedule by it, "
+            f"or {Decimal(number):e} for that as the new peak"
         )
-    return "lr_peak", _positive(value, text)
-
-
-def _positive(value: float, text: str) -> float:
-    if not 0 < value < float("inf"):
+    if not 0 < float(number) < math.inf:
         raise UserError(
             f"lr: {text!r} is not a positive number; write something like x0.9 or 5.4e-5"
         )
-    return value
+    return remedy, float(number)

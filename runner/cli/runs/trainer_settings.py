@@ -1,19 +1,17 @@
 """Settings of the built-in trainer: changed by `--set`, and judged by the trainer before anything starts."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
 
-# For the trainer to check its settings. Chosen, not measured.
 CHECK_SECONDS = 60.0
 
 
@@ -25,20 +23,22 @@ def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
         raise UserError(
             f"--set: run {spec.name!r} has a command, not the built-in trainer; change its command in the file"
         )
-    settings = _mutable(spec.trainer)
+    # Imports yaml: values are read as those of files.
+    from runner.load.documents import parse
+
+    settings = msgspec.to_builtins(spec.trainer)
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not all(key.split(".")):
             raise UserError(f"--set: {change!r} is not KEY=VALUE, such as optimizer.lr=1e-4")
-        _put(settings, key, _value(value))
+        _put(settings, key, parse(value, "--set").plain if value.strip() else "")
     return replace(spec, trainer=settings)
 
 
 def check_trainer(spec: RunSpec) -> RunSpec:
     """Let the built-in trainer check its settings, without torch; raise SpecError with its message before anything starts.
 
-    Returns the spec with the trainer's layout, which placement needs; a run with a command states
-    its layout itself.
+    Returns the spec with the trainer's layout, which placement needs; a run with a command states its layout itself.
     """
     from runner.decide.placement.launch_plans import command_of
 
@@ -49,9 +49,8 @@ def check_trainer(spec: RunSpec) -> RunSpec:
     try:
         judged = subprocess.run(
             [*command, "--check"],
-            cwd=spec.working_directory
-            # where the ranks will read what has a relative path
-            or None,
+            # Where the ranks will read what has a relative path.
+            cwd=spec.working_directory or None,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -62,45 +61,27 @@ def check_trainer(spec: RunSpec) -> RunSpec:
         raise SpecError(
             f"trainer: its settings cannot be checked: {error}; see `python`"
         ) from error
+    try:
+        reply = json.loads(judged.stdout)
+    except ValueError:
+        reply = None
+    reply = reply if isinstance(reply, dict) else {}
     if judged.returncode != 0:
-        raise SpecError(f"trainer: {_verdict(judged.stdout, judged.stderr)}")
-    _check_ranks(spec, judged.stdout)
-    return _with_layout(spec, judged.stdout)
+        message = reply.get("error") or reply.get("errors") or reply.get("problems")
+        if isinstance(message, list):
+            message = "\n  ".join(map(str, message))
+        text = message or judged.stderr.strip() or judged.stdout.strip()
+        raise SpecError(f"trainer: {text or 'its settings were refused without a message'}")
+    return _with_layout(spec, reply.get("world_size"), reply.get("layout"))
 
 
-def _verdict(output: str, errors: str) -> str:
-    """Return the trainer's own message: the error in its JSON, or its last output."""
-    try:
-        plain = json.loads(output)
-        message = plain.get("error") or plain.get("errors") or plain.get("problems")
-    except (ValueError, AttributeError):
-        message = None
-    if isinstance(message, list):
-        message = "\n  ".join(str(line) for line in message)
-    return str(
-        message or errors.strip() or output.strip() or "its settings were refused without a message"
-    )
-
-
-def _check_ranks(spec: RunSpec, output: str) -> None:
-    """Raise SpecError unless the layout fills the ranks exactly."""
-    try:
-        needed = json.loads(output).get("world_size")
-    except (ValueError, AttributeError):
-        return
+def _with_layout(spec: RunSpec, needed: Any, layout: Any) -> RunSpec:
+    """Fill in the trainer's tensor and pipeline ranks; raise SpecError if the file contradicts them, or has other ranks."""
     if isinstance(needed, int) and needed != spec.world_size:
         raise SpecError(
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} = {spec.world_size} ranks, but the trainer's "
             f"layout (tensor x pipeline x data) needs {needed}; change one of them"
         )
-
-
-def _with_layout(spec: RunSpec, output: str) -> RunSpec:
-    """Fill in the trainer's tensor and pipeline ranks; raise SpecError if the file contradicts them."""
-    try:
-        layout = json.loads(output).get("layout")
-    except (ValueError, AttributeError):
-        return spec
     if not isinstance(layout, dict):
         return spec
     used: dict[str, Any] = {}
@@ -112,19 +93,6 @@ def _with_layout(spec: RunSpec, output: str) -> RunSpec:
                 f"`trainer.layout.{name}`"
             )
     return replace(spec, **used)
-
-
-def _mutable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _mutable(item) for key, item in value.items()}
-    return [_mutable(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _value(text: str) -> Any:
-    """Read a value as the files do: numbers, true and false, lists, else text."""
-    from runner.load.documents import parse
-
-    return parse(text, "--set").plain if text.strip() else ""
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:

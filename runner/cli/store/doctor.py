@@ -1,25 +1,23 @@
 """`stoker store`: the commands about a cluster's store."""
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import click
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import find_cluster
-from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.options import cluster_option, command, examples, json_option
 from runner.cli.store.accept import accept
-from runner.errors import StokerError
+from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
+from runner.folder_modes import exposures
 from runner.journal.doctor import examine
-from runner.store.examination import FAIL, StoreCheck, overall
+from runner.signer import settle_token, signer_of
+from runner.store.examination import FAIL, CheckFailed, StoreCheck, named, overall, run_checks
 from runner.store.registry import open_store
 
-# of the longest check's name
-NAME_WIDTH = 11
+NAME_COLUMN_WIDTH = 11
 
 
 @click.group(
@@ -32,11 +30,7 @@ def store() -> None:
     """Inspect and repair the store: journal, lease and signals, in files or on a Redis server."""
 
 
-@store.command(
-    epilog=examples(
-        "stoker store doctor", "stoker store doctor --cluster cluster.yaml --json    for programs"
-    )
-)
+@command("stoker store doctor", "stoker store doctor --cluster cluster.yaml --json    for programs")
 @json_option
 @cluster_option
 def doctor(*, where: str | None, as_json: bool) -> None:
@@ -57,28 +51,36 @@ def doctor(*, where: str | None, as_json: bool) -> None:
         words: [each.check for each in found if each.outcome == wanted]
         for words, wanted in (("failed", "FAIL"), ("unknown", "UNKNOWN"))
     }
-    if as_json:
-        checks = [dataclasses.asdict(result) for result in found]
-        output.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
-    else:
-        parts = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
-        output.print_text("\n" + "; ".join([outcome, *parts]))
+    parts = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
+    answer = {"overall": {"outcome": outcome, **by_outcome}, "checks": found}
+    output.print_answer(answer, "\n" + "; ".join([outcome, *parts]), as_json=as_json)
     click.get_current_context().exit(exit_codes.OF_CHECK[outcome])
 
 
 def _results(cluster: ClusterSpec) -> Iterator[StoreCheck]:
+    yield from run_checks(cluster, named(_permissions))
     try:
         # A server can be examined before a supervisor used it; files exist only afterwards.
-        opened = open_store(cluster, create=bool(cluster.store.address))
+        opened = open_store(cluster, create=cluster.spans_machines)
     except StokerError as error:
         yield StoreCheck(check="reach", outcome=FAIL, reason=str(error))
         return
     with closing(opened):
-        yield from examine(opened)
+        signer = None
+        with suppress(UserError):
+            signer = signer_of(cluster)
+        yield from examine(opened, signer)
+
+
+def _permissions(cluster: ClusterSpec) -> str:
+    if problems := exposures(settle_token(cluster)):
+        raise CheckFailed("; ".join(problems))
+    return "no other user of this machine may change the state folder, the journal or the token"
 
 
 def _row(name: str, outcome: str, why: str) -> str:
-    return f"{name:<{NAME_WIDTH}}  {outcome:<7}  {why}".rstrip()
+    return f"{name:<{NAME_COLUMN_WIDTH}}  {outcome:<7}  {why}".rstrip()
 
 
+store.add_command(doctor)
 store.add_command(accept)

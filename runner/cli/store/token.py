@@ -1,69 +1,93 @@
 """`stoker token`: make the secret with which a cluster's agents, supervisors and commands sign messages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
 from runner.cli import output
-from runner.cli.clusters import find_cluster, has_leader
-from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.clusters import find_cluster, has_leader, make_token_file
+from runner.cli.options import cluster_option, command, json_option
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
-from runner.signer import default_token_file, load_signer, make_token
 from runner.store.registry import exists
+from runner.token_file import (
+    MIN_VALID_SECONDS,
+    default_token_file,
+    read_token_file,
+    replace_token,
+    utc,
+)
+
+_MADE = "made; copy it to the same place on every machine of the cluster"
 
 
-@click.command(
-    epilog=examples(
-        "stoker token --cluster cluster.yaml    make it, once, and copy it to every machine:",
-        "scp .stoker/NAME/cluster.token n7:/etc/stoker/cluster.token",
-    )
+@command(
+    "stoker token --cluster cluster.yaml    make it, once, and copy it to every machine:",
+    "scp .stoker/NAME/cluster.token n7:/etc/stoker/cluster.token",
+    "stoker token --rotate --valid 7200     another one, while the cluster runs; copy it within an hour",
+    "stoker token --replace                 after `stoker shutdown`: another one; copy it again",
+)
+@click.option("--replace", is_flag=True, help="Make another one, of a cluster that is shut down.")
+@click.option("--rotate", is_flag=True, help="Make another one, of a cluster that may run.")
+@click.option(
+    "--valid",
+    "valid_seconds",
+    type=click.FloatRange(min=MIN_VALID_SECONDS),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --rotate: how long the present one stays valid.",
 )
 @cluster_option
 @json_option
-def token(*, where: str | None, as_json: bool) -> None:
+def token(
+    *, replace: bool, rotate: bool, valid_seconds: float, where: str | None, as_json: bool
+) -> None:
     """Make the cluster's token, unless it exists; print its path, never its content.
 
     Agents, supervisors and commands sign messages with it, so that reaching the store is not enough
     to join or to be obeyed. It is the same on every machine: copy the file, and keep it readable by
-    its owner only (mode 600). A cluster of one machine makes its token by itself.
+    its owner only (mode 600). A cluster of one machine makes its token by itself. --rotate and
+    --replace keep the earlier ones below the new one: they verify the journal's older entries, and
+    no message. With --rotate, every process signs with the new one from half of --valid on.
     """
     cluster = find_cluster(where)
     token_file = cluster.token_file or default_token_file(cluster.state)
-    made = False
+    made, note = True, _MADE
     if not Path(token_file).exists():
-        _check_idle(cluster)
-        try:
-            made = make_token(token_file)
-        except OSError as error:
-            raise UserError(
-                f"token_file: {token_file} cannot be written ({error.strerror}); choose another place in cluster.yaml"
-            ) from error
+        _check_idle(cluster, "without this token")
+        made = make_token_file(token_file)
+    elif rotate:
+        rotated = replace_token(token_file, valid_seconds)
+        note = (
+            f"{_MADE} before {utc(rotated.signs_from)}, when the new one begins to sign; the earlier one is accepted until "
+            f"{utc(rotated.valid_until)}, and processes read the file by themselves"
+        )
+    elif replace:
+        _check_idle(cluster, "with the present token")
+        replace_token(token_file)
+    else:
+        made, note = False, "it exists already and was not changed"
     # Raises for a token that exists and is not valid.
-    load_signer(token_file)
-    if as_json:
-        output.print_json({"token_file": token_file, "made": made})
-        return
-    output.print_text(token_file)
-    output.print_note(
-        "made; copy it to the same place on every machine of the cluster"
-        if made
-        else "it exists already and was not changed"
-    )
+    tokens = read_token_file(Path(token_file))
+    answer = {"token_file": token_file, "made": made}
+    if tokens.valid_until:
+        answer |= {"signs_from": tokens.signs_from, "valid_until": tokens.valid_until}
+    output.print_answer(answer, token_file, as_json=as_json)
+    if not as_json:
+        output.print_note(note)
 
 
-def _check_idle(cluster: ClusterSpec) -> None:
+def _check_idle(cluster: ClusterSpec, with_what: str) -> None:
     """Raise UserError while agents run that sign with another token or none: their messages would be refused."""
     from runner.cli.foreground.leftovers import processes_of
 
-    if cluster.store.address or not exists(cluster):
+    if not exists(cluster):
         return
-    running = [process.what for process in processes_of(cluster)]
+    running = [] if cluster.spans_machines else [each.what for each in processes_of(cluster)]
     if running or has_leader(cluster):
         names = ", ".join(running[:5]) + (", ..." if len(running) > 5 else "")
         raise UserError(
-            f"cluster {cluster.name!r} runs without this token ({names or 'it has a supervisor'}) and would refuse its own agents; "
+            f"cluster {cluster.name!r} runs {with_what} ({names or 'it has a supervisor'}) and would refuse its own agents; "
             "end it first with `stoker shutdown`"
         )

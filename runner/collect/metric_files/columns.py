@@ -1,13 +1,11 @@
 """Columns of metric files: the meanings of their names, and step records of their rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from runner.collect.step_formats.name_value_pairs import NAMES, normal
+from runner.collect.step_formats.name_value_pairs import MEANINGS, NAMES, normal
 from runner.facts.messages.signals import StepRecord
 
 # Its logarithm is a loss.
@@ -43,11 +41,7 @@ _MEANINGS: dict[str, tuple[str, float, int]] = {
     for field_name, names in MORE_NAMES.items()
     for place, name in enumerate(names.split())
 }
-_MEANINGS |= {
-    name: (field_name, factor, place)
-    for field_name, names in NAMES.items()
-    for place, (name, factor) in enumerate(names.items())
-}
+_MEANINGS |= MEANINGS
 _MEANINGS |= {name: (name, 1.0, 0) for name in NAMES}
 EMPTY = ("", "-", "none", "null", "n/a", "na")
 RECORD_FIELDS = tuple(name for name in NAMES if name != "step")
@@ -67,26 +61,26 @@ class FileWarnings:
 
     _kinds: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def add(self, kind: str, where: str) -> None:
+    def add(self, kind: str, where: str = "") -> None:
         """Count one more of a kind."""
         first, count = self._kinds.get(kind, (where, 0))
         self._kinds[kind] = (first, count + 1)
 
     def sentences(self) -> list[str]:
         """Return a sentence for each kind."""
-        return [
-            f"{kind}{f' ({first})' if first else ''}"
-            if count == 1
-            else f"{kind} ({count} times, first in {first})"
-            for kind, (first, count) in self._kinds.items()
-        ]
+        return [kind + _places(first, count) for kind, (first, count) in self._kinds.items()]
+
+
+def _places(first: str, count: int) -> str:
+    if count > 1:
+        return f" ({count} times, first in {first})"
+    return f" ({first})" if first else ""
 
 
 def meaning(name: str) -> tuple[str, float, int] | None:
     """Return the field of a column, the factor of its unit and its rank among names; None: it has no meaning here.
 
-    Exports of dashboards put the run's name before, and add smallest and largest values, which are
-    left out.
+    Exports of dashboards put the run's name before, and add smallest and largest values, which are left out.
     """
     plain = normal(name.strip("\"' ").rpartition(" - ")[2]).removesuffix("_smoothed")
     return _MEANINGS.get(plain)
@@ -111,8 +105,8 @@ class Columns:
         for name in names:
             if name in self._fields:
                 continue
-            known = meaning(name)
             self._fields[name] = None
+            known = meaning(name)
             if known is None:
                 continue
             field_name, factor, rank = known
@@ -132,8 +126,10 @@ class Columns:
         values: dict[str, float] = {}
         for name, cell in row.items():
             field_name = self._fields.get(name)
-            value = None if field_name is None else self._number(cell, name, where)
-            if field_name is not None and value is not None:
+            if field_name is None:
+                continue
+            value = self._number(cell, name, where)
+            if value is not None:
                 values[field_name] = value * self._factors[field_name]
         if PERPLEXITY in values and "loss" not in values and values[PERPLEXITY] > 0:
             values["loss"] = math.log(values[PERPLEXITY])
@@ -149,26 +145,21 @@ class Columns:
 
     def _step(self, values: Mapping[str, float], where: str) -> int | None:
         self._num_rows += 1
-        step = values.get("step")
-        if step is not None and math.isfinite(step) and not self._is_numbering:
-            return int(step)
-        if "step" in self.names and not self._is_numbering:
-            self.warnings.add(
-                f"a row without a number in {self.names['step']!r} is left out", where
-            )
-            return None
-        if not self._is_numbering:
+        if self._is_numbering:
+            return self._num_rows
+        if "step" not in self.names:
             self._is_numbering = True
             self.warnings.add("no column holds the step: samples are numbered from 1", where)
-        return self._num_rows
+            return self._num_rows
+        step = values.get("step", math.nan)
+        if math.isfinite(step):
+            return int(step)
+        self.warnings.add(f"a row without a number in {self.names['step']!r} is left out", where)
+        return None
 
     def _number(self, cell: Any, name: str, where: str) -> float | None:
-        if isinstance(cell, bool):
-            return float(cell)
         if isinstance(cell, int | float):
             return float(cell) if abs(cell) < 1e308 or isinstance(cell, float) else math.inf
-        if cell is None:
-            return None
         text = str(cell).strip().strip("\"'").lower()
         if text in EMPTY:
             return None

@@ -4,8 +4,6 @@ Files of any origin are read. Unreadable parts are left out with one warning for
 first place; nothing raises. Only samples of a file without steps are numbered here.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -20,13 +18,10 @@ from runner.collect.metric_files.tensorboard import EventsDamaged, Scalar, scala
 
 __all__ = ["Curve", "Sample", "curves_in"]
 
-# By which a file's form is recognised; chosen.
+# All chosen. The head shows a file's form; a document is JSON that is no list of lines.
 HEAD_CHARACTERS = 64 << 10
-# Characters of a line; chosen.
-MAX_LINE = 1 << 20
-# Of a JSON document that is no list of lines; chosen.
+MAX_LINE_CHARACTERS = 1 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
-# Of nested JSON objects, whose names are joined by "/"; chosen.
 MAX_DEPTH = 3
 # It is part of the name of every TensorBoard file.
 EVENTS = "tfevents"
@@ -65,10 +60,9 @@ class Curve:
                 if self.num_samples
                 else f"cannot be read ({reason}); give the path of a CSV or JSON-lines file, or a folder of TensorBoard events"
             )
-            self._warnings.add(what, "")
+            self._warnings.add(what)
         if not self.num_samples and not self.warnings:
-            kind = "holds no metric that is known: name columns step, loss, grad_norm"
-            self._warnings.add(kind, "")
+            self._warnings.add("holds no metric that is known: name columns step, loss, grad_norm")
 
     def _read(self) -> Iterator[Sample]:
         if self.path.is_dir() or EVENTS in self.path.name:
@@ -77,15 +71,13 @@ class Curve:
         with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
             head = stream.read(HEAD_CHARACTERS)
             if not head.strip():
-                self._warnings.add("is empty", "")
+                self._warnings.add("is empty")
             elif "\0" in head.lstrip().split("\n", 1)[0]:
-                kind = "is no text: give CSV, JSON lines or TensorBoard events"
-                self._warnings.add(kind, "")
-            elif head.lstrip()[0] in "{[":
-                yield from self._read_json(stream, head)
+                self._warnings.add("is no text: give CSV, JSON lines or TensorBoard events")
             else:
                 stream.seek(0)
-                yield from self._read_csv(stream)
+                is_json = head.lstrip()[0] in "{["
+                yield from self._read_json(stream, head) if is_json else self._read_csv(stream)
 
     def _read_csv(self, stream: TextIO) -> Iterator[Sample]:
         """Read rows below a line of names."""
@@ -120,13 +112,15 @@ class Curve:
     def _lines(self, stream: TextIO) -> Iterator[tuple[int, str]]:
         """Return numbered lines that are neither empty nor comments."""
         for number in itertools.count(1):
-            line = stream.readline(MAX_LINE)
+            line = stream.readline(MAX_LINE_CHARACTERS)
             if not line:
                 return
-            if len(line) == MAX_LINE and not line.endswith("\n"):
-                self._warnings.add(f"a line is longer than {MAX_LINE} characters", f"line {number}")
+            if len(line) == MAX_LINE_CHARACTERS and not line.endswith("\n"):
+                self._warnings.add(
+                    f"a line is longer than {MAX_LINE_CHARACTERS} characters", f"line {number}"
+                )
                 while line and not line.endswith("\n"):
-                    line = stream.readline(MAX_LINE)
+                    line = stream.readline(MAX_LINE_CHARACTERS)
                 continue
             if "\0" in line or "\ufffd" in line:
                 self._warnings.add("a line is no text, left out", f"line {number}")
@@ -135,23 +129,20 @@ class Curve:
 
     def _read_json(self, stream: TextIO, head: str) -> Iterator[Sample]:
         """Read objects: one a line, or the list in one document."""
-        if _is_document(head):
-            stream.seek(0)
-            text = stream.read(MAX_DOCUMENT_BYTES)
-            try:
-                document = json.loads(text)
-            except ValueError as error:
-                self._warnings.add(f"is no JSON: {error}", "")
-                return
-            rows: Iterator[tuple[str, Mapping[str, Any]]]
-            rows = ((f"entry {at}", row) for at, row in enumerate(_rows_of(document), 1))
-        else:
-            stream.seek(0)
-            rows = self._json_lines(stream)
-        for where, row in rows:
+        rows = self._json_document if _is_document(head) else self._json_lines
+        for where, row in rows(stream):
             sample = self._columns.sample(dict(_flat(row)), where)
             if sample is not None:
                 yield sample
+
+    def _json_document(self, stream: TextIO) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        try:
+            document = json.loads(stream.read(MAX_DOCUMENT_BYTES))
+        except ValueError as error:
+            self._warnings.add(f"is no JSON: {error}")
+            return
+        for number, row in enumerate(_rows_of(document), 1):
+            yield f"entry {number}", row
 
     def _json_lines(self, stream: TextIO) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for number, line in self._lines(stream):
@@ -172,8 +163,9 @@ class Curve:
         if self.path.is_dir():
             files = sorted(path for path in self.path.iterdir() if EVENTS in path.name)
             if not files:
-                kind = "is a folder without TensorBoard event files: name the metric file itself"
-                self._warnings.add(kind, "")
+                self._warnings.add(
+                    "is a folder without TensorBoard event files: name the metric file itself"
+                )
         for path in files:
             for step, group in itertools.groupby(self._scalars(path), key=lambda one: one.step):
                 row: dict[str, Any] = {"step": step}

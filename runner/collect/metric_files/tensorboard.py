@@ -1,27 +1,20 @@
 """TensorBoard's event files: scalars by tag and step, read without TensorBoard.
 
-A file is a row of records: length (8 bytes, little endian), its checksum, the data, its checksum
-(CRC-32C, rotated and offset as TFRecord has it). Data is a protobuf `Event`, of which step, tag and
-one number are read, as `simple_value` or as a tensor of one element. Sources:
-tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto,
+A file is a row of records: length (8 bytes, little endian), its checksum, the data, its checksum (CRC-32C, rotated and offset as
+TFRecord has it). Data is a protobuf `Event`, of which step, tag and one number are read, as `simple_value` or as a tensor of one
+element. Sources: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto,
 tensorflow/core/framework/{summary,tensor}.proto.
 """
-
-from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# A longer record is damaged; chosen.
-MAX_RECORD_BYTES = 64 << 20
-# Longer ones are images, graphs and histograms, which are skipped; chosen.
-MAX_SCALAR_BYTES = 64 << 10
-# Of TFRecord.
-_MASK_DELTA = 0xA282EAD8
-# CRC-32C's polynomial, reflected.
-_CASTAGNOLI = 0x82F63B78
+# A record beyond the first is damaged; one beyond the second is an image, a graph or a histogram, and is skipped. Both chosen.
+MAX_RECORD_BYTES, MAX_SCALAR_BYTES = 64 << 20, 64 << 10
+# Of TFRecord, and CRC-32C's polynomial, reflected.
+_MASK_DELTA, _CASTAGNOLI = 0xA282EAD8, 0x82F63B78
 
 
 class EventsDamaged(ValueError):

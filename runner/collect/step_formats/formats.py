@@ -1,12 +1,9 @@
 """Metric lines of foreign trainers: the format of a log is recognised by its lines.
 
-No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last
-is tried first and the order does not matter. A line is read from its end: the last state of a
-progress bar counts. A line without a step has numbers (`parse`), but makes no record (`read`): it
-is counted in `num_unnumbered`.
+No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last is tried first and the order
+does not matter. A line is read from its end: the last state of a progress bar counts. A line without a step has numbers
+(`parse`), but makes no record (`read`): it is counted in `num_unnumbered`.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import replace
@@ -20,27 +17,24 @@ from runner.facts.specs.metric_pattern import OWN_GROUPS, pattern_problem
 
 __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
 
-# Characters of a line, or of one state of a progress bar; chosen, not measured.
-MAX_SEGMENT = 4_000
-# States of a progress bar that are read, the last ones; chosen, not measured.
-MAX_SEGMENTS = 50
-# A progress bar of tqdm.
-BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
-# Of all of them together, so that hostile text takes little time; chosen.
+# Characters of a line, or of one state of a progress bar, of which the last ones are read. All
+# chosen; together they are bounded so that hostile text takes little time.
+MAX_SEGMENT, MAX_SEGMENTS = 4_000, 50
 MAX_CHARACTERS = 4 * MAX_SEGMENT
+_TQDM_BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
 
 
 class MetricLines:
     """Reads the metric lines of one log. `own`: a pattern of the user, which then is the only format. Raises UserError.
 
-    `name` is that of the format in use; None: no line matched yet.
+    `name` is that of the format in use; None: no line matched yet. `num_unnumbered`: lines with
+    numbers and without a step.
     """
 
     def __init__(self, own: str | None = None) -> None:
         formats = FORMATS if own is None else (own_format(own),)
-        self._formats = {known.name: (re.compile(known.mark), known) for known in formats}
+        self._formats = {known.name: known for known in formats}
         self.name: str | None = None
-        # Lines with numbers and without a step.
         self.num_unnumbered = 0
         # Format and values of the current block.
         self._block: tuple[str, Reading] | None = None
@@ -64,15 +58,16 @@ class MetricLines:
             if found is not None:
                 known, reading = found
                 self.name = known.name
-                if known.bar and reading.step is None and "loss" in reading.numbers:
-                    reading = replace(reading, step=_bar_step(text))
+                bars = _TQDM_BAR.findall(text) if known.bar else []
+                if bars and reading.step is None and "loss" in reading.numbers:
+                    reading = replace(reading, step=int(bars[-1]))
                 return self._in_block(known, reading) if known.block else reading
         return None
 
     def _find(self, segment: str) -> tuple[Format, Reading] | None:
         last = self._formats.get(self.name or "")
-        for mark, known in (*((last,) if last else ()), *self._formats.values()):
-            if mark.search(segment):
+        for known in (*((last,) if last else ()), *self._formats.values()):
+            if known.pattern.search(segment):
                 reading = known.parse(segment)
                 if reading is not None:
                     return known, reading
@@ -99,21 +94,11 @@ def own_format(pattern: str) -> Format:
 
     def parse(text: str) -> Reading | None:
         match = compiled.search(text)
-        return None if match is None else _own_reading(match)
+        if match is None:
+            return None
+        groups = {name: text for name, text in match.groupdict().items() if text is not None}
+        read = {OWN_GROUPS[name]: number(text) for name, text in groups.items()}
+        numbers = {name: value for name, value in read.items() if value is not None}
+        return Reading(step=whole(numbers.pop("step", None)), numbers=numbers)
 
-    return Format(name="own", mark=pattern, parse=parse, sample="", holds={})
-
-
-def _own_reading(match: re.Match[str]) -> Reading:
-    read = {
-        OWN_GROUPS[group]: number(text)
-        for group, text in match.groupdict().items()
-        if text is not None
-    }
-    numbers = {name: value for name, value in read.items() if value is not None}
-    return Reading(step=whole(numbers.pop("step", None)), numbers=numbers)
-
-
-def _bar_step(text: str) -> int | None:
-    bars = BAR.findall(text)
-    return int(bars[-1]) if bars else None
+    return Format("own", pattern, sample="", holds={}, parser=parse)

@@ -5,8 +5,6 @@ compared again with every CHECKED_EVERY-th line, and dropped at the first differ
 two equal numbers is ambiguous, so no shape is learned of it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -14,14 +12,11 @@ from dataclasses import dataclass
 
 from runner.facts.messages.signals import StepRecord
 
-# Lines of a shape before it is used; chosen.
+# All chosen, not measured.
 AGREED = 3
-# Lines between two checks from then on; chosen.
 CHECKED_EVERY = 64
-# Of one log; chosen.
 MAX_SHAPES = 256
-# Characters: known trainers write no longer metric lines; chosen.
-MAX_LINE = 2000
+MAX_CHARACTERS = 2000
 # Signs are part of the shape: a negative number may mean something else.
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _FACTORS = (1.0, 1e-3, 1e-6, 1e-2, 1e3, 1e6, 1e9, 1e12)
@@ -47,7 +42,7 @@ class Shapes:
 
     def read(self, text: str) -> StepRecord | None:
         """Return the same as `read`."""
-        if len(text) > MAX_LINE:
+        if len(text) > MAX_CHARACTERS:
             return self._read(text)
         outline = _NUMBER.sub("#", text)
         shape = self._known.get(outline)

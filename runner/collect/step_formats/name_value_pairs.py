@@ -5,8 +5,6 @@ from 0 has a step 0. Some trainers print tokens and FLOPs per device, which the 
 `Format.per_device` does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -37,86 +35,45 @@ SCALES = {"%": 0.01, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12
 SCALES |= {"ms": 1e-3, "us": 1e-6}
 
 
-def _same_unit(names: str, factor: float = 1.0) -> dict[str, float]:
-    return dict.fromkeys(names.split(), factor)
-
-
-# Field -> its names and the factor to its unit; of several names in a line the first counts. In
-# lower case, with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are left out.
-NAMES: Mapping[str, Mapping[str, float]] = {
-    "step": _same_unit(
-        """
-        global_step global_steps global_step/max_steps global_iter num_updates
+# Field -> its names in lower case, with "_" for spaces, and their units where they differ; of several
+# in a line the first counts. Losses of a part (nll, moe, mtp, load balancing) are left out.
+NAMES: Mapping[str, str] = {
+    "step": """global_step global_steps global_step/max_steps global_iter num_updates
         train_num_updates valid_num_updates current_steps completed_step training_step
-        training_steps train_step step_i step steps training_iteration iteration iter
-        """
-    ),
-    "loss": _same_unit(
-        """
-        loss lm_loss train/loss train_loss loss/train/total train/ce_loss
+        training_steps train_step step_i step steps training_iteration iteration iter""",
+    "loss": """loss lm_loss train/loss train_loss loss/train/total train/ce_loss
         train/crossentropyloss training_loss reduced_train_loss loss_train loss/train
         train/loss_step train_loss_step loss_step train/total_loss total_loss step_loss
-        avg_loss average_loss
-        """
-    ),
-    "validation_loss": _same_unit(
-        """
-        validation_loss val_loss valid_loss eval_loss lm_loss_value validation/loss val/loss
-        valid/loss eval/loss val_loss_epoch metrics/eval/languagecrossentropy
-        """
-    ),
-    "grad_norm": _same_unit(
-        """
-        grad_norm gnorm train_gnorm train/grad_norm global_grad_norm gradient_norm grad-norm
-        gradnorm optim/total_grad_norm global_norm
-        """
-    ),
-    "lr": _same_unit(
-        """
-        lr learning_rate train_lr train/lr train/learning_rate optim/lr
-        optim/learning_rate_group0 current_lr
-        """
-    ),
-    "loss_scale": _same_unit("loss_scale train_loss_scale loss-scale"),
-    "tokens_per_second": _same_unit(
-        """
-        tokens_per_second tokens_per_sec tokens/s tokens/sec tok/s tok/sec
+        avg_loss average_loss""",
+    "validation_loss": """validation_loss val_loss valid_loss eval_loss lm_loss_value
+        validation/loss val/loss valid/loss eval/loss val_loss_epoch
+        metrics/eval/languagecrossentropy""",
+    "grad_norm": """grad_norm gnorm train_gnorm train/grad_norm global_grad_norm gradient_norm
+        grad-norm gradnorm optim/total_grad_norm global_norm""",
+    "lr": """lr learning_rate train_lr train/lr train/learning_rate optim/lr
+        optim/learning_rate_group0 current_lr""",
+    "loss_scale": "loss_scale train_loss_scale loss-scale",
+    "tokens_per_second": """tokens_per_second tokens_per_sec tokens/s tokens/sec tok/s tok/sec
         throughput/tokens_per_sec wps train_wps tps tokens/s/device
         tokens_per_second_per_gpu tokens_per_sec_per_gpu tgs tokens_per_gpu_per_second_(tgs)
-        tgs_(tokens/gpu/second) throughput/device/tokens_per_second throughput/device/tps
-        """
-    ),
-    "model_tflops_per_second": _same_unit(
-        """
-        model_tflops_per_gpu tflops tflops_per_gpu tflop/s/device
-        throughput_per_gpu_(tflop/s/gpu) approx_flops_per_gpu tflops/gpu
-        """
-    ),
-    "mfu_ratio": {"mfu": 1.0, "mfu_(%)": 0.01, "mfu(%)": 0.01, "throughput/device/mfu": 0.01},
-    "step_seconds_max": {
-        **_same_unit("elapsed_time_per_iteration_(ms)", 1e-3),
-        **_same_unit("elapsed_time_per_iteration_(s)"),
-        **_same_unit(
-            "elapsed_time_per_iteration_ms time_per_iteration_ms iteration_time_(ms)",
-            1e-3,
-        ),
-        **_same_unit("iter_time_(s)"),
-        **_same_unit("iter_time_(ms)", 1e-3),
-        **_same_unit("train_step_timing_in_s"),
-        **_same_unit("ms/batch", 1e-3),
-        **_same_unit(
-            "iter_time step_time sec/step s/step step_time_(s) step_time_s iteration_time",
-        ),
-        **_same_unit("step_time_ms step_time_(ms) per_step_time", 1e-3),
-    },
+        tgs_(tokens/gpu/second) throughput/device/tokens_per_second throughput/device/tps""",
+    "model_tflops_per_second": """model_tflops_per_gpu tflops tflops_per_gpu tflop/s/device
+        throughput_per_gpu_(tflop/s/gpu) approx_flops_per_gpu tflops/gpu""",
+    "mfu_ratio": "mfu mfu_(%):% mfu(%):% throughput/device/mfu:%",
+    "step_seconds_max": """elapsed_time_per_iteration_(ms):ms elapsed_time_per_iteration_(s)
+        elapsed_time_per_iteration_ms:ms time_per_iteration_ms:ms iteration_time_(ms):ms
+        iter_time_(s) iter_time_(ms):ms train_step_timing_in_s ms/batch:ms iter_time step_time
+        sec/step s/step step_time_(s) step_time_s iteration_time step_time_ms:ms
+        step_time_(ms):ms per_step_time:ms""",
+}
+# Name -> its field, the factor to its unit, and its place among the names of that field.
+MEANINGS: Mapping[str, tuple[str, float, int]] = {
+    name: (field_name, SCALES.get(unit, 1.0), place)
+    for field_name, names in NAMES.items()
+    for place, (name, _, unit) in enumerate(word.partition(":") for word in names.split())
 }
 # Of metrics, whose normal spelling is cached; chosen.
 MAX_NAMES = 4096
-_PLACES = {
-    name: (field_name, factor, place)
-    for field_name, names in NAMES.items()
-    for place, (name, factor) in enumerate(names.items())
-}
 EPOCHS = ("epoch", "train_epoch")
 
 
@@ -187,13 +144,13 @@ def reading_of(
     epoch = None
     for key, value in found:
         name = normal(key)
-        meaning = (*extra[name], -1) if extra and name in extra else _PLACES.get(name)
+        meaning = (*extra[name], -1) if extra and name in extra else MEANINGS.get(name)
         if meaning is None:
             epoch = number(value) if name in EPOCHS else epoch
             continue
         field_name, factor, place = meaning
         read = number(value, factor)
-        if read is not None and place < best.get(field_name, (len(_PLACES), 0.0))[0]:
+        if read is not None and place < best.get(field_name, (len(MEANINGS), 0.0))[0]:
             best[field_name] = (place, read)
     numbers = {name: read for name, (_, read) in best.items()}
     step = numbers.pop("step", None)

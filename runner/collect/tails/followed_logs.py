@@ -5,8 +5,6 @@ for each signature, log and process or device, so that a message of every step d
 that comes once. The logs of ranks that died are searched again, in context.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -24,28 +22,25 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.line_context import in_context
 
 LIMITS = ReadLimits(poll_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
-# Of one signature in one log, within REPEAT_SECONDS: about one subject, and in all; chosen.
+# All chosen. Of one signature in one log, within REPEAT_SECONDS: about one subject, and in all.
 MAX_REPEATS, MAX_REPEATS_IN_ALL = 2, 20
 REPEAT_SECONDS = 3600.0
-# Characters of each named group of a match; chosen.
-MAX_NAMED = 100
-# Matches of a log that give the next ones their context; chosen.
+# Characters of a reported line, and of each named group of it.
+MAX_TEXT, MAX_NAMED = 300, 100
+# Matches of a log that give the next ones their context.
 MAX_CONTEXT = 60
-# Between two polls of a log of unchanged size and time: it may have been replaced; chosen.
+# Steps in one message, the newest.
+MAX_RECORDS = 80
+# Between two polls of a log of unchanged size and time: it may have been replaced.
 UNCHANGED_SECONDS = 1.0
 # The kernel log's file name in matches.
 KERNEL = "kernel"
-# Characters of a reported line; chosen.
-MAX_TEXT = 300
-# Steps in one message, the newest; chosen.
-MAX_RECORDS = 80
 
 
 class MatchThrottle:
-    """Decides which matches of one log are reported."""
+    """Decides which matches of one log are reported. `num_dropped`: repeats of reported ones."""
 
     def __init__(self) -> None:
-        # Matches that were repeats of reported ones.
         self.num_dropped = 0
         self._recent: deque[Match] = deque(maxlen=MAX_CONTEXT)
         self._num_reported: Counter[str] = Counter()
@@ -94,7 +89,10 @@ def _cut(match: Match) -> Match:
 
 
 class FollowedLog:
-    """One file of one rank."""
+    """One file of one rank. `matches` and `records` are those of the last poll.
+
+    `trouble`: which part could not be searched last.
+    """
 
     def __init__(
         self,
@@ -105,10 +103,8 @@ class FollowedLog:
         position: LogPosition | None,
     ) -> None:
         self.tail = Tail(path, position, LIMITS)
-        # Of the last poll.
         self.matches: list[Match] = []
         self.records: deque[StepRecord] = deque(maxlen=MAX_RECORDS)
-        # Which part could not be searched last.
         self.trouble = ""
         self.is_behind = False
         self.throttle = MatchThrottle()

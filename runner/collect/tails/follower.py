@@ -4,8 +4,6 @@ It reads standard error before standard output, so that a flood of output delays
 `tails` states how much of a flood is read. A log that is not written to costs one `stat`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -20,11 +18,11 @@ from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
 from runner.facts.messages.signals import StepRecord
 
-# Matches in one report, which must fit a message; chosen.
+# All chosen. Matches in one report, which must fit a message.
 MAX_MATCHES = 10
-# Between two reports of positions when there is nothing else to report; chosen.
+# Between two reports of positions when there is nothing else to report.
 POSITIONS_SECONDS = 5.0
-# Without a step in the log that reports them, until another log may; chosen.
+# Without a step in the log that reports them, until another log may.
 STEP_SOURCE_SECONDS = 60.0
 
 
@@ -69,10 +67,10 @@ class Follower:
     @property
     def wakers(self) -> list[int]:
         """Descriptors of which one becomes readable when there is something to read; none: poll often instead."""
-        if not self._wakeups.is_active:
-            return []
         kernel = None if self._kernel is None else self._kernel.log.descriptor
-        return self._wakeups.descriptors + ([] if kernel is None else [kernel])
+        if not self._wakeups.is_active or kernel is None:
+            return self._wakeups.descriptors
+        return [*self._wakeups.descriptors, kernel]
 
     def poll(self, now: float) -> list[FollowReport]:
         """Return what is new, in reports that fit a message each. `now`: monotonic seconds, of this machine."""
@@ -93,15 +91,13 @@ class Follower:
         positions: dict[str, LogPosition] = {}
         if matches or is_due:
             self._reported_at = now
-            known = self._reported_positions
-            positions = {
-                path: at for path, at in self._positions().items() if known.get(path) != at
-            }
+            known, positions = self._reported_positions, self._positions()
+            positions = {path: at for path, at in positions.items() if known.get(path) != at}
             known |= positions
         reports = [
             FollowReport(gang=self.gang, matches=tuple(matches[first : first + MAX_MATCHES]))
-            for first in range(0, len(matches), MAX_MATCHES)
-        ] or [FollowReport(gang=self.gang)]
+            for first in range(0, len(matches) or 1, MAX_MATCHES)
+        ]
         # Positions come with the last report: a reader that has all of them continues there.
         reports[-1] = replace(
             reports[-1],
@@ -141,14 +137,10 @@ class Follower:
         return "; ".join(new)[:MAX_TEXT]
 
     def _positions(self) -> dict[str, LogPosition]:
-        positions = {
-            str(log.tail.path): position
-            for log in self._logs
-            if (position := log.tail.position) is not None
-        }
+        positions = {str(log.tail.path): log.tail.position for log in self._logs}
         if self._kernel is not None:
             positions[str(self._kernel.log.path)] = self._kernel.log.position
-        return positions
+        return {path: at for path, at in positions.items() if at is not None}
 
 
 def _is_device(path: str) -> bool:

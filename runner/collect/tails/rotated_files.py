@@ -1,26 +1,21 @@
 """Rotated files: the file that a log's writer writes, those renamed away from it, and copies of it.
 
-Device and inode identify a file under any name; an offset and a hash of the bytes before it
-identify how far it was read.
+Device and inode identify a file under any name; an offset and a hash of the bytes before it identify how far it was read.
 """
-
-from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from runner.facts.messages.log_search import LogPosition
 
-# Bytes before the offset that must not have changed; chosen, not measured.
+# Before the offset, those that must not have changed. These are all chosen, not measured.
 MARK_BYTES = 256
-# Bytes read last, to find the position in a copy that starts elsewhere; chosen, not measured.
+# Read last, to find the position in a copy that starts elsewhere, and how many of it are searched.
 KEPT_BYTES = 1024
-# Bytes of a copy that are searched for them; chosen, not measured.
 MAX_SEARCHED_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
 PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4", ".zip")
@@ -130,14 +125,13 @@ def open_log(path: Path) -> LogFile | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RotatedFile:
-    """A file in the log's folder, under a name that rotation gives. `number`: 3 of "log.3", if it is named so."""
+class RotatedFile(NamedTuple):
+    """A file under a name that rotation gives; the older of two is the smaller. `order`: -3 of "log.3", else 0."""
 
+    changed_ns: int
+    order: int
     path: Path
     key: Key
-    changed_ns: int
-    number: int | None
 
 
 def rotated_files(log: Path) -> list[RotatedFile]:
@@ -150,43 +144,31 @@ def rotated_files(log: Path) -> list[RotatedFile]:
         rf"|{re.escape(log.name)}[.\-_](?:(?P<number>\d{{1,5}})|\d[\w.:\-]*|old|bak|prev)"
     )
     files = []
-    for name, match in _matching(log, dated):
+    for entry in _entries(log.parent):
+        match = dated.fullmatch(entry.name)
+        if match is None or entry.name == log.name or entry.name.endswith(PACKED):
+            continue
         try:
-            state = os.stat(log.parent / name)
+            state = entry.stat()
         except OSError:
             # It was removed, or is a dangling link.
             continue
-        number = match["number"]
         if stat.S_ISREG(state.st_mode):
-            files.append(
-                RotatedFile(
-                    path=log.parent / name,
-                    key=(state.st_dev, state.st_ino),
-                    changed_ns=state.st_mtime_ns,
-                    number=None if number is None else int(number),
-                )
-            )
-    return sorted(files, key=lambda file: (file.changed_ns, -(file.number or 0), file.path))
+            key, order = (state.st_dev, state.st_ino), -int(match["number"] or 0)
+            files.append(RotatedFile(state.st_mtime_ns, order, log.parent / entry.name, key))
+    return sorted(files)
 
 
-def _matching(log: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        names = os.listdir(log.parent)
+        return list(os.scandir(folder))
     except FileNotFoundError:
-        return
-    for name in names:
-        match = pattern.fullmatch(name)
-        if match is not None and name != log.name and not name.endswith(PACKED):
-            yield name, match
+        return []
 
 
 def find_file(folder: Path, position: LogPosition) -> Path | None:
     """Return the present path of a position's file in a folder; None: it is not there."""
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return None
-    for entry in entries:
+    for entry in _entries(folder):
         if entry.inode() == position.inode and entry.is_file(follow_symlinks=False):
             return folder / entry.name
     return None
@@ -202,11 +184,7 @@ def open_at_copy(path: Path, lost: LogFile) -> LogFile | None:
     if copy is None:
         return None
     mark = lost.last[-MARK_BYTES:]
-    if (
-        mark
-        and copy.size() >= lost.offset
-        and copy.peek(len(mark), lost.offset - len(mark)) == mark
-    ):
+    if mark and copy.peek(len(mark), lost.offset - len(mark)) == mark:
         copy.go_to(lost.offset, lost.line)
         return copy
     found = _find_last(copy, lost.last) if len(lost.last) >= MARK_BYTES else None

@@ -19,10 +19,8 @@ copied and truncated between two polls before its first byte was read; rotated f
 removed before they were read, when the file that was read exists.
 """
 
-from __future__ import annotations
-
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.collect.tails.rotated_files import (
@@ -62,7 +60,8 @@ class Block:
     """Unchanged bytes of a log. `offset` and `line` (from 1) are those of the first byte, in its file.
 
     A block ends at the end of a line, unless that line was held too long or is longer than a block.
-    `line` is None after more was skipped than is counted.
+    `line` is None after more was skipped than is counted. Before the block, bytes with so many line
+    ends (None: not counted) were skipped, and others may have been lost uncounted (`may_lack`).
     """
 
     data: bytes
@@ -71,39 +70,34 @@ class Block:
     device: int
     inode: int
     is_line_start: bool = True
-    # Between the block before and this one.
     skipped_bytes: int = 0
-    # Line ends among them; None: not counted.
     skipped_lines: int | None = 0
-    # Bytes before this block may have been lost uncounted.
     may_lack: bool = False
 
 
 class Tail:
-    """Follows one log. Poll often; store `position` once the blocks are dealt with, and pass it to the next reader."""
+    """Follows one log. Poll often; store `position` once the blocks are dealt with, and pass it to the next reader.
+
+    `num_gaps`: how often bytes may have been lost, at least `num_lost_bytes`. Of the skipped lines,
+    at least `num_skipped_lines` are known. `trouble`: why the log cannot be read now.
+    """
 
     def __init__(
         self, path: Path, position: LogPosition | None = None, limits: ReadLimits | None = None
     ) -> None:
         self.path = path
         self.limits = limits or ReadLimits()
-        self.num_skipped_bytes = 0
-        # At least so many.
-        self.num_skipped_lines = 0
-        # How often bytes may have been lost, and at least how many.
+        self.num_skipped_bytes = self.num_skipped_lines = 0
         self.num_gaps = self.num_lost_bytes = 0
-        # Why the log cannot be read now.
         self.trouble = ""
         self._file: LogFile | None = None
-        # The live file after a truncation: its copy is read first.
+        # The live file after a truncation, while its copy is read first.
         self._truncated: LogFile | None = None
-        self._is_copy = False
         self._start = position
         # Rotated files that were read, or are older than those -> when they were last written to.
         self._read_files: dict[Key, int] = {}
-        # Size and time when the renamed file last grew.
+        # Size when the renamed file last grew, or offset of a line without an end; and since when.
         self._renamed_state: tuple[int, float] | None = None
-        # Offset of a line without an end, and since when it is held.
         self._partial_line: tuple[int, float] | None = None
         self._skipped: tuple[int, int | None] = (0, 0)
         self._blocks: list[Block] = []
@@ -143,8 +137,6 @@ class Tail:
             self.trouble = f"{self.path} cannot be read: {error}"
         return self._blocks
 
-    # ---- which file
-
     def _first(self) -> LogFile | None:
         """Open the first file: that of the position, under its present name, or the log."""
         position = self._start
@@ -173,7 +165,7 @@ class Tail:
             copy = open_log(rotated.path) if may_be else None
             if copy is not None and copy.resume(position):
                 self._mark_older_read(rotated.path, copy)
-                self._file, self._truncated, self._is_copy = copy, live, True
+                self._file, self._truncated = copy, live
                 return copy
             if copy is not None:
                 copy.close()
@@ -191,14 +183,12 @@ class Tail:
             changed_ns = os.fstat(file.descriptor).st_mtime_ns
             keys = [rotated.key for rotated in files]
             older = keys.index(file.key) if file.key in keys else 0
-            files = files[:older] or [
-                rotated for rotated in files if rotated.changed_ns < changed_ns
-            ]
+            files = files[:older] or [one for one in files if one.changed_ns < changed_ns]
         self._mark_read(files)
 
     def _is_over(self, file: LogFile, now: float) -> bool:
         """Return whether a file has no writer any more: it is a copy, or was renamed and has not grown for a while."""
-        if self._is_copy:
+        if self._truncated is not None:
             return True
         live = self._live_key()
         if live is None or live == file.key:
@@ -239,7 +229,6 @@ class Tail:
             self.num_gaps += 1
         if after is self._truncated:
             self._truncated = None
-        self._is_copy = self._truncated is not None
         self._read_files[file.key] = os.fstat(file.descriptor).st_mtime_ns
         self._file, self._renamed_state, self._partial_line = after, None, None
         file.close()
@@ -251,7 +240,7 @@ class Tail:
         self._partial_line = None
         self.num_gaps += 1
         # A truncated copy is useless.
-        if self._is_copy:
+        if self._truncated is not None:
             self._open_next(file)
             return
         copy = None
@@ -264,19 +253,17 @@ class Tail:
         if copy is None:
             self.num_lost_bytes += unread
         else:
-            self._file, self._truncated, self._is_copy = copy, file, True
+            self._file, self._truncated = copy, file
 
     def _read_copies_first(self, file: LogFile) -> bool:
         """Read the copies first that were made before a byte of the log was read; return whether there are any."""
-        if file.offset or self._is_copy or self._live_key() != file.key:
+        if file.offset or self._truncated is not None or self._live_key() != file.key:
             return False
         for rotated in self._unread(file):
             if not begins_like(rotated.path, file):
-                self._file, self._truncated, self._is_copy = LogFile(rotated.path), file, True
+                self._file, self._truncated = LogFile(rotated.path), file
                 return True
         return False
-
-    # ---- which bytes
 
     def _read(self, file: LogFile, now: float, limit: int, *, is_over: bool) -> None:
         limits, size = self.limits, file.size()
@@ -328,9 +315,9 @@ class Tail:
             is_line_start=not file.last or file.last.endswith(b"\n"),
             skipped_bytes=skipped_bytes,
             skipped_lines=skipped_lines,
+            may_lack=file.may_lack,
         )
-        if file.may_lack:
-            block, file.may_lack = replace(block, may_lack=True), False
+        file.may_lack = False
         file.advance(data)
         self._skipped, self._partial_line = (0, 0), None
         return block

@@ -3,8 +3,6 @@
 Without it (another system, its limits, a shared file system), logs are polled more often.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

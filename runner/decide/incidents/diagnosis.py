@@ -1,7 +1,5 @@
 """Diagnosis: log lines name the cause of an incident. It amends the incident; the first response does not wait for it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -48,10 +46,8 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     """Return the newest fatal incident of an attempt, closed or not."""
-    for incident in reversed(state.incidents.values()):
-        if incident.attempt == attempt and not incident.non_fatal:
-            return incident
-    return None
+    newest_first = reversed(state.incidents.values())
+    return next((i for i in newest_first if i.attempt == attempt and not i.non_fatal), None)
 
 
 def diagnose(
@@ -100,9 +96,6 @@ def is_same(cause: Cause, known: Cause | None) -> bool:
     return known is not None and replace(known, seen_in="") == cause
 
 
-# ---- lines of a gang that lived ------------------------------------------------------------------------------------------
-
-
 def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
     """Diagnose a failure by the pending lines that may explain it."""
     lines = [
@@ -114,11 +107,10 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
     if verdict is None or is_same(cause := verdict.cause, incident.cause):
         return
     diagnose(decision, incident, cause, lines)
-    for known in decision.state.incidents.values():
-        is_of_lines = known.non_fatal and known.cause is not None and known.node == cause.node
-        if is_of_lines and known.attempt == attempt.attempt and decision.is_live(known):
-            reason = f"{incident.incident} came of it"
-            decision.move_incident(known, "resolved", reason)
+    about = {"attempt": attempt.attempt, "node": cause.node}
+    for known in decision.state.live_incidents(non_fatal=True, **about):
+        if known.cause is not None and decision.is_live(known):
+            decision.move_incident(known, "resolved", f"{incident.incident} came of it")
 
 
 def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now: float) -> bool:

@@ -1,7 +1,5 @@
 """Hangs: once the nodes of a gang have reported their stacks, its incident names the missing ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -40,22 +38,20 @@ def amend_with_missing_ranks(
     incident = decision.state.incidents.get(attempt.incident or "")
     if incident is None or not (stacks or attempt.rank_stacks):
         return
-    nodes = decision.state.nodes
+    others = [decision.state.nodes[name] for name in attempt.nodes if name != node]
     # A node in doubt may never report, so it is not waited for.
-    if any(
-        name != node
-        and nodes[name].ranks_may_run == attempt.attempt
-        and nodes[name].state == "active"
-        for name in attempt.nodes
-    ):
+    if any(x.ranks_may_run == attempt.attempt and x.state == "active" for x in others):
         return
     spec = decision.run_of(attempt.attempt).spec
+    nodes, hardware = decision.state.nodes, decision.state.hardware
+    machines = [hardware.get(nodes[name].hardware) for name in attempt.nodes]
+    parts = [part for known in machines if known is not None for part in known.parts]
     missing = find_missing_ranks(
         merged([*attempt.rank_stacks, *stacks], most=MAX_RANK_STACKS_KEPT),
         nodes=attempt.nodes,
         ranks_per_node=spec.ranks_per_node,
         pipeline=spec.pipeline,
-        has_gpus=any(_has_gpus(decision, name) for name in attempt.nodes),
+        has_gpus=any(part.startswith("gpu:") for part in parts),
     )
     if missing is None or missing.evidence in incident.evidence:
         return
@@ -67,8 +63,3 @@ def amend_with_missing_ranks(
         node=missing.node if is_unnamed else None,
         rank=missing.rank if is_unnamed else None,
     )
-
-
-def _has_gpus(decision: Decision, name: str) -> bool:
-    hardware = decision.state.hardware.get(decision.state.nodes[name].hardware)
-    return hardware is not None and any(part.startswith("gpu:") for part in hardware.parts)

@@ -3,8 +3,6 @@
 Nothing here knows a fault by name: the runbooks say which faults they answer, what to do, how often, and on what evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from runner.decide.decision import Decision
@@ -24,28 +22,20 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         return
     chosen = next_rung(book, incident)
     if chosen is None:
-        if _needs_evidence(book, incident):
-            return
-        give_up(
-            decision, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
-        )
+        if not _needs_evidence(book, incident):
+            tried = f"every rung of {book.name} was tried; {reason}".rstrip("; ")
+            give_up(decision, incident, reason=tried)
         return
     index, tries = chosen
-    rung = book.ladder[index]
-    decision.add(
-        r.RungTaken(
-            incident=incident.incident,
-            runbook=book.name,
-            rung=index,
-            do=rung.do,
-            try_number=tries,
-            reason=reason,
-        )
+    rung, name = book.ladder[index], incident.incident
+    taken = r.RungTaken(
+        incident=name, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
     )
+    decision.add(taken)
     # Giving up pages by itself.
     if rung.page and rung.do != "stop":
-        text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
-        decision.page(text[:500], run=incident.run, incident=incident.incident)
+        text = f"{name} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
+        decision.page(text[:500], run=incident.run, incident=name)
     RUNGS[rung.do](decision, incident, reason)
 
 
@@ -123,14 +113,11 @@ def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
     """End the incident without success, and its run with it: everything is kept, and an operator is paged."""
     decision.move_incident(incident, "gave_up", reason)
     run = decision.state.runs.get(incident.run or 0)
-    if run is not None and run.state in ("active", "waiting"):
+    if run is not None and run.is_wanted:
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
         end_run(decision, run, state="failed", reason=reason, gave_up=incident.incident)
-    decision.page(
-        f"{incident.incident} {incident.fault}: gave up: {reason}",
-        run=incident.run,
-        incident=incident.incident,
-    )
+    text = f"{incident.incident} {incident.fault}: gave up: {reason}"
+    decision.page(text, run=incident.run, incident=incident.incident)
 
 
 def end_run(
@@ -147,10 +134,10 @@ def end_run(
     `message` is for those who asked; `gave_up` is the incident that ended the run, closed already.
     """
     decision.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
-    for incident in decision.state.incidents.values():
-        if decision.is_live(incident) and incident.run == run.run:
-            closing: str = "gave_up" if state == "failed" else "resolved"
-            why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
+    closing = "gave_up" if state == "failed" else "resolved"
+    why = "the run was stopped" if state == "stopped" else f"the run {state}"
+    for incident in decision.state.live_incidents(run=run.run):
+        if decision.is_live(incident):
             decision.move_incident(incident, closing, why)
     for request_id in (*run.stop_requests, *run.settings_requests):
         request = decision.state.requests[request_id]
@@ -160,7 +147,12 @@ def end_run(
 
 
 def end_attempt(
-    decision: Decision, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
+    decision: Decision,
+    run: Run,
+    *,
+    outcome: r.Outcome,
+    incident: Incident | None = None,
+    reason: str = "",
 ) -> None:
     """End the run's live attempt now: all its nodes idle by SIGKILL. Nothing to do when it is ending already."""
     attempt = run.attempt
@@ -169,14 +161,8 @@ def end_attempt(
     if attempt.state in ("preparing", "prepared"):
         decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
         return
-    name = incident.incident if incident else None
-    decision.move_attempt(
-        attempt,
-        "stopping",
-        reason or (incident.fault if incident else ""),
-        outcome=outcome,
-        incident=name,
-    )
+    name, fault = (incident.incident, incident.fault) if incident else (None, "")
+    decision.move_attempt(attempt, "stopping", reason or fault, outcome=outcome, incident=name)
     # Where ranks hang is known only as long as they live.
     stacks_seconds = decision.policy.cluster.stacks_seconds if outcome == "hung" else 0.0
     idle(decision, attempt, stacks_seconds=stacks_seconds)
@@ -186,14 +172,8 @@ def idle(
     decision: Decision, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
 ) -> None:
     """Assign every node of an attempt to end its ranks; lost nodes too, should they come back."""
+    seconds = {"grace_seconds": grace_seconds, "stacks_seconds": stacks_seconds}
     for name in attempt.nodes:
         if decision.state.nodes[name].attempt == attempt.attempt:
-            decision.add(
-                r.Assigned(
-                    node=name,
-                    generation=decision.generation(),
-                    attempt=None,
-                    grace_seconds=grace_seconds,
-                    stacks_seconds=stacks_seconds,
-                )
-            )
+            generation = decision.generation()
+            decision.add(r.Assigned(node=name, generation=generation, attempt=None, **seconds))

@@ -1,10 +1,8 @@
 """Watching: what is found of a gang that goes on, in its numbers, its ranks, the lines of its hardware.
 
-A page whose rung says `watch` asks nothing of the run: the incident governs nothing, and is over when the finding is, or when the
-run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
+A page whose rung leaves the gang alone (`watch`) asks nothing of the run: the incident governs nothing, and is over when the
+finding is, or when the run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
 """
-
-from __future__ import annotations
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
@@ -23,14 +21,14 @@ MAX_NON_FATAL = 20
 
 def on_finding(decision: Decision, finding: Finding) -> None:
     """Handle a finding about a gang that goes on."""
-    attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
+    attempt = decision.state.attempt_of(finding.attempt)
     if attempt is None or attempt.state not in LAUNCHED:
         return
     run = decision.run_of(attempt.attempt)
     known = _known(decision, run, finding)
     if finding.recovered:
         if known is not None:
-            _resolve(decision, known, finding.evidence)
+            decision.move_incident(known, "resolved", finding.evidence)
     elif known is not None:
         _again(decision, known, attempt, finding)
     else:
@@ -39,16 +37,9 @@ def on_finding(decision: Decision, finding: Finding) -> None:
 
 def _known(decision: Decision, run: Run, finding: Finding) -> Incident | None:
     """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
-    for incident in reversed(decision.state.incidents.values()):
-        if (
-            incident.non_fatal
-            and incident.is_live
-            and incident.run == run.run
-            and incident.fault == finding.fault
-            and _is_same_place(incident, finding)
-        ):
-            return incident
-    return None
+    alike = decision.state.live_incidents(non_fatal=True, run=run.run, fault=finding.fault)
+    same = [incident for incident in alike if _is_same_place(incident, finding)]
+    return same[-1] if same else None
 
 
 def _is_same_place(incident: Incident, finding: Finding) -> bool:
@@ -67,13 +58,9 @@ def _again(decision: Decision, known: Incident, attempt: Attempt, finding: Findi
     is_new = known.attempt != attempt.attempt
     if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
         return
-    decision.amend(
-        known,
-        finding.evidence,
-        node=finding.node if names_more else None,
-        rank=finding.rank if names_more else None,
-        attempt=attempt.attempt if is_new else None,
-    )
+    node, rank = (finding.node, finding.rank) if names_more else (None, None)
+    name = attempt.attempt if is_new else None
+    decision.amend(known, finding.evidence, node=node, rank=rank, attempt=name)
 
 
 def open_non_fatal(
@@ -84,11 +71,11 @@ def open_non_fatal(
     chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
     if book is None or chosen is None:
         return None
-    if book.ladder[chosen[0]].do != "watch":
+    if book.ladder[chosen[0]].ends_gang:
         if attempt.state == "stop_requested":
             # It ends by itself, with a checkpoint.
             return None
-        report_failure(decision, run, attempt, finding)
+        report_failure(decision, finding)
         return None
     if _num_non_fatal(decision, attempt) >= MAX_NON_FATAL:
         return None
@@ -113,13 +100,12 @@ def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
     ranks = [rank for rank in report.ranks if 0 <= rank < size * len(attempt.nodes)]
     nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
     who = f"ranks {ranks} differ from their peers" if ranks else "the differing rank is unknown"
+    evidence = f"step {report.step}, {report.what}: {who}; {report.detail}".rstrip("; ")
     on_finding(
         decision,
         Finding(
             fault="replicas_disagree",
-            evidence=f"step {report.step}, {report.what}: {who}; {report.detail}".rstrip("; ")[
-                :300
-            ],
+            evidence=evidence[:300],
             attempt=report.attempt,
             node=nodes[0] if len(nodes) == 1 else None,
             rank=ranks[0] if len(ranks) == 1 else None,
@@ -128,19 +114,11 @@ def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
     )
 
 
-def _resolve(decision: Decision, incident: Incident, reason: str) -> None:
-    decision.move_incident(incident, "resolved", reason)
-
-
 def _num_non_fatal(decision: Decision, attempt: Attempt) -> int:
     """Count the watched incidents of an attempt that are live, those of this decision among them."""
-    live = [
-        incident
-        for incident in decision.state.incidents.values()
-        if incident.non_fatal and incident.attempt == attempt.attempt and decision.is_live(incident)
-    ]
+    known = decision.state.live_incidents(non_fatal=True, attempt=attempt.attempt)
     new = [one for one in decision.records if isinstance(one, r.IncidentOpened) and one.non_fatal]
-    return len(live) + len(new)
+    return sum(map(decision.is_live, known)) + len(new)
 
 
 def is_passed(incident: Incident, attempt: Attempt) -> bool:
@@ -156,17 +134,17 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
 
 def forget(decision: Decision) -> None:
     """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
-    for incident in decision.state.incidents.values():
-        if incident.non_fatal and incident.is_live and incident.cause is None:
-            reason = "the supervisor changed; it is reported again if it persists"
-            _resolve(decision, incident, reason)
+    reason = "the supervisor changed; it is reported again if it persists"
+    for incident in decision.state.live_incidents(non_fatal=True, cause=None):
+        decision.move_incident(incident, "resolved", reason)
 
 
 def on_attempt_running(decision: Decision, attempt: Attempt) -> None:
     """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
     run = decision.run_of(attempt.attempt)
-    for incident in decision.state.incidents.values() if not run.reports_steps else ():
-        is_older = incident.run == run.run and incident.attempt != attempt.attempt
-        if incident.non_fatal and incident.is_live and is_older:
-            reason = f"{attempt.attempt} has begun; it is found again if it is still so"
-            _resolve(decision, incident, reason)
+    if run.reports_steps:
+        return
+    reason = f"{attempt.attempt} has begun; it is found again if it is still so"
+    for incident in decision.state.live_incidents(non_fatal=True, run=run.run):
+        if incident.attempt != attempt.attempt:
+            decision.move_incident(incident, "resolved", reason)

@@ -4,8 +4,6 @@ A later failure is diagnosed by them (`diagnosis.explain`). Lines of hardware an
 moment later, unless ranks die of them first: then they are the cause of that incident.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -30,11 +28,9 @@ SHARED = ("storage", "fabric")
 def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
     """Keep lines of a running gang; those of hardware are judged a moment later, unless the gang dies before."""
     attempt = decision.state.attempt_of(lines_read.attempt)
-    if (
-        attempt is None
-        or attempt.state not in LAUNCHED
-        or attempt.generation != lines_read.generation
-    ):
+    if attempt is None or attempt.state not in LAUNCHED:
+        return
+    if attempt.generation != lines_read.generation:
         return
     known = {diagnosis.place_of(kept.match) for kept in attempt.pending_evidence}
     new = tuple(
@@ -44,9 +40,8 @@ def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
     )
     if not new:
         return
-    judge_at = (
-        decision.now + WAIT_SECONDS if any(match.warrants_incident for match in new) else None
-    )
+    warrants_incident = any(match.warrants_incident for match in new)
+    judge_at = decision.now + WAIT_SECONDS if warrants_incident else None
     decision.add(
         r.EvidenceRecorded(
             attempt=lines_read.attempt, matches=new, step=lines_read.last_step, judge_at=judge_at
@@ -66,19 +61,13 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
         return
     decision.add(r.EvidenceJudged(attempt=attempt.attempt))
     found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
-    for node in {
-        kept.match.node: True for kept in attempt.pending_evidence if kept.match.warrants_incident
-    }:
-        lines = [
-            kept.match
-            for kept in attempt.pending_evidence
-            if kept.match.node == node and kept.match.warrants_incident
-        ]
-        verdict = diagnosis.verdict_on(lines)
-        if verdict is not None:
-            found.setdefault((verdict.cause.fault, verdict.cause.scope), []).append(
-                (node, verdict, lines)
-            )
+    lines_of: dict[str, list[Match]] = {}
+    for match in (kept.match for kept in attempt.pending_evidence if kept.match.warrants_incident):
+        lines_of.setdefault(match.node, []).append(match)
+    for node, lines in lines_of.items():
+        if (verdict := diagnosis.verdict_on(lines)) is not None:
+            kind = verdict.cause.fault, verdict.cause.scope
+            found.setdefault(kind, []).append((node, verdict, lines))
     for (_, scope), alike in found.items():
         # What many nodes have at once, and what they share, is the fault of none of them.
         if len(alike) >= MANY_NODES or scope in SHARED:
@@ -103,9 +92,8 @@ def _judge(
     """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
     cause, first = verdict.cause, verdict.evidence[0]
     evidence = f"{first.file}: {first.text}"[:300]
-    for known in decision.state.incidents.values():
-        is_of_lines = known.non_fatal and known.is_live and known.cause is not None
-        if not is_of_lines or known.run != run.run or known.node != node:
+    for known in decision.state.live_incidents(non_fatal=True, run=run.run, node=node):
+        if known.cause is None:
             continue
         if known.attempt == attempt.attempt:
             if not diagnosis.is_same(cause, known.cause):

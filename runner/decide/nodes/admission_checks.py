@@ -1,7 +1,5 @@
 """Admission checks: a node must pass them before it takes ranks, whenever it joins the pool. Unknown is not healthy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,8 +31,7 @@ def settle(decision: Decision, node: Node) -> bool:
     """
     checks = decision.policy.cluster.checks
     if not checks:
-        reason = "the cluster wants no checks"
-        decision.move_node(node.node, "spare", reason)
+        decision.move_node(node.node, "spare", "the cluster wants no checks")
         return False
     state = decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
@@ -58,13 +55,11 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
     outcome = result.detail.get("outcome") if result.outcome == "done" else "UNKNOWN"
     if outcome == "PASS":
         checks = ", ".join(work.args["checks"])
-        reason = f"passed its checks ({checks})"
-        decision.move_node(node.node, "spare", reason)
+        decision.move_node(node.node, "spare", f"passed its checks ({checks})")
     elif outcome == "FAIL":
         _failed(decision, node, summary(result))
     elif node.check_tries + 1 < MAX_TRIES:
-        reason = f"no verdict ({summary(result)})"
-        decision.move_node(node.node, "checking", reason)
+        decision.move_node(node.node, "checking", f"no verdict ({summary(result)})")
     else:
         reason = f"its checks gave no verdict {MAX_TRIES} times: {summary(result)}"
         decision.move_node(node.node, "quarantined", reason)

@@ -5,67 +5,63 @@ placed without it (`placement`), and then it goes. Level-triggered: a gang that 
 do not change the outcome.
 """
 
-from __future__ import annotations
+from typing import Any, Literal, get_args
 
-from typing import Literal, get_args
+from msgspec.structs import asdict
 
-from runner.decide.decision import Decision
+from runner.decide.decision import Decision, Reply, refused
 from runner.decide.nodes.hardware import is_refused
 from runner.decide.nodes.predicates import free_state, is_suspect, run_served
 from runner.decide.placement.launch_plans import is_usable
 from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, Run
 from runner.facts.actions import StartAgent, StopAgent
 from runner.facts.messages import records as r
-from runner.facts.messages.requests import (
-    DrainNode,
-    QuarantineNode,
-    ReadmitNode,
-    Request,
-    RetireNode,
-    SwapNode,
-)
+from runner.facts.messages import requests as q
 from runner.facts.messages.signals import Notice
 from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
 Out = Literal["maintenance", "quarantined", "retired"]
-NodeRequest = SwapNode | DrainNode | QuarantineNode | RetireNode | ReadmitNode
-NODE_REQUESTS: tuple[type[Request], ...] = get_args(NodeRequest)
+WayOut = q.SwapNode | q.DrainNode | q.QuarantineNode | q.RetireNode
+NodeRequest = WayOut | q.ReadmitNode
+NODE_REQUESTS: tuple[type[q.Request], ...] = get_args(NodeRequest)
 WAYS_OUT: dict[type, Out] = {
-    SwapNode: "maintenance",
-    DrainNode: "maintenance",
-    QuarantineNode: "quarantined",
-    RetireNode: "retired",
+    q.SwapNode: "maintenance",
+    q.DrainNode: "maintenance",
+    q.QuarantineNode: "quarantined",
+    q.RetireNode: "retired",
 }
 SEVERITY: dict[str, int] = {"maintenance": 1, "quarantined": 2, "retired": 3}
+STATE_WORDS = {"maintenance": "in maintenance", "spare": "a spare"}
 # Of requests without a name.
 OPERATOR = "a person"
 
 
-def on_node_request(decision: Decision, request: NodeRequest) -> None:
-    """Answer a request about a node; a repeated one is done already, or under way."""
-    node = _find(decision, request, request.node)
+def on_node_request(decision: Decision, request: NodeRequest) -> Reply:
+    """Answer a request about a node."""
+    node = decision.state.nodes.get(request.node)
     if node is None:
-        return
-    if isinstance(request, ReadmitNode):
-        _readmit(decision, node, request)
-        return
+        return refused(_unknown(decision, request.node))
+    if isinstance(request, q.ReadmitNode):
+        reply = _readmit(decision, node, request)
+    else:
+        reply = _take_out(decision, node, request)
+    return reply._replace(node=node.node)
+
+
+def _take_out(decision: Decision, node: Node, request: WayOut) -> Reply:
+    """Take a node out of service; a repeated request is done already, or under way."""
     to = WAYS_OUT[type(request)]
     if _is_out(decision, node, to):
-        text = f"done already: {node.node} is {_describe_state(node.state)} ({node.reason})"
-        _answer(decision, request, "done", text)
-        return
-    problem = _swap_problem(decision, node, request) if isinstance(request, SwapNode) else ""
+        return Reply("done", f"done already: {_describe(node)} ({node.reason})")
+    problem = _swap_problem(decision, node, request) if isinstance(request, q.SwapNode) else ""
     if problem:
-        _answer(decision, request, "refused", problem)
-        return
-    spare = request.spare if isinstance(request, SwapNode) else None
+        return refused(problem)
+    spare = request.spare if isinstance(request, q.SwapNode) else None
     _leave(decision, node, to=to, reason=_reason(request), spare=spare, request=request.id)
     run = run_served(decision.state, node)
-    text = f"{node.node} is to be {_describe_state(to)}"
-    if run is not None:
-        text += f"; run {run.spec.name} writes a checkpoint first"
-    _answer(decision, request, "open", text)
+    then = f"; run {run.spec.name} writes a checkpoint first" if run is not None else ""
+    return Reply("open", f"{node.node} is to be {STATE_WORDS.get(to, to)}{then}")
 
 
 def _is_out(decision: Decision, node: Node, to: Out) -> bool:
@@ -81,17 +77,13 @@ def on_notice(decision: Decision, notice: Notice) -> None:
         return
     seconds, before = notice.deadline_seconds, node.pending_drain
     by_time = None if seconds is None else decision.now + max(0.0, seconds)
-    if before is not None and (
-        by_time is None or (before.by_time is not None and before.by_time <= by_time)
-    ):
+    if before is not None:
+        if by_time is not None and (before.by_time is None or by_time < before.by_time):
+            _drain(decision, node, before, by_time=by_time)
         return
     reason = f"{notice.notice} announced" + (f": {notice.reason}" if notice.reason else "")
-    if before is not None:
-        _amend(decision, node, before, by_time=by_time)
-        return
-    decision.add(
-        r.NodeDraining(node=node.node, to="maintenance", reason=reason[:300], by_time=by_time)
-    )
+    way = PendingDrain(to="maintenance", since=decision.now, reason=reason[:300], by_time=by_time)
+    _drain(decision, node, way)
     deadline = "" if seconds is None else f", {seconds:g} s left"
     decision.page(
         f"{node.node} is drained: {reason}{deadline}; `stoker readmit {node.node}` takes it back"
@@ -103,43 +95,23 @@ def _leave(
 ) -> None:
     """Mark a node as leaving; of two requests the graver one holds, and the earlier deadline."""
     before = node.pending_drain
-    if before is not None and SEVERITY[before.to] >= SEVERITY[to]:
-        if spare is not None and before.spare is None:
-            _amend(decision, node, before, spare=spare)
-        return
-    decision.add(
-        r.NodeDraining(
-            node=node.node,
-            to=to,
-            reason=reason,
-            spare=spare or (before.spare if before is not None else None),
-            request=request,
-            by_time=before.by_time if before is not None else None,
-        )
-    )
+    way = PendingDrain(to=to, since=decision.now, reason=reason, spare=spare, request=request)
+    if before is None:
+        _drain(decision, node, way)
+    elif SEVERITY[before.to] < SEVERITY[to]:
+        _drain(decision, node, way, spare=spare or before.spare, by_time=before.by_time)
+    elif spare is not None and before.spare is None:
+        _drain(decision, node, before, spare=spare)
 
 
-def _amend(
-    decision: Decision,
-    node: Node,
-    before: PendingDrain,
-    *,
-    spare: str | None = None,
-    by_time: float | None = None,
-) -> None:
-    decision.add(
-        r.NodeDraining(
-            node=node.node,
-            to=before.to,
-            reason=before.reason,
-            spare=spare or before.spare,
-            request=before.request,
-            by_time=before.by_time if by_time is None else by_time,
-        )
-    )
+def _drain(decision: Decision, node: Node, way: PendingDrain, **changes: Any) -> None:
+    """Record a node's way out of service, with these fields changed."""
+    fields = {**asdict(way), **changes}
+    del fields["since"]
+    decision.add(r.NodeDraining(node=node.node, **fields))
 
 
-def _swap_problem(decision: Decision, node: Node, request: SwapNode) -> str:
+def _swap_problem(decision: Decision, node: Node, request: q.SwapNode) -> str:
     """Return why no spare can replace this node; "" when one can, or none is needed."""
     state, run = decision.state, run_served(decision.state, node)
     named = state.nodes.get(request.spare or "")
@@ -150,9 +122,8 @@ def _swap_problem(decision: Decision, node: Node, request: SwapNode) -> str:
     if run is None:
         return ""
     if named is not None and not _fits(decision, named, run):
-        why = (
-            f"{named.state} ({named.reason})" if named.state != "spare" else "leaving, or too small"
-        )
+        is_spare = named.state == "spare"
+        why = "leaving, or too small" if is_spare else f"{named.state} ({named.reason})"
         return (
             f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; "
             f"{_usable_spares(decision, node, run)}"
@@ -171,9 +142,8 @@ def _usable_spares(decision: Decision, node: Node, run: Run) -> str:
         for other in decision.state.nodes.values()
         if other.node != node.node and _fits(decision, other, run)
     ]
-    if spares:
-        return f"usable spares: {join_words(spares)}"
-    return "add a node, or readmit one that is out"
+    names = join_words(spares)
+    return f"usable spares: {names}" if spares else "add a node, or readmit one that is out"
 
 
 def _fits(decision: Decision, node: Node, run: Run) -> bool:
@@ -181,18 +151,17 @@ def _fits(decision: Decision, node: Node, run: Run) -> bool:
     return is_free and is_usable(decision.state, node, run.spec)
 
 
-def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
+def _readmit(decision: Decision, node: Node, request: q.ReadmitNode) -> Reply:
     """Take a node back: clear its hardware's faults, check it, and start its agent if that has ended."""
     known = decision.state.hardware.get(node.hardware)
     problem = _readmit_problem(decision, node, known)
     if problem:
-        _answer(decision, request, "refused", problem)
-        return
-    text = f"done already: {node.node} is {_describe_state(node.state)}"
+        return refused(problem)
+    text = f"done already: {_describe(node)}"
     if known is not None and (known.verdict or known.faults):
         by, reason = request.by or OPERATOR, _reason(request)
         decision.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
-        text = f"its hardware faults are cleared: {node.node} is {_describe_state(node.state)}"
+        text = f"its hardware faults are cleared: {_describe(node)}"
     if node.pending_drain is not None:
         decision.add(r.NodeDraining(node=node.node, to=None, reason=_reason(request)))
         _answer_all(decision, node, "failed", f"taken back: {_reason(request)}")
@@ -206,7 +175,7 @@ def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
     elif node.state in ("lost", "left"):
         _start(decision, node, request)
         text = f"{node.node} is {node.state}: it comes back by its checks once its agent sends heartbeats"
-    _answer(decision, request, "done", text)
+    return Reply("done", text)
 
 
 def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> str:
@@ -215,27 +184,14 @@ def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> 
         return (
             f"{node.node} is retired for good; other hardware under this name is admitted by itself"
         )
-    name = _now_called(decision, node)
-    return (
-        f"the hardware that was {node.node} is {name} now: `stoker readmit {name}`" if name else ""
-    )
+    for other in decision.state.hardware.values() if not node.hardware else ():
+        *earlier, name = other.node_names or [""]
+        if other.verdict and node.node in earlier:
+            return f"the hardware that was {node.node} is {name} now: `stoker readmit {name}`"
+    return ""
 
 
-def _now_called(decision: Decision, node: Node) -> str:
-    """Return the present name of refused hardware that was this node before; "" if there is none."""
-    if node.hardware:
-        return ""
-    return next(
-        (
-            known.node_names[-1]
-            for known in decision.state.hardware.values()
-            if known.verdict and node.node in known.node_names[:-1]
-        ),
-        "",
-    )
-
-
-def _start(decision: Decision, node: Node, request: ReadmitNode) -> None:
+def _start(decision: Decision, node: Node, request: q.ReadmitNode) -> None:
     """Start an agent where none is known to be alive."""
     missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
     if missing and not decision.state.open_actions("start_agent", node=node.node):
@@ -274,7 +230,8 @@ def _complete(
         )
     if leaving.to == "retired" and not (ended or node.ended):
         decision.issue(StopAgent(node=node.node), leaving.reason)
-    _answer_all(decision, node, "done", f"{node.node} is {_describe_state(leaving.to)}")
+    text = f"{node.node} is {STATE_WORDS.get(leaving.to, leaving.to)}"
+    _answer_all(decision, node, "done", text)
 
 
 def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
@@ -287,33 +244,19 @@ def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
         decision.move_node(node.node, "left", reason)
 
 
-def _find(decision: Decision, request: NodeRequest, name: str) -> Node | None:
-    node = decision.state.nodes.get(name)
-    if node is None:
-        _answer(decision, request, "refused", _unknown(decision, name))
-    return node
-
-
 def _unknown(decision: Decision, name: str) -> str:
     return f"no node {name!r}; {known_words(name, decision.state.nodes)}"
 
 
-def _describe_state(state: str) -> str:
-    return {"maintenance": "in maintenance", "spare": "a spare"}.get(state, state)
+def _describe(node: Node) -> str:
+    return f"{node.node} is {STATE_WORDS.get(node.state, node.state)}"
 
 
 def _reason(request: NodeRequest) -> str:
     """Return who asked for what, and why."""
-    verb = kind_of(request).partition("_")[0]
+    verb, _, _ = kind_of(request).partition("_")
     reason = f": {request.reason}" if request.reason else ""
     return f"{verb} asked by {request.by or OPERATOR}{reason}"[:300]
-
-
-def _answer(
-    decision: Decision, request: NodeRequest, state: r.RequestStateName, message: str
-) -> None:
-    node = request.node if request.node in decision.state.nodes else ""
-    decision.answer_new(request, state, message, node=node)
 
 
 def _answer_all(decision: Decision, node: Node, state: r.RequestStateName, message: str) -> None:

@@ -4,8 +4,6 @@ Its nodes are probed like any silent node. A dead one is `lost` with its domain:
 whose heartbeats resume come back like other lost nodes; one that stays silent long after the first is suspected as usual.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
@@ -14,6 +12,7 @@ from runner.decide.nodes.predicates import is_suspect, is_up, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
 from runner.facts.faults import DomainSilence, Finding
 from runner.facts.messages import records as r
+from runner.facts.wording import counted
 
 FAULT = "domain_silent"
 # From the first heartbeat of a domain's node for the others to follow: machines boot at different speeds, and take minutes.
@@ -36,18 +35,11 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
     if incident is None:
         incident = decision.open_incident(
             Finding(fault=FAULT, evidence=evidence, silent_seconds=silence.silent_seconds),
-            fingerprint=_fingerprint(domain),
+            fingerprint=f"{FAULT}:{domain}",
         )
     else:
         decision.amend(incident, evidence)
-    decision.add(
-        r.DomainStateRecorded(
-            domain=silence.domain,
-            name=silence.name,
-            nodes=tuple(dict.fromkeys((*before, *names))),
-            incident=incident.incident,
-        )
-    )
+    _record(decision, domain, incident, nodes=tuple(dict.fromkeys((*before, *names))))
     for node in silent:
         if node.state != "suspect" or node.devices_busy:
             decision.move_node(node.node, "suspect", evidence)
@@ -69,21 +61,21 @@ def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
     if incident is not None:
         decision.amend(incident, evidence)
         if incident.state == "open":
-            count = len(decision.state.domains_down[domain])
-            down = f"{domain} is down, with {count} nodes; suspecting the domain, not its nodes ({evidence})"
+            count = counted(len(decision.state.domains_down[domain]), "node")
+            down = (
+                f"{domain} is down, with {count}; suspecting the domain, not its nodes ({evidence})"
+            )
             respond(decision, replace(incident, condition="node_dead"), reason=down)
     reason = f"{domain} is down"
     decision.move_node(node.node, "lost", reason, incident=name, domain=domain)
-    for known in decision.state.incidents.values():
-        if known.is_live and known.fault == "node_silent" and known.node == node.node:
-            decision.move_incident(known, "resolved", reason)
-    live = live_attempt(decision, node)
-    if live is not None and live[1].state in LAUNCHED:
-        run, attempt = live
+    for known in decision.state.live_incidents(fault="node_silent", node=node.node):
+        decision.move_incident(known, "resolved", reason)
+    attempt = live_attempt(decision, node)
+    if attempt is not None and attempt.state in LAUNCHED:
         if incident is not None:
             ended = f"{attempt.attempt} has lost {node.node} with it"
             decision.amend(incident, ended, attempt=attempt.attempt)
-        outcome = attempt.outcome or "lost"
+        run, outcome = decision.run_of(attempt.attempt), attempt.outcome or "lost"
         end_attempt(decision, run, incident=incident, outcome=outcome, reason=reason)
     return True
 
@@ -96,20 +88,17 @@ def settle(decision: Decision) -> None:
         away = [node for node in nodes if _is_away(node, domain)]
         since = state.domains_recovering.get(domain)
         if not away:
-            _close(
-                decision,
-                domain,
-                reason="its nodes send heartbeats again, or are out for other reasons",
-            )
+            reason = "its nodes send heartbeats again, or are out for other reasons"
+            _close(decision, domain, reason=reason)
         elif since is not None and decision.now >= since + BACK_SECONDS:
             reason = f"{domain} has been back for {BACK_SECONDS:g} s"
-            _close(
-                decision, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}"
-            )
+            names_away = ", ".join(node.node for node in away)
+            _close(decision, domain, reason=f"{reason}; still away: {names_away}")
             for node in away:
                 decision.move_node(node.node, "suspect", f"{reason}, no heartbeat from {node.node}")
         elif since is None and any(node not in away and is_up(node) for node in nodes):
-            _record(decision, domain, nodes=tuple(names), back=True)
+            incident = _incident_of(state, domain)
+            _record(decision, domain, incident, nodes=tuple(names), back=True)
 
 
 def recovery_deadlines(state: State) -> list[float]:
@@ -123,39 +112,26 @@ def _is_away(node: Node, domain: str) -> bool:
 
 
 def _close(decision: Decision, domain: str, *, reason: str) -> None:
-    _record(decision, domain)
     incident = _incident_of(decision.state, domain)
+    _record(decision, domain, incident)
     if incident is not None:
         decision.move_incident(incident, "resolved", reason)
 
 
 def _record(
-    decision: Decision, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False
+    decision: Decision,
+    domain: str,
+    incident: Incident | None,
+    *,
+    nodes: tuple[str, ...] = (),
+    back: bool = False,
 ) -> None:
     kind, _, name = domain.partition(" ")
-    incident = _incident_of(decision.state, domain)
+    about = incident.incident if incident is not None else None
     decision.add(
-        r.DomainStateRecorded(
-            domain=kind,
-            name=name,
-            nodes=nodes,
-            incident=incident.incident if incident is not None else None,
-            back=back,
-        )
+        r.DomainStateRecorded(domain=kind, name=name, nodes=nodes, incident=about, back=back)
     )
 
 
 def _incident_of(state: State, domain: str) -> Incident | None:
-    fingerprint = _fingerprint(domain)
-    return next(
-        (
-            incident
-            for incident in state.incidents.values()
-            if incident.is_live and incident.fault == FAULT and incident.fingerprint == fingerprint
-        ),
-        None,
-    )
-
-
-def _fingerprint(domain: str) -> str:
-    return f"{FAULT}:{domain}"
+    return next(state.live_incidents(fault=FAULT, fingerprint=f"{FAULT}:{domain}"), None)

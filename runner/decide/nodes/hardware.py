@@ -4,8 +4,6 @@ A machine is identified by its parts, never by its name or address: a bad one th
 and a renamed one keeps its history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from runner.decide.decision import Decision
@@ -131,16 +129,12 @@ def record_hardware_fault(
 
 def is_judged(decision: Decision, node: Node) -> bool:
     """Whether a node's hardware is refused, or its node quarantined, by the state or by this decision."""
-    is_new = any(
-        (isinstance(record, r.HardwareJudged) and record.hardware == node.hardware)
-        or (
-            isinstance(record, r.NodeChanged)
-            and record.node == node.node
-            and record.state == "quarantined"
-        )
-        for record in decision.records
-    )
-    return is_new or is_refused(decision.state, node.hardware)
+    for x in decision.records:
+        if isinstance(x, r.HardwareJudged) and x.hardware == node.hardware:
+            return True
+        if isinstance(x, r.NodeChanged) and (x.node, x.state) == (node.node, "quarantined"):
+            return True
+    return is_refused(decision.state, node.hardware)
 
 
 def may_quarantine(decision: Decision) -> bool:
@@ -153,12 +147,8 @@ def _quarantined(state: State) -> int:
     return sum(known.verdict == "quarantined" and not known.by for known in state.hardware.values())
 
 
-def quarantine(
-    decision: Decision, node: Node, *, reason: str, incident: str | None = None, by: str = ""
-) -> None:
+def quarantine(decision: Decision, node: Node, *, reason: str, incident: str | None = None) -> None:
     """Refuse a node's hardware from now on, and take the node out."""
     if node.hardware:
-        decision.add(
-            r.HardwareJudged(hardware=node.hardware, verdict="quarantined", reason=reason, by=by)
-        )
+        decision.add(r.HardwareJudged(hardware=node.hardware, verdict="quarantined", reason=reason))
     decision.move_node(node.node, "quarantined", reason, incident=incident)

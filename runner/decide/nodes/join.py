@@ -4,14 +4,12 @@ The agent's report overrides our last known state. A name with a live agent is n
 recognised under any name.
 """
 
-from __future__ import annotations
-
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.nodes import drain, hardware
 from runner.decide.nodes.predicates import free_state, has_left, is_up, live_attempt
 from runner.decide.nodes.probes import leave_correlated_silence
-from runner.decide.state.cluster_state import OUT, Attempt, Node, Run
+from runner.decide.state.cluster_state import OUT, RUNNING, Attempt, Node
 from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, NodeLeft
@@ -33,14 +31,10 @@ def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
         _refuse(decision, node, joined, reason=reason, same=same)
         return
     refused_as = _refused_as(decision, joined, known_as)
-    _register(decision, joined, known_as)
+    _register(decision, joined, node, known_as)
     if node is not None:
-        if (
-            node.ranks_may_run is not None
-            and joined.attempt is None
-            and not _has_yet_to_start(decision, node)
-        ):
-            decision.add(r.NodeCleared(node=joined.node, attempt=node.ranks_may_run))
+        if joined.attempt is None and not _has_yet_to_start(decision, node):
+            decision.clear_node(node)
         leave_correlated_silence(decision, node)
     if refused_as:
         _quarantine(decision, node, joined, reason=refused_as)
@@ -57,9 +51,10 @@ def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
 
 def _has_yet_to_start(decision: Decision, node: Node) -> bool:
     """Whether the node is to start ranks and has not reported a launch: its new agent may yet launch, or fail to."""
-    attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
-    is_wanted = attempt is not None and attempt.state == "launching"
-    return is_wanted and attempt is not None and node.node not in attempt.launched
+    attempt = decision.state.attempt_of(node.attempt)
+    if attempt is None or attempt.state != "launching":
+        return False
+    return node.node not in attempt.launched
 
 
 def _is_old(node: Node, joined: NodeJoined) -> bool:
@@ -81,13 +76,13 @@ def _objection(
             )
     if node is None:
         return ""
-    if not same:
-        if is_up(node):
-            return f"{node.node} is hardware {node.hardware}, whose agent is alive; this one is {known_as}"
-        if node.ranks_may_run is not None and live_attempt(decision, node) is not None:
-            return f"ranks of {node.ranks_may_run} may still live on {node.hardware}, which was {node.node} before"
-        return ""
-    if not (is_up(node) and joined.instance_id and node.instance_id):
+    if not same and is_up(node):
+        return (
+            f"{node.node} is hardware {node.hardware}, whose agent is alive; this one is {known_as}"
+        )
+    if not same and node.ranks_may_run is not None and live_attempt(decision, node) is not None:
+        return f"ranks of {node.ranks_may_run} may still live on {node.hardware}, which was {node.node} before"
+    if not (same and is_up(node) and joined.instance_id and node.instance_id):
         return ""
     if joined.incarnation <= node.incarnation:
         return "an agent of the same hardware that began later is alive"
@@ -105,24 +100,17 @@ def _refuse(
     A second agent of the same machine may begin before the end of the first is known, so the operator is paged only when it asks
     again while the first still sends heartbeats.
     """
-    last_refused = (
-        node.refused_instance_id
-        if node is not None
-        else decision.state.refused_agents.get(joined.node)
-    )
-    is_again = bool(joined.instance_id) and last_refused == joined.instance_id
+    name, instance_id = joined.node, joined.instance_id
+    refused_agents = decision.state.refused_agents
+    last_refused = node.refused_instance_id if node is not None else refused_agents.get(name)
+    is_again = bool(instance_id) and last_refused == instance_id
     if is_again and (node is None or not same or node.refusals > 1):
         return
     decision.add(
-        r.JoinRefused(
-            node=joined.node,
-            instance_id=joined.instance_id,
-            hardware=joined.hardware,
-            reason=reason,
-        )
+        r.JoinRefused(node=name, instance_id=instance_id, hardware=joined.hardware, reason=reason)
     )
     if not same or is_again:
-        decision.page(f"an agent was refused the name {joined.node}: {reason}")
+        decision.page(f"an agent was refused the name {name}: {reason}")
 
 
 def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
@@ -135,13 +123,15 @@ def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
     return f"hardware {known_as}{called} is {known.verdict} ({known.reason or 'no reason given'})"
 
 
-def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
+def _register(decision: Decision, joined: NodeJoined, node: Node | None, known_as: str) -> None:
+    # An agent that reports no hardware is on that last registered under its name.
+    last = node.hardware if node is not None else ""
     hardware.record_seen(decision, hardware=known_as, node=joined.node, parts=joined.parts)
     decision.add(
         r.NodeRegistered(
             node=joined.node,
             incarnation=joined.incarnation,
-            hardware=known_as or _last_hardware(decision, joined.node),
+            hardware=known_as or last,
             slots=joined.slots,
             address=joined.address,
             pid=joined.pid,
@@ -149,12 +139,6 @@ def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
             instance_id=joined.instance_id,
         )
     )
-
-
-def _last_hardware(decision: Decision, name: str) -> str:
-    """Return the hardware last registered under a name, for an agent that reports none."""
-    node = decision.state.nodes.get(name)
-    return node.hardware if node is not None else ""
 
 
 def _quarantine(decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
@@ -172,41 +156,34 @@ def _set_state(
     if adopted:
         decision.move_node(joined.node, "active", "agent back, ranks adopted")
         return
-    live = live_attempt(decision, node) if node is not None else None
-    if live is not None and node is not None and node.attempt is not None:
-        run, attempt = live
-        if attempt.state in ("running", "launching") and node.node in attempt.launched:
+    attempt = live_attempt(decision, node) if node is not None else None
+    if node is not None and node.attempt is not None and attempt is not None:
+        if attempt.state in RUNNING and node.node in attempt.launched:
             if node.state != "active":
-                reason = "agent back without its ranks"
-                decision.move_node(node.node, "active", reason)
+                decision.move_node(node.node, "active", "agent back without its ranks")
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
-            _fail_ranks(decision, run, attempt, node, evidence)
+            _fail_ranks(decision, attempt, node, evidence)
         return
-    unchecked = node is None or not same or node.unchecked or node.state in NEVER_CHECKED
-    unchecked = unchecked or node is None or node.incarnation == 0
+    known = node if node is not None and same and node.incarnation > 0 else None
+    unchecked = known is None or known.unchecked or known.state in NEVER_CHECKED
     free = free_state(decision.policy.cluster, unchecked=unchecked)
     if node is None or node.state != free:
-        reason = f"joined, incarnation {joined.incarnation}"
-        decision.move_node(joined.node, free, reason)
+        decision.move_node(joined.node, free, f"joined, incarnation {joined.incarnation}")
 
 
-def _fail_ranks(decision: Decision, run: Run, attempt: Attempt, node: Node, evidence: str) -> None:
+def _fail_ranks(decision: Decision, attempt: Attempt, node: Node, evidence: str) -> None:
     """Fail an attempt whose ranks on this node are gone."""
-    finding = Finding(
-        fault="rank_crash", evidence=evidence, attempt=attempt.attempt, node=node.node
+    report_failure(
+        decision,
+        Finding(fault="rank_crash", evidence=evidence, attempt=attempt.attempt, node=node.node),
     )
-    report_failure(decision, run, attempt, finding)
 
 
 def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
     """Resolve incidents about the silence of a node that has joined."""
-    for incident in decision.state.incidents.values():
-        about = incident.is_live and incident.node == joined.node
-        answered = incident.fault == "node_silent" and incident.rungs_taken[-1:] in (
-            [],
-            ["start_agent"],
-        )
-        if about and answered and (adopted or incident.run is None):
+    for incident in decision.state.live_incidents(fault="node_silent", node=joined.node):
+        is_answered = incident.rungs_taken[-1:] in ([], ["start_agent"])
+        if is_answered and (adopted or incident.run is None):
             reason = "ranks adopted" if adopted else "joined again"
             decision.move_incident(incident, "resolved", reason)
 
@@ -217,13 +194,7 @@ def on_node_left(decision: Decision, left: NodeLeft) -> None:
     if node is None or left.incarnation < node.incarnation or has_left(node):
         return
     drain.agent_ended(decision, node, reason="its agent was told to end")
-    if node.ranks_may_run is not None:
-        decision.add(r.NodeCleared(node=node.node, attempt=node.ranks_may_run))
-    live = live_attempt(decision, node)
-    if (
-        live is not None
-        and live[1].state in ("launching", "running")
-        and not decision.state.closing
-    ):
-        evidence = f"{node.node} left on purpose"
-        _fail_ranks(decision, live[0], live[1], node, evidence)
+    decision.clear_node(node)
+    attempt = live_attempt(decision, node)
+    if attempt is not None and attempt.state in RUNNING and not decision.state.closing:
+        _fail_ranks(decision, attempt, node, f"{node.node} left on purpose")

@@ -4,17 +4,18 @@ How a node joins is in `join`, silent nodes in `probes`, checks in `admission_ch
 `drain`, its machine in `hardware`.
 """
 
-from __future__ import annotations
-
 from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
-from runner.decide.incidents.ladder import respond
+from runner.decide.incidents.attribution import report_failure
+from runner.decide.incidents.ladder import end_attempt, respond
 from runner.decide.nodes import admission_checks, drain, spares
-from runner.decide.nodes.predicates import has_left, is_suspect
-from runner.decide.nodes.probes import incident_about, next_probe_at, probe
-from runner.decide.state.cluster_state import GONE, Node, State
+from runner.decide.nodes.predicates import has_left, is_suspect, live_attempt
+from runner.decide.nodes.probes import MAX_PROBES, next_probe_at, on_node_dead, probe
+from runner.decide.state.cluster_state import GONE, RUNNING, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
+from runner.facts.faults import Finding
 from runner.facts.messages import records as r
+from runner.facts.wording import join_words
 
 # States in which nothing is due by itself.
 SETTLED = ("spare", "active", *GONE)
@@ -26,12 +27,45 @@ def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> N
         decision.add(r.ClusterReopened())
         for node in decision.state.nodes.values():
             if node.state == "left":
-                reason = "the cluster is open again"
-                decision.move_node(node.node, "absent", reason)
+                decision.move_node(node.node, "absent", "the cluster is open again")
     for name in started.nodes:
         if name not in decision.state.nodes:
             decision.add(r.NodeExpected(node=name))
     non_fatal.forget(decision)
+    in_service = [
+        node
+        for node in decision.state.nodes.values()
+        if node.node in started.nodes and node.state not in ("absent", *GONE)
+    ]
+    if all(node.node in started.down for node in in_service):
+        _start_again(decision, in_service)
+
+
+def _start_again(decision: Decision, nodes: list[Node]) -> None:
+    """Start nodes whose processes have all ended, each with its checks; their gangs are over."""
+    evidence = f"no process of {join_words([node.node for node in nodes])} is left"
+    attempts = [live_attempt(decision, node) for node in nodes]
+    for attempt in {each.attempt: each for each in attempts if each is not None}.values():
+        if attempt.state in RUNNING:
+            down = Finding(fault="nodes_down", evidence=evidence, attempt=attempt.attempt)
+            report_failure(decision, down)
+        else:
+            end_attempt(decision, decision.run_of(attempt.attempt), outcome="lost", reason=evidence)
+    for node in nodes:
+        decision.clear_node(node, by_probe=True)
+        decision.move_node(node.node, "absent", evidence)
+
+
+def revive(decision: Decision, *, reason: str) -> bool:
+    """Start the agents of lost nodes again, once for each time in service; return whether there are any."""
+    lost = [
+        node
+        for node in decision.state.nodes.values()
+        if node.state == "lost" and node.provided and not node.revived and not node.domain_down
+    ]
+    for node in lost:
+        decision.move_node(node.node, "absent", reason)
+    return bool(lost)
 
 
 def settle(decision: Decision) -> None:
@@ -56,19 +90,15 @@ def settle(decision: Decision) -> None:
 
 
 def _start(decision: Decision, node: Node) -> None:
-    if not decision.state.open_actions("start_agent", node=node.node):
+    if not decision.state.is_open("start_agent", node.node):
         decision.issue(StartAgent(node=node.node), "the cluster has this node")
 
 
 def settle_closing(decision: Decision) -> None:
     """End all agents once no run has a live attempt."""
     state = decision.state
-    busy = [
-        run
-        for run in state.runs.values()
-        if run.attempt is not None and run.attempt.state != "ended"
-    ]
-    if not state.closing or busy:
+    attempts = [run.attempt for run in state.runs.values() if run.attempt is not None]
+    if not state.closing or any(attempt.state != "ended" for attempt in attempts):
         return
     for node in state.nodes.values():
         if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
@@ -93,10 +123,8 @@ def on_agent_stopped(decision: Decision, action: Action, result: ActionResult) -
     node = decision.state.nodes.get(action.read(StopAgent).node)
     if node is None or has_left(node):
         return
-    if node.ranks_may_run is not None and result.outcome == "done":
-        decision.add(
-            r.NodeCleared(node=node.node, attempt=node.ranks_may_run, confirmed_by="probe")
-        )
+    if result.outcome == "done":
+        decision.clear_node(node, by_probe=True)
     drain.agent_ended(decision, node, reason=result.message or "the cluster shut down")
 
 
@@ -115,12 +143,16 @@ def on_agent_started(decision: Decision, action: Action, result: ActionResult) -
     if result.outcome == "done":
         if node.state == "absent":
             decision.move_node(node.node, "joining", result.message)
-        return
-    if node.state == "absent":
+    elif node.state == "absent":
         decision.move_node(node.node, "lost", evidence)
         decision.page(f"{node.node}: {evidence}")
-        return
-    known = incident_about(decision, node, None)
-    if known is not None:
-        decision.amend(known, evidence)
-        respond(decision, known, reason=evidence)
+    elif is_suspect(node):
+        # No other failure is answered by this; and of a node that is back, it is stale.
+        silent = decision.state.live_incidents(fault="node_silent", node=node.node)
+        if (known := next(silent, None)) is not None:
+            decision.amend(known, evidence)
+            respond(decision, known, reason=evidence)
+        elif node.probes < MAX_PROBES:
+            decision.move_node(node.node, "suspect", evidence)
+        else:
+            on_node_dead(decision, node, evidence)

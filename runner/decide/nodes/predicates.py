@@ -1,15 +1,11 @@
 """Questions about nodes that their state alone answers."""
 
-from __future__ import annotations
-
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import OUT, Attempt, Node, Run, State
 from runner.facts.ids import is_same_agent
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
-
-LIVE = ("preparing", "prepared", "launching", "running", "stop_requested", "stopping")
 
 
 def is_current_agent(node: Node | None, signal: Signal) -> bool:
@@ -37,12 +33,12 @@ def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
     return "checking" if unchecked and cluster.checks else "spare"
 
 
-def live_attempt(decision: Decision, node: Node) -> tuple[Run, Attempt] | None:
-    """Return the run and live attempt that this node serves or has yet to be cleared of."""
+def live_attempt(decision: Decision, node: Node) -> Attempt | None:
+    """Return the live attempt that this node serves or has yet to be cleared of."""
     for name in (node.attempt, node.ranks_may_run):
-        attempt = decision.state.attempt_of(name) if name is not None else None
-        if attempt is not None and attempt.state in LIVE and node.node in attempt.nodes:
-            return decision.run_of(attempt.attempt), attempt
+        attempt = decision.state.attempt_of(name)
+        if attempt is not None and attempt.state != "ended" and node.node in attempt.nodes:
+            return attempt
     return None
 
 

@@ -1,7 +1,5 @@
 """Probes: a silent node is probed from outside before it is given up, and the result of the probe decides the rung."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
@@ -9,7 +7,7 @@ from runner.decide.incidents.attribution import report_failure, respond_or_stop
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
 from runner.decide.nodes.predicates import free_state, is_suspect, live_attempt
-from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, Run
+from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Incident, Node
 from runner.facts.actions import Action, ActionResult, ProbeNode, StartAgent
 from runner.facts.faults import (
     CorrelatedSilence,
@@ -22,7 +20,8 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import DevicesReleased
 from runner.facts.specs.cluster import ClusterSpec
 
-# In a row that find a live agent without heartbeats, or one that does not clear its node: then the node is given up; chosen.
+# In a row that find a live agent without heartbeats, one that does not clear its node, or none that starts: then the node is given
+# up; chosen.
 MAX_PROBES = 3
 # In a row that do not reach a node, before it is given up: by the second probe, nodes that fell silent with it are known.
 MIN_UNREACHABLE = 2
@@ -38,13 +37,12 @@ def on_node_silent(decision: Decision, finding: Finding) -> None:
     ):
         return
     decision.move_node(node.node, "suspect", finding.evidence)
-    live = live_attempt(decision, node)
-    if live is None:
+    attempt = live_attempt(decision, node)
+    if attempt is None:
         decision.open_incident(replace(finding, attempt=None))
-    elif live[1].state in ("launching", "running"):
-        run, attempt = live
+    elif attempt.state in RUNNING:
         of_attempt = replace(finding, attempt=attempt.attempt)
-        report_failure(decision, run, attempt, of_attempt, mark=f"node_silent:{node.node}")
+        report_failure(decision, of_attempt, mark=f"node_silent:{node.node}")
     probe(decision, node, reason=finding.evidence)
 
 
@@ -85,23 +83,17 @@ def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
     free = free_state(cluster, unchecked=node.unchecked)
     state: r.NodeStateName = "active" if node.attempt is not None else free
     decision.move_node(node.node, state, "heartbeats resumed")
-    for incident in decision.state.incidents.values():
-        if (
-            incident.is_live
-            and incident.fault == "node_silent"
-            and incident.node == node.node
-            and not incident.rungs_taken
-        ):
+    for incident in decision.state.live_incidents(fault="node_silent", node=node.node):
+        if not incident.rungs_taken:
             decision.move_incident(incident, "resolved", "heartbeats resumed")
 
 
 def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
     """Take a node back whose devices were busy."""
     node = decision.state.nodes.get(released.node)
-    if node is None or not node.devices_busy or released.incarnation != node.incarnation:
-        return
-    state: r.NodeStateName = "active" if node.attempt is not None else "spare"
-    decision.move_node(node.node, state, "its devices are free again")
+    if node is not None and node.devices_busy and released.incarnation == node.incarnation:
+        state: r.NodeStateName = "active" if node.attempt is not None else "spare"
+        decision.move_node(node.node, state, "its devices are free again")
 
 
 def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> None:
@@ -126,10 +118,8 @@ def leave_correlated_silence(decision: Decision, node: Node) -> None:
 
 def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
     """Return when a suspect node is to be probed again: soon after the first probe that did not reach it."""
-    first = 0 < node.unreachable < MIN_UNREACHABLE
-    return node.probed_at + (
-        2 * cluster.heartbeat_seconds if first else cluster.heartbeat_timeout_seconds
-    )
+    soon, timeout_seconds = 2 * cluster.heartbeat_seconds, cluster.heartbeat_timeout_seconds
+    return node.probed_at + (soon if 0 < node.unreachable < MIN_UNREACHABLE else timeout_seconds)
 
 
 def probe(decision: Decision, node: Node, *, reason: str) -> None:
@@ -148,39 +138,28 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
     if not is_suspect(node) and clearing_since is None:
         # Its heartbeats resumed, or it has joined again: the result is stale.
         return
-    detail = result.detail
-    if result.outcome == "done" and detail.get("agent") == "alive":
+    detail, is_reachable = result.detail, bool(result.detail.get("reachable"))
+    agent = detail.get("agent") if result.outcome == "done" else None
+    if agent == "alive":
         patience = MAX_PROBES * decision.policy.cluster.heartbeat_timeout_seconds
         if not is_suspect(node) and decision.now < (clearing_since or 0.0) + patience:
             # It may still be ending its ranks.
             return
         if is_suspect(node) and node.probes < MAX_PROBES:
-            reason = "probe: agent alive but no heartbeat"
-            decision.move_node(node.node, "suspect", reason)
+            decision.move_node(node.node, "suspect", "probe: agent alive but no heartbeat")
             return
-    if (
-        result.outcome == "done"
-        and detail.get("agent") == "dead"
-        and detail.get("keeper") == "alive"
-    ):
-        _on_probe_verdict(
-            decision,
-            node,
-            condition="agent_only",
-            evidence=f"probe: agent of {node.node} dead, keeper alive",
-        )
+    if agent == "dead" and detail.get("keeper") == "alive":
+        _on_agent_dead(decision, node, f"probe: agent of {node.node} dead, keeper alive")
+    elif is_reachable:
+        if not detail.get("ranks_alive"):
+            decision.clear_node(node, by_probe=True)
+        on_node_dead(decision, node, f"probe: {node.node} {_describe(result)}")
+    elif _may_be_correlated(decision, node):
         return
-    if not detail.get("reachable") and _may_be_correlated(decision, node):
-        return
-    if not detail.get("reachable") and _gang_still_steps(decision, node):
+    elif _gang_still_steps(decision, node):
         _keep_in_service(decision, node)
-        return
-    evidence = f"probe: {node.node} {_describe(result)}"
-    if detail.get("reachable") and not detail.get("ranks_alive") and node.ranks_may_run is not None:
-        decision.add(
-            r.NodeCleared(node=node.node, attempt=node.ranks_may_run, confirmed_by="probe")
-        )
-    _on_probe_verdict(decision, node, condition="node_dead", evidence=evidence)
+    else:
+        on_node_dead(decision, node, f"probe: {node.node} {_describe(result)}")
 
 
 def _may_be_correlated(decision: Decision, node: Node) -> bool:
@@ -198,30 +177,26 @@ def _gang_still_steps(decision: Decision, node: Node) -> bool:
 
     Long steps are no evidence either way, so an observation counts for two more of them.
     """
-    attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
+    attempt = decision.state.attempt_of(node.attempt)
     if node.gang_stepped_at is None or attempt is None or not is_suspect(node):
         return False
     limit = 2 * (decision.policy.cluster.heartbeat_timeout_seconds + node.gang_step_seconds)
-    is_up = attempt.state in LAUNCHED
-    return is_up and decision.now < node.gang_stepped_at + limit
+    return attempt.state in LAUNCHED and decision.now < node.gang_stepped_at + limit
 
 
 def _keep_in_service(decision: Decision, node: Node) -> None:
     """Keep an unreachable node in service, and page the operator, again after each hard cap."""
-    cluster = decision.policy.cluster
-    if (
-        node.kept_in_service_at is not None
-        and decision.now < node.kept_in_service_at + cluster.hard_cap_seconds
-    ):
+    paged_at, pause_seconds = node.kept_in_service_at, decision.policy.cluster.hard_cap_seconds
+    if paged_at is not None and decision.now < paged_at + pause_seconds:
         return
     decision.add(r.NodeKeptInService(node=node.node))
-    live = live_attempt(decision, node)
-    incident = incident_about(decision, node, live[0] if live else None)
+    attempt = live_attempt(decision, node)
+    incident = incident_about(decision, node, attempt)
     decision.page(
         f"no heartbeat from {node.node}, but its gang still steps; its agent died or cannot reach the store: "
         f"restart its agent (`systemctl restart stoker-agent@{node.node}`)",
-        run=live[0].run if live else None,
-        incident=incident.incident if incident is not None else None,
+        run=attempt.attempt.run if attempt else None,
+        incident=incident.incident if incident else None,
     )
 
 
@@ -234,71 +209,67 @@ def _describe(result: ActionResult) -> str:
 
 def _clearing_since(decision: Decision, node: Node) -> float | None:
     """Return since when the node is to confirm that it is clear of an ending attempt; None: it is not to."""
-    attempt = (
-        decision.state.attempt_of(node.ranks_may_run) if node.ranks_may_run is not None else None
-    )
+    attempt = decision.state.attempt_of(node.ranks_may_run)
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
-def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidence: str) -> None:
-    if condition == "node_dead" and failure_domains.give_up(decision, node, evidence=evidence):
+def _on_agent_dead(decision: Decision, node: Node, evidence: str) -> None:
+    """Answer the death of an agent whose keeper and ranks live on."""
+    attempt = live_attempt(decision, node)
+    if attempt is not None and attempt.state == "stopping":
+        decision.issue(StartAgent(node=node.node), evidence, incident=attempt.incident)
+    else:
+        respond(decision, _amended(decision, node, "agent_only", evidence), reason=evidence)
+
+
+def on_node_dead(decision: Decision, node: Node, evidence: str) -> None:
+    """Answer the death of a node, unless its failure domain is down with it."""
+    if failure_domains.give_up(decision, node, evidence=evidence):
         return
-    live = live_attempt(decision, node)
-    run = live[0] if live else None
-    if condition == "agent_only" and live is not None and live[1].state == "stopping":
-        decision.issue(StartAgent(node=node.node), evidence, incident=live[1].incident)
-        return
-    known = incident_about(decision, node, run)
+    attempt = live_attempt(decision, node)
+    incident = _amended(decision, node, "node_dead", evidence)
+    if attempt is not None and attempt.state in RUNNING:
+        respond_or_stop(decision, attempt, incident, reason=evidence)
+    else:
+        respond(decision, incident, reason=evidence)
+    if incident.run is None and decision.is_live(incident):
+        decision.move_incident(incident, "resolved", "an idle node left the pool")
+
+
+def _amended(decision: Decision, node: Node, condition: str, evidence: str) -> Incident:
+    """Return the incident about a node's silence, open or opened now, with what a probe found."""
+    fault, mark, attempt = "node_silent", f"node_silent:{node.node}", live_attempt(decision, node)
+    known = incident_about(decision, node, attempt)
     if known is None:
+        run = decision.run_of(attempt.attempt) if attempt else None
         known = decision.open_incident(
             Finding(
-                fault="node_silent",
+                fault=fault,
                 evidence=evidence,
-                attempt=live[1].attempt if live else None,
+                attempt=attempt.attempt if attempt else None,
                 node=node.node,
             ),
             run=run.run if run else None,
-            fingerprint=f"node_silent:{node.node}",
+            fingerprint=mark,
             step=run.best_step if run else None,
         )
-    decision.amend(
-        known,
-        evidence,
-        fault="node_silent",
-        node=node.node,
-        condition=condition,
-        fingerprint=f"node_silent:{node.node}",
-    )
+    found = {"fault": fault, "node": node.node, "condition": condition}
+    decision.amend(known, evidence, **found, fingerprint=mark)
     # Each dead node is swapped by itself: others that died with it do not use up its tries.
-    another = condition == "node_dead" and known.node != node.node
-    fresh = known.fault != "node_silent" or another
-    amended = replace(
-        known,
-        fault="node_silent",
-        node=node.node,
-        rank=None,
-        condition=condition,
-        rung=-1 if fresh else known.rung,
-        tries=0 if fresh else known.tries,
-    )
-    if live is not None and live[1].state in ("launching", "running") and condition == "node_dead":
-        respond_or_stop(decision, *live, amended, reason=evidence)
-    else:
-        respond(decision, amended, reason=evidence)
-    if amended.run is None and condition == "node_dead" and decision.is_live(amended):
-        decision.move_incident(amended, "resolved", "an idle node left the pool")
+    is_another = condition == "node_dead" and known.node != node.node
+    if known.fault != fault or is_another:
+        return replace(known, **found, rank=None, rung=-1, tries=0)
+    return replace(known, **found, rank=None)
 
 
-def incident_about(decision: Decision, node: Node, run: Run | None) -> Incident | None:
+def incident_about(
+    decision: Decision, node: Node, attempt: Attempt | None = None
+) -> Incident | None:
     """Return the live incident that evidence about a node belongs to: the run's governing one, or the node's own."""
+    run = decision.run_of(attempt.attempt) if attempt else None
     governing = decision.state.incidents.get(run.incident or "") if run else None
     if governing is not None and governing.is_live:
         return governing
-    return next(
-        (
-            incident
-            for incident in decision.state.incidents.values()
-            if incident.is_live and not incident.non_fatal and incident.node == node.node
-        ),
-        None,
-    )
+    # One that a run has an answer to, and only proves, is not about a node which that run has left.
+    of_node = decision.state.live_incidents(node=node.node, non_fatal=False)
+    return next((each for each in of_node if each.run is None or each.state != "proving"), None)

@@ -1,13 +1,12 @@
 """Spares: how many there should be, and the page when they run low."""
 
-from __future__ import annotations
-
 import math
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.wording import counted
 
 # Probability that the recommended spares are enough: as ByteRobust sizes its own.
 ENOUGH = 0.99
@@ -34,7 +33,7 @@ def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
 
 def serving(state: State) -> int:
     """Return how many nodes the runs of the cluster need; spares are recommended for so many."""
-    return sum(run.spec.nodes for run in state.runs.values() if run.state in ("active", "waiting"))
+    return sum(run.spec.nodes for run in state.runs.values() if run.is_wanted)
 
 
 def num_spares(state: State) -> int:
@@ -61,7 +60,7 @@ def settle(decision: Decision) -> None:
     While a run waits for nodes, there are not enough.
     """
     state, wanted = decision.state, decision.policy.cluster.spares_low
-    runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
+    runs = [run for run in state.runs.values() if run.is_wanted]
     if wanted == 0 or state.closing:
         return
     settled = all(
@@ -78,5 +77,6 @@ def settle(decision: Decision) -> None:
         decision.add(r.SparesRecorded(low=True, spares=spares, wanted=wanted))
         advice = recommended_spares(decision.policy.cluster, serving(state))
         left = f"spares: {spares} left, {wanted} wanted (spares_low)"
-        more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""
+        nodes = counted(serving(state), "serving node")
+        more = f"; {advice} recommended for {nodes}" if advice else ""
         decision.page(left + more)

@@ -5,8 +5,6 @@ lower priority cannot take a run's nodes. A spare goes to the first run in order
 planned with it but not launched. Running gangs are never ended in favour of another run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,8 +27,8 @@ class Allocation:
 
     # In rank order; None: not enough.
     nodes: list[str] | None = None
-    # Runs whose planned attempts must end first.
-    withdraw: list[Run] = field(default_factory=list)
+    # Planned attempts of other runs that must end first.
+    withdraw: list[Attempt] = field(default_factory=list)
     # All it may take, enough or not.
     usable: list[str] = field(default_factory=list)
     # Reserved for other runs; with these it would have enough.
@@ -39,7 +37,7 @@ class Allocation:
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that need nodes, or have some, in the order in which they are served."""
-    return sorted((run for run in runs if _is_alive(run)), key=_rank)
+    return sorted((run for run in runs if run.is_alive), key=_rank)
 
 
 def choose_nodes(state: State, run: Run, domains: Domains) -> Allocation:
@@ -66,24 +64,13 @@ def choose_nodes(state: State, run: Run, domains: Domains) -> Allocation:
     if nodes is None:
         enough = len(usable) + len(reserved) >= run.spec.nodes
         return Allocation(usable=usable, reserved=reserved if enough else {})
-    taken = {yielding[name].run: yielding[name] for name in nodes if name in yielding}
-    withdraw = [other for other in taken.values() if _planned(other) is not None]
+    taken = {yielding[name].run: yielding[name].attempt for name in nodes if name in yielding}
+    withdraw = [each for each in taken.values() if each is not None and each.state in PLANNED]
     return Allocation(nodes=nodes, withdraw=withdraw, usable=usable)
 
 
 def _rank(run: Run) -> tuple[int, int]:
     return (-run.spec.priority, run.run)
-
-
-def _is_alive(run: Run) -> bool:
-    return run.state in ("active", "waiting") or (
-        run.attempt is not None and run.attempt.state != "ended"
-    )
-
-
-def _planned(run: Run) -> Attempt | None:
-    attempt = run.attempt
-    return attempt if attempt is not None and attempt.state in PLANNED else None
 
 
 class _Allocator:
@@ -120,7 +107,7 @@ class _Allocator:
         reserved: dict[str, Run] = {}
         own = dict.fromkeys(run.attempt.nodes if run.attempt is not None else (), run)
         for other in in_order(self._state.runs.values()):
-            if other.run == run.run or other.state not in ("active", "waiting"):
+            if other.run == run.run or not other.is_wanted:
                 continue
             claimed = kept if _may_keep(other, against=run) else yielding
             for name in other.attempt.nodes if other.attempt is not None else ():
@@ -160,9 +147,8 @@ class _Allocator:
     def _may_be_lost(self, name: str, other: Run) -> bool:
         """Whether a node may be lost: it is silent alone, or has yet to confirm that it is clear."""
         node, attempt = self._state.nodes[name], other.attempt
-        owes = (
-            attempt is not None and attempt.state == "stopping" and node.ranks_may_run is not None
-        )
+        is_stopping = attempt is not None and attempt.state == "stopping"
+        owes = is_stopping and node.ranks_may_run is not None
         return owes or (node.state == "suspect" and name not in self._state.correlated_silence)
 
     def pick(self, run: Run, *, without: Mapping[str, Run]) -> list[str] | None:
@@ -206,8 +192,6 @@ def holders_of_nodes(state: State, run: Run) -> str:
     for other in in_order(state.runs.values()):
         attempt = other.attempt
         if other.run == run.run or attempt is None:
-            continue
-        if attempt.state == "ended" and other.state not in ("active", "waiting"):
             continue
         fitting = [
             name

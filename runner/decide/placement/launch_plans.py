@@ -1,7 +1,5 @@
 """Launch plans: whether a node can run ranks of a run, and what it launches. `allocation` chooses the nodes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -45,11 +43,8 @@ def command_of(spec: RunSpec) -> tuple[str, ...]:
     """Return the command of a rank, with its placeholders."""
     if spec.command:
         return spec.command
-    settings = (
-        json.dumps(_plain(spec.trainer), separators=(",", ":"))
-        .replace("{", "{{")
-        .replace("}", "}}")
-    )
+    plain = json.dumps(_plain(spec.trainer), separators=(",", ":"))
+    settings = plain.replace("{", "{{").replace("}", "}}")
     return ("{python}", "-P", "-m", "trainer", "--settings-json", settings)
 
 
@@ -64,35 +59,30 @@ def assignment_of(
     cluster: ClusterSpec,
     node: Node,
     *,
-    preloads: Preloads,
-    plans: Plans | None = None,
+    preloads: "Preloads",
+    plans: "Plans | None" = None,
 ) -> Assignment:
     """Return the full content of the node's register, so that publishing twice is harmless.
 
     `preloads` and `plans` are those of `state`, made once for many nodes.
     """
     imports_for = preloads.run_for(node)
-    warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
-    run = state.runs.get(node.attempt.run) if node.attempt else None
-    attempt = run.attempt if run else None
-    if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
-        return Assignment(
-            node=node.node,
-            generation=node.generation,
-            plan=None,
-            attempt=node.ranks_may_run,
-            grace_seconds=node.grace_seconds,
-            stacks_seconds=node.stacks_seconds,
-            warm=warm,
-            instance_id=node.instance_id,
-        )
-    plan = (plans or Plans(cluster)).plan_of(run, attempt, node.node)
-    return Assignment(
+    assignment = Assignment(
         node=node.node,
         generation=node.generation,
-        plan=plan,
-        warm=warm,
+        warm=_warm_plan(cluster, imports_for) if imports_for is not None else None,
         instance_id=node.instance_id,
+    )
+    attempt = state.attempt_of(node.attempt)
+    if attempt is not None:
+        run = state.runs[attempt.attempt.run]
+        plan = (plans or Plans(cluster)).plan_of(run, attempt, node.node)
+        return replace(assignment, plan=plan)
+    return replace(
+        assignment,
+        attempt=node.ranks_may_run,
+        grace_seconds=node.grace_seconds,
+        stacks_seconds=node.stacks_seconds,
     )
 
 
@@ -148,9 +138,8 @@ class Preloads:
     """Which run's modules each node imports in advance, in one state."""
 
     def __init__(self, state: State) -> None:
-        runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
+        runs = [run for run in state.runs.values() if run.is_wanted]
         self._runs = state.runs
-        # The lowest number first.
         self._preloading = [run for run in runs if run.spec.preload]
         # A node belongs to the run it was last planned for, between two attempts too, so that it keeps its preloaded processes.
         self._planned: dict[str, Run] = {}

@@ -5,8 +5,6 @@ then pipeline. So if the stages fill whole nodes, node i of a gang holds part of
 one pipeline are `columns` nodes apart: they form a *column*. Otherwise all nodes are one ring.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,10 +32,6 @@ class DomainMap:
     def position(self, node: str) -> Position:
         """Return the node's domain of each kind."""
         return self._positions.get(node, self._nowhere)
-
-    def distance(self, a: str, b: str) -> int:
-        """Return the `distance` of two nodes."""
-        return distance(self.position(a), self.position(b))
 
 
 def distance(a: Position, b: Position) -> int:
@@ -138,7 +132,7 @@ def _packed(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
     """Fill columns from the nearest domains that hold whole ones, then from the rest of wider ones."""
     wanted, length = shape.columns or 1, shape.column_length
     columns: list[list[str]] = []
-    left = list(free)
+    left, rank = list(free), {node: index for index, node in enumerate(free)}
     for level in range(domains.num_kinds + 1):
         groups = [_side_by_side(group, level, domains) for group in _groups(left, level, domains)]
         while len(columns) < wanted:
@@ -148,7 +142,7 @@ def _packed(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
             taken = min(len(group) // length, wanted - len(columns)) * length
             columns += [group[start : start + length] for start in range(0, taken, length)]
             del group[:taken]
-        left = _in_order_of(free, [node for group in groups for node in group])
+        left = sorted((node for group in groups for node in group), key=rank.__getitem__)
     return _laid_out(columns, shape, free, domains)
 
 
@@ -166,11 +160,6 @@ def _side_by_side(nodes: Sequence[str], level: int, domains: DomainMap) -> list[
     parts = _groups(nodes, level - 1, domains)
     parts.sort(key=len, reverse=True)
     return [node for part in parts for node in _side_by_side(part, level - 1, domains)]
-
-
-def _in_order_of(order: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    rank = {node: index for index, node in enumerate(order)}
-    return sorted(nodes, key=rank.__getitem__)
 
 
 def _laid_out(

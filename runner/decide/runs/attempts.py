@@ -1,8 +1,8 @@
 """Attempts: how signals of nodes and outcomes of actions change them. `reconcile` decides what is done next."""
 
-from __future__ import annotations
-
 import math
+
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
@@ -13,21 +13,12 @@ from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust
-from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
+from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.facts.messages.signals import (
-    MAX_NOT_FORKED_REASON,
-    LaunchFailed,
-    Progress,
-    RankExited,
-    RanksReady,
-    RanksStarted,
-    RanksTerminated,
-    SettingsInEffect,
-)
+from runner.facts.messages import signals as s
 from runner.facts.remedies import rate_in_words
 from runner.facts.specs.cluster import ClusterSpec
 from runner.rootcause.fingerprints import fingerprint
@@ -36,28 +27,22 @@ from runner.rootcause.fingerprints import fingerprint
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
 # In a row; chosen, not measured.
 MAX_FAILED_PREPARATIONS = 3
-RUNNING = ("launching", "running")
-
-# ---- what nodes say -------------------------------------------------------------------------------------------------
 
 
-def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
+def on_ranks_started(decision: Decision, started: s.RanksStarted) -> None:
     """A node made its assignment true; the attempt runs when all have."""
     attempt = _current(decision, started.attempt, started.generation)
     if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
         return
-    not_forked_reason = started.not_forked_reason[:MAX_NOT_FORKED_REASON]
-    decision.add(
-        r.NodeLaunched(
-            node=started.node, attempt=attempt.attempt, not_forked_reason=not_forked_reason
-        )
-    )
+    not_forked_reason = started.not_forked_reason[: s.MAX_NOT_FORKED_REASON]
+    node, name = started.node, attempt.attempt
+    decision.add(r.NodeLaunched(node=node, attempt=name, not_forked_reason=not_forked_reason))
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
         decision.move_attempt(attempt, "running", "all ranks spawned")
         non_fatal.on_attempt_running(decision, attempt)
 
 
-def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
+def on_launch_failed(decision: Decision, failed: s.LaunchFailed) -> None:
     """A node could not start its ranks; one whose devices are busy takes none until they are released."""
     attempt = _current(decision, failed.attempt, failed.generation)
     node = decision.state.nodes.get(failed.node)
@@ -69,13 +54,9 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     fault = "devices_busy" if failed.devices_busy else "launch_failed"
     # The list of held devices differs between nodes and between two examinations of one node.
     mark = fingerprint(fault, stderr_tail="" if failed.devices_busy else failed.reason)
-    finding = Finding(
-        fault=fault,
-        evidence=f"{failed.node} could not start its ranks: {failed.reason}",
-        attempt=attempt.attempt,
-        node=failed.node,
-    )
-    report_failure(decision, decision.run_of(attempt.attempt), attempt, finding, mark=mark)
+    evidence = f"{failed.node} could not start its ranks: {failed.reason}"
+    finding = Finding(fault=fault, evidence=evidence, attempt=failed.attempt, node=failed.node)
+    report_failure(decision, finding, mark=mark)
 
 
 def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
@@ -111,20 +92,19 @@ def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
         node=missing[0] if are_at_fault else None,
     )
     mark = fingerprint("launch_failed", stderr_tail="overdue")
-    report_failure(decision, run, attempt, finding, mark=mark)
+    report_failure(decision, finding, mark=mark)
 
 
-def on_ranks_ready(decision: Decision, ready: RanksReady) -> None:
+def on_ranks_ready(decision: Decision, ready: s.RanksReady) -> None:
     """Keep what the ranks understand."""
-    if decision.state.attempt_of(ready.attempt) is not None:
+    attempt, requests, remedies = ready.attempt, ready.requests, ready.remedies
+    if decision.state.attempt_of(attempt) is not None:
         decision.add(
-            r.RankCapabilitiesRecorded(
-                attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies
-            )
+            r.RankCapabilitiesRecorded(attempt=attempt, requests=requests, remedies=remedies)
         )
 
 
-def on_progress(decision: Decision, progress: Progress) -> None:
+def on_progress(decision: Decision, progress: s.Progress) -> None:
     """Note the step; incidents whose step is passed are over: the remedy helped."""
     attempt = decision.state.attempt_of(progress.attempt)
     if attempt is None or attempt.state == "ended":
@@ -145,12 +125,11 @@ def _advance(
     decision.add(
         r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {})
     )
-    for incident in decision.state.incidents.values():
-        proving = incident.state == "proving" and incident.run == attempt.attempt.run
+    for incident in decision.state.live_incidents(state="proving", run=attempt.attempt.run):
         if incident.non_fatal and not non_fatal.is_passed(incident, attempt):
             continue
         furthest = max(incident.step or 0, attempt.best_before)
-        if proving and incident.attempt != attempt.attempt and step > furthest:
+        if incident.attempt != attempt.attempt and step > furthest:
             reason = f"step {step} done, {furthest} had been reached before"
             decision.move_incident(incident, "resolved", reason)
 
@@ -162,7 +141,7 @@ def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
         decision.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
 
 
-def on_rank_exited(decision: Decision, exited: RankExited) -> None:
+def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
     """A rank ended by itself: the first death decides the first response."""
     attempt = _current(decision, exited.attempt, exited.generation)
     if attempt is None or exited.rank in attempt.exit_codes:
@@ -177,10 +156,9 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     run = decision.run_of(attempt.attempt)
     if attempt.state == "stop_requested":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
-            reason = f"rank {exited.rank} ended with {_ended_by(exited.exit_code)} while it was asked to stop"
-            end_attempt(
-                decision, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
-            )
+            how = _ended_by(exited.exit_code)
+            reason = f"rank {exited.rank} ended with {how} while it was asked to stop"
+            end_attempt(decision, run, outcome=attempt.outcome or "stopped", reason=reason)
         return
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
         return
@@ -188,15 +166,15 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     finding = Finding(
         fault=fault,
         evidence=_evidence(exited),
-        attempt=attempt.attempt,
+        attempt=exited.attempt,
         node=exited.node,
         rank=exited.rank,
     )
     mark = fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail)
-    report_failure(decision, run, attempt, finding, mark=mark, reached=exited.last_step)
+    report_failure(decision, finding, mark=mark, reached=exited.last_step)
 
 
-def _evidence(exited: RankExited) -> str:
+def _evidence(exited: s.RankExited) -> str:
     lines = [line.strip() for line in exited.stderr_tail.splitlines() if line.strip()]
     last = f": {lines[-1][:300]}" if lines else ""
     at = f" after step {exited.last_step}" if exited.last_step is not None else ""
@@ -209,7 +187,7 @@ def _ended_by(exit_code: int | None) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
-def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
+def on_ranks_gone(decision: Decision, gone: s.RanksTerminated) -> None:
     """A node is clear of an attempt; if it was not asked to be, the gang is broken."""
     node = decision.state.nodes.get(gone.node)
     if node is None or node.ranks_may_run != gone.attempt:
@@ -222,29 +200,19 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
         decision.move_node(gone.node, "lost", reason)
         decision.page(f"{gone.node}: {reason}; the node is out until an operator looks")
         record_hardware_fault(decision, node, fault="rank_outlived_sigkill", evidence=reason)
-    rank_stacks = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
-    decision.add(
-        r.NodeCleared(
-            node=gone.node,
-            attempt=gone.attempt,
-            left_behind=gone.left_behind,
-            rank_stacks=rank_stacks,
-        )
-    )
-    if attempt is not None and gone.num_stacks:
+    stacks = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
+    cleared = r.NodeCleared(node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind)
+    decision.add(replace(cleared, rank_stacks=stacks))
+    if attempt is None:
+        return
+    if gone.num_stacks:
         _record_stacks(decision, attempt)
-    if attempt is not None:
-        amend_with_missing_ranks(decision, attempt, gone.node, rank_stacks)
-    if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
+    amend_with_missing_ranks(decision, attempt, gone.node, stacks)
+    if attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
-        finding = Finding(
-            fault="rank_crash",
-            evidence=f"{gone.node} {why}",
-            attempt=attempt.attempt,
-            node=gone.node,
-        )
-        run = decision.run_of(attempt.attempt)
-        report_failure(decision, run, attempt, finding, reached=gone.last_step)
+        fault, evidence = "rank_crash", f"{gone.node} {why}"
+        finding = Finding(fault=fault, evidence=evidence, attempt=gone.attempt, node=gone.node)
+        report_failure(decision, finding, reached=gone.last_step)
 
 
 def _record_stacks(decision: Decision, attempt: Attempt) -> None:
@@ -256,7 +224,7 @@ def _record_stacks(decision: Decision, attempt: Attempt) -> None:
         decision.amend(incident, evidence)
 
 
-def on_settings(decision: Decision, settings: SettingsInEffect) -> None:
+def on_settings(decision: Decision, settings: s.SettingsInEffect) -> None:
     """Keep what the trainer read back, and answer those who asked for a change with the value in effect."""
     attempt = decision.state.attempt_of(settings.attempt)
     if attempt is None:
@@ -272,14 +240,14 @@ def on_settings(decision: Decision, settings: SettingsInEffect) -> None:
         wrong = _disagreement(attempt.remedies, settings)
         rate = rate_in_words(settings.values)
         text = f"in effect from step {settings.step + 1} of {settings.attempt}: {rate}"
-        state: r.RequestStateName = "failed" if wrong else "done"
-        message = f"{wrong}; {text}" if wrong else text
-        decision.answer(request, state, message)
         if wrong:
-            decision.page(f"{settings.attempt}: {message}", run=run.run)
+            decision.answer(request, "failed", f"{wrong}; {text}")
+            decision.page(f"{settings.attempt}: {wrong}; {text}", run=run.run)
+        else:
+            decision.answer(request, "done", text)
 
 
-def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str:
+def _disagreement(remedies: dict[str, float], settings: s.SettingsInEffect) -> str:
     """Compare remedies asked for with settings read back; "" when they agree to 1e-6 (both went through JSON)."""
     for name, wanted in remedies.items():
         read = settings.values.get(name)
@@ -288,18 +256,11 @@ def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str
     return ""
 
 
-# ---- findings about a gang ------------------------------------------------------------------------------------------
-
-
 def on_hang(decision: Decision, finding: Finding) -> None:
     """A stopped rank, or a gang that makes no step."""
-    attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
-    if attempt is None or attempt.state not in LAUNCHED:
-        return
-    report_failure(decision, decision.run_of(attempt.attempt), attempt, finding)
-
-
-# ---- outcomes of actions --------------------------------------------------------------------------------------------
+    attempt = decision.state.attempt_of(finding.attempt)
+    if attempt is not None and attempt.state in LAUNCHED:
+        report_failure(decision, finding)
 
 
 def on_prepared(decision: Decision, action: Action, result: ActionResult) -> None:
@@ -332,8 +293,6 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
 def _current(decision: Decision, attempt_id: AttemptId, generation: int) -> Attempt | None:
     """Return the attempt of a signal if it is the run's newest and of this generation: others are history."""
     attempt = decision.state.attempt_of(attempt_id)
-    return (
-        attempt
-        if attempt is not None and attempt.generation == generation and attempt.state != "ended"
-        else None
-    )
+    if attempt is None or attempt.generation != generation or attempt.state == "ended":
+        return None
+    return attempt

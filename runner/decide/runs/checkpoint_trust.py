@@ -4,14 +4,13 @@ A sealed folder is committed; only what verified is intact; one that failed once
 controller's state; the sealed manifest is the evidence; only the supervisor prunes, and never the newest trusted one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
+from runner.decide.placement.launch_plans import checkpoint_folder
 from runner.decide.state.cluster_state import Run
 from runner.facts.actions import Action, ActionResult, PruneCheckpoints, VerifyCheckpoint
 from runner.facts.checkpoints import Checkpoint, Trust
@@ -27,13 +26,15 @@ def on_checkpoint_sealed(decision: Decision, sealed: CheckpointSealed) -> None:
     run = decision.state.runs.get(sealed.attempt.run)
     if run is None or any(known.path == sealed.path for known in run.checkpoints):
         return
-    checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
-    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
-    decision.issue(
-        VerifyCheckpoint(path=sealed.path),
-        f"sealed at step {sealed.step}",
-        run=run.run,
+    checkpoint = Checkpoint(
+        step=sealed.step, attempt=sealed.attempt, path=sealed.path, needs_code=sealed.needs_code
     )
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
+    folder, uncoded = _folder(decision, run), () if sealed.needs_code else None
+    verify = VerifyCheckpoint(
+        path=sealed.path, folder=folder, run_name=run.spec.name, uncoded=uncoded
+    )
+    decision.issue(verify, f"sealed at step {sealed.step}", run=run.run)
 
 
 def on_verified(decision: Decision, action: Action, result: ActionResult) -> None:
@@ -43,9 +44,9 @@ def on_verified(decision: Decision, action: Action, result: ActionResult) -> Non
     if run is None or known is None or result.outcome == "unknown":
         return
     if result.outcome == "done":
-        decision.add(
-            r.CheckpointRecorded(run=run.run, checkpoint=replace(known, trust=Trust.INTACT))
-        )
+        needs_code = bool(result.detail.get("needs_code"))
+        intact = replace(known, trust=Trust.INTACT, needs_code=needs_code)
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=intact))
         _prune(decision, run, newest=known)
         return
     refused = replace(known, trust=Trust.REFUSED, reason=result.message)
@@ -63,9 +64,10 @@ def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> No
         )
     chosen = detail.get("chosen")
     if chosen:
-        known = next((c for c in run.checkpoints if c.path == chosen["path"]), None)
-        if known is None or known.trust is Trust.COMMITTED:
-            decision.add(r.CheckpointRecorded(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
+        found = _found(chosen, Trust.INTACT)
+        known = next((c for c in run.checkpoints if c.path == found.path), None)
+        if known is None or known.trust is Trust.COMMITTED or known.needs_code < found.needs_code:
+            decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
 
 
 def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
@@ -75,12 +77,21 @@ def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
         path=str(item["path"]),
         trust=trust,
         reason=str(item.get("reason", "")),
+        needs_code=bool(item.get("needs_code")),
     )
 
 
 def refused_paths(run: Run) -> list[str]:
     """Return the folders that failed once: they are not taken again."""
     return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
+
+
+def uncoded_names(decision: Decision, run: Run) -> list[str]:
+    """Return the names of checkpoints in a run's folder that count without a code: their ranks had no key."""
+    runs, folder = decision.state.runs.values(), _folder(decision, run)
+    same = (c for each in runs if _folder(decision, each) == folder for c in each.checkpoints)
+    uncoded = (c for c in same if c.trust is not Trust.REFUSED and not c.needs_code)
+    return [c.path.rpartition("/")[2] for c in uncoded]
 
 
 def _prune(decision: Decision, run: Run, *, newest: Checkpoint) -> None:
@@ -91,7 +102,12 @@ def _prune(decision: Decision, run: Run, *, newest: Checkpoint) -> None:
     paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
     if paths and not decision.state.open_actions("prune_checkpoints"):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
-        decision.issue(PruneCheckpoints(paths=paths), reason, run=run.run)
+        prune = PruneCheckpoints(paths=paths, folder=_folder(decision, run), run_name=run.spec.name)
+        decision.issue(prune, reason, run=run.run)
+
+
+def _folder(decision: Decision, run: Run) -> str:
+    return checkpoint_folder(decision.policy.cluster, run)
 
 
 def on_pruned(decision: Decision, action: Action, result: ActionResult) -> None:

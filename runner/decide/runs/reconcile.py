@@ -4,14 +4,13 @@
 good by asking again. What nodes say of an attempt is in `attempts`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import pending_evidence
 from runner.decide.incidents.ladder import end_attempt, end_run, idle
+from runner.decide.nodes import lifecycle
 from runner.decide.nodes.probes import probe
 from runner.decide.placement.allocation import (
     Allocation,
@@ -25,17 +24,17 @@ from runner.decide.runs import checkpoint_trust
 from runner.decide.runs.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
-    RUNNING,
     fail_overdue_launch,
     launch_limit,
 )
-from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run
-from runner.facts.actions import NodeTask, PrepareAttempt
+from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run
+from runner.facts.actions import PrepareAttempt
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.wording import counted
 
 # How reasons end that may pass by themselves, soon.
-CHECKED, NEEDED = "being checked", "may need now"
+CHECKED, STARTED, NEEDED = "being checked", "being started", "may need now"
 
 
 def undecided(decision: Decision) -> Iterator[Run]:
@@ -59,9 +58,7 @@ def undecided(decision: Decision) -> Iterator[Run]:
 
 def settle(decision: Decision, run: Run) -> None:
     """Decide the next thing to do for this run, if anything."""
-    if run.state not in ("active", "waiting") and (
-        run.attempt is None or run.attempt.state == "ended"
-    ):
+    if not run.is_alive:
         return
     attempt = run.attempt
     if attempt is None or attempt.state == "ended":
@@ -84,50 +81,45 @@ def _settle_between(decision: Decision, run: Run) -> None:
     if _needs_nodes(decision, run):
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
-    # All of them may be had in a moment.
-    if run.attempt is None and _are_checked(decision):
-        if choice.nodes is None:
-            _wait(decision, run, choice)
+    if choice.nodes is None and lifecycle.revive(decision, reason=f"{called(run)} waits for nodes"):
         return
-    for other in choice.withdraw:
-        _withdraw_for(decision, other, run)
-    if choice.withdraw:
-        return
-    nodes = choice.nodes
-    if nodes is None:
+    if choice.nodes is None:
         _wait(decision, run, choice)
+    elif run.attempt is None and _are_checked(decision):
+        # All of them may be had in a moment.
         return
+    elif choice.withdraw:
+        reason = f"its nodes are needed by {called(run)}"
+        for other in choice.withdraw:
+            decision.move_attempt(other, "ended", reason, outcome="withdrawn")
+    else:
+        _plan(decision, run, choice.nodes)
+
+
+def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
     if run.state == "waiting":
         decision.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
-    before = run.attempt
-    if before is None:
-        attempt, reason = AttemptId(run.run, 1, 0), "first launch"
-    else:
-        attempt = (
-            before.attempt.reconfigured()
-            if run.reconfigured or run.skips_attempt_ids
-            else before.attempt.restarted()
-        )
+    attempt, reason = AttemptId(run.run, 1, 0), "first launch"
+    if (before := run.attempt) is not None:
+        is_changed = run.reconfigured or run.skips_attempt_ids
+        attempt = before.attempt.reconfigured() if is_changed else before.attempt.restarted()
         reason = f"after {before.attempt} {before.outcome or 'ended'}"
-    generation = decision.generation()
-    decision.add(
-        r.AttemptPlanned(
-            attempt=attempt,
-            generation=generation,
-            nodes=tuple(nodes),
-            reason=reason,
-            incident=run.incident,
-        )
+    cluster, generation, incident = decision.policy.cluster, decision.generation(), run.incident
+    planned = r.AttemptPlanned(
+        attempt=attempt, generation=generation, nodes=tuple(nodes), reason=reason, incident=incident
     )
+    decision.add(planned)
     prepare = PrepareAttempt(
         attempt=str(attempt),
         generation=generation,
-        folder=checkpoint_folder(decision.policy.cluster, run),
-        output=output_folder(decision.policy.cluster, run, attempt),
+        folder=checkpoint_folder(cluster, run),
+        output=output_folder(cluster, run, attempt),
         refused=checkpoint_trust.refused_paths(run),
         address=decision.state.nodes[nodes[0]].address,
+        run_name=run.spec.name,
+        uncoded=checkpoint_trust.uncoded_names(decision, run),
     )
-    decision.issue(prepare, reason, run=run.run, incident=run.incident)
+    decision.issue(prepare, reason, run=run.run, incident=incident)
 
 
 def _needs_nodes(decision: Decision, run: Run) -> bool:
@@ -137,13 +129,10 @@ def _needs_nodes(decision: Decision, run: Run) -> bool:
         return bool(state.open_actions("start_agent")) or any(
             n.state in ("absent", "joining") for n in state.nodes.values()
         )
-    pending = [
-        state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"
-    ]
     return any(
-        state.open_actions("probe_node", node=node.node)
-        or state.open_actions("start_agent", node=node.node)
-        for node in pending
+        state.is_open("probe_node", name) or state.is_open("start_agent", name)
+        for name in run.attempt.nodes
+        if state.nodes[name].state == "suspect"
     )
 
 
@@ -153,36 +142,39 @@ def _are_checked(decision: Decision) -> bool:
     return any(node.state == "checking" and not node.check_tries for node in nodes)
 
 
-def _withdraw_for(decision: Decision, other: Run, run: Run) -> None:
-    """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
-    assert other.attempt is not None
-    reason = f"its nodes are needed by {called(run)}"
-    decision.move_attempt(other.attempt, "ended", reason, outcome="withdrawn")
-
-
 def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
-    checked = [node.node for node in decision.state.nodes.values() if node.state == "checking"]
-    verb = "is" if len(checked) == 1 else "are"
+    nodes = decision.state.nodes.values()
+    checked = [node.node for node in nodes if node.state == "checking"]
+    started = [node.node for node in nodes if node.state in ("absent", "joining") and node.provided]
     parts = [
-        f"needs {run.spec.nodes} nodes, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
+        f"needs {counted(run.spec.nodes, 'node')}, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
         holders_of_nodes(decision.state, run),
-        f"{listed(checked)} {verb} {CHECKED}"
-        if checked
-        else _reserved_for_others(choice) or "no spare left",
+        (f"{_are(checked)} {CHECKED}" if checked else "")
+        or (f"{_are(started)} {STARTED}" if started else "")
+        or _reserved_for_others(choice)
+        or _no_spare(decision),
     ]
-    reason = "; ".join(part for part in parts if part)
-    still = run.state == "waiting" and run.reason.endswith(CHECKED) and reason.endswith(CHECKED)
-    if not still and (run.state != "waiting" or run.reason != reason):
-        decision.add(
-            r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident)
-        )
-        passing = (CHECKED, NEEDED)
-        if not reason.endswith(passing) and (
-            run.state != "waiting" or run.reason.endswith(passing)
-        ):
-            decision.page(
-                f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident
-            )
+    reason, incident = "; ".join(part for part in parts if part), run.incident
+    before = run.reason if run.state == "waiting" else None
+    if before is not None and (
+        before == reason or (before.endswith(CHECKED) and reason.endswith(CHECKED))
+    ):
+        return
+    decision.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=incident))
+    passing = (CHECKED, STARTED, NEEDED)
+    if not reason.endswith(passing) and (before is None or before.endswith(passing)):
+        decision.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=incident)
+
+
+def _no_spare(decision: Decision) -> str:
+    """Name the nodes that are out of service until a person takes one back."""
+    out = [
+        node.node
+        for node in decision.state.nodes.values()
+        if node.state in ("quarantined", "maintenance") or (node.state == "lost" and node.provided)
+    ]
+    way = f": {_are(out)} out of service; `stoker readmit {out[0]}` takes it back" if out else ""
+    return f"no spare left{way}"
 
 
 def _reserved_for_others(choice: Allocation) -> str:
@@ -190,8 +182,11 @@ def _reserved_for_others(choice: Allocation) -> str:
     if not choice.reserved:
         return ""
     others = {other.run: called(other) for other in choice.reserved.values()}
-    verb = "is" if len(choice.reserved) == 1 else "are"
-    return f"{listed(list(choice.reserved))} {verb} what {listed(list(others.values()))} {NEEDED}"
+    return f"{_are(list(choice.reserved))} what {listed(list(others.values()))} {NEEDED}"
+
+
+def _are(nodes: list[str]) -> str:
+    return f"{listed(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 
 def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
@@ -217,25 +212,18 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
 
 def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     codes = list(attempt.exit_codes.values())
-    if len(codes) == run.spec.world_size and all(
-        code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
-    ):
+    has_ended = all(code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes)
+    if len(codes) == run.spec.world_size and has_ended:
         _gang_ended(decision, run, attempt, finished=all(code == EXIT_FINISHED for code in codes))
         return
-    wanted: r.Outcome | None = (
-        "stopped"
-        if run.stop_requests or decision.state.closing
-        else "moved"
-        if any(node.node in attempt.nodes for node in decision.leaving)
-        else "reconfigured"
-        if run.reconfigured
-        else None
-    )
-    if _is_time_up(decision, run, attempt):
+    if decision.now >= _by_time(decision, attempt):
+        reason = "a node had to go before its ranks had stopped"
+        end_attempt(decision, run, outcome=attempt.outcome or "moved", reason=reason)
         return
     pending_evidence.settle(decision, run, attempt)
     if decision.records:
         return
+    wanted = _wanted_end(decision, run, attempt)
     if decision.now >= launch_limit(decision.state, decision.policy.cluster, run):
         fail_overdue_launch(decision, run, attempt)
         return
@@ -243,14 +231,18 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
         _ask_to_stop(decision, run, attempt, wanted=wanted)
     elif attempt.state in RUNNING:
         _settle_steady(decision, run, attempt)
-    elif (
-        attempt.state == "stop_requested"
-        and decision.now >= (attempt.stop_requested_at or 0.0) + run.spec.stop_grace_seconds
-    ):
+    elif decision.now >= (attempt.stop_requested_at or 0.0) + run.spec.stop_grace_seconds:
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
-        end_attempt(
-            decision, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
-        )
+        end_attempt(decision, run, outcome=attempt.outcome or "stopped", reason=reason)
+
+
+def _wanted_end(decision: Decision, run: Run, attempt: Attempt) -> r.Outcome | None:
+    """Return how the attempt is to end, if it is."""
+    if run.stop_requests or decision.state.closing:
+        return "stopped"
+    if any(node.node in attempt.nodes for node in decision.leaving):
+        return "moved"
+    return "reconfigured" if run.reconfigured else None
 
 
 def _by_time(decision: Decision, attempt: Attempt) -> float:
@@ -260,29 +252,13 @@ def _by_time(decision: Decision, attempt: Attempt) -> float:
     return min(times, default=math.inf)
 
 
-def _is_time_up(decision: Decision, run: Run, attempt: Attempt) -> bool:
-    """End the attempt now if a node of it has to go, whatever its ranks are at."""
-    if decision.now < _by_time(decision, attempt):
-        return False
-    reason = "a node had to go before its ranks had stopped"
-    end_attempt(decision, run, incident=None, outcome=attempt.outcome or "moved", reason=reason)
-    return True
-
-
-def _grace_seconds(decision: Decision, run: Run, attempt: Attempt) -> float:
-    left_seconds = max(0.0, _by_time(decision, attempt) - decision.now)
-    return min(run.spec.stop_grace_seconds, left_seconds)
-
-
 def _settle_steady(decision: Decision, run: Run, attempt: Attempt) -> None:
     """Ranks that report no steps prove a remedy by living on."""
     incident = decision.state.incidents.get(run.incident or "")
-    steady = run.has_proved_itself(decision.now)
-    if steady and incident is not None and incident.state == "proving":
-        reason = (
-            f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
-        )
-        decision.move_incident(incident, "resolved", reason)
+    is_proving = incident is not None and incident.state == "proving"
+    if incident is not None and is_proving and run.has_proved_itself(decision.now):
+        up = f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s"
+        decision.move_incident(incident, "resolved", f"{up} (it reports no steps)")
 
 
 def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: bool) -> None:
@@ -290,7 +266,8 @@ def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: boo
     decision.move_attempt(attempt, "stopping", "all ranks ended", outcome=outcome)
     idle(decision, attempt)
     if finished:
-        reason = f"all {run.spec.world_size} ranks ended with 0"
+        num = run.spec.world_size
+        reason = f"all {num} ranks ended with 0" if num > 1 else "its only rank ended with 0"
         message = "the run finished before that"
         end_run(decision, run, state="finished", reason=reason, message=message)
 
@@ -306,17 +283,13 @@ def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Ou
     reason = f"asked to stop ({wanted})"
     state: r.AttemptStateName = "stop_requested" if by_channel else "stopping"
     decision.move_attempt(attempt, state, reason, outcome=wanted)
-    if not by_channel:
-        idle(decision, attempt, grace_seconds=_grace_seconds(decision, run, attempt))
-        return
-    for name in attempt.nodes:
+    grace_seconds = run.spec.stop_grace_seconds
+    if by_channel:
         args = {"request": "stop", "checkpoint": True}
-        decision.issue(
-            NodeTask(node=name, task="ask_ranks", generation=attempt.generation, args=args),
-            reason,
-            run=run.run,
-            deadline_seconds=run.spec.stop_grace_seconds,
-        )
+        decision.ask_ranks(attempt, args, reason, deadline_seconds=grace_seconds)
+    else:
+        left_seconds = max(0.0, _by_time(decision, attempt) - decision.now)
+        idle(decision, attempt, grace_seconds=min(grace_seconds, left_seconds))
 
 
 def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
@@ -338,10 +311,8 @@ def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
         return
     for node in ranks_may_run:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
-        looked = (
-            node.probed_at >= since
-            and decision.now < node.probed_at + cluster.heartbeat_timeout_seconds
-        )
+        probe_again_at = node.probed_at + cluster.heartbeat_timeout_seconds
+        looked = node.probed_at >= since and decision.now < probe_again_at
         answers = node.state == "active" or node.devices_busy
         if answers and decision.now >= overdue and not looked:
             probe(decision, node, reason=f"did not confirm the end of {attempt.attempt}")

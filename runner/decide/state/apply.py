@@ -4,8 +4,6 @@ Recovery is calling these again in the same order. So nothing here decides, and 
 earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -15,19 +13,21 @@ from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.cluster_state import (
     MAX_CHECK_MESSAGE,
     MAX_INSTANCE_IDS_KEPT,
+    MAX_REFUSED_JOINS_KEPT,
+    MAX_REQUEST_IDS_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
     CheckOutcome,
     OpenAction,
-    RequestStatus,
     Run,
     Source,
     State,
+    shared_fields,
 )
 from runner.facts.actions import NodeTask, ProbeNode
 from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
-from runner.facts.messages.signals import Signal
+from runner.facts.messages.signals import NodeJoined, Signal
 from runner.facts.messages.store_rollback import CountersRaised
 from runner.facts.remedies import REMEDIES
 
@@ -41,6 +41,8 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     if isinstance(entry.input, r.SupervisorStarted):
         state.count("supervisor_starts")
         state.receiving_since = state.now
+        for node in state.nodes.values():
+            node.provided = node.node in entry.input.nodes
         # The new supervisor performs them again, each with its whole deadline.
         for item in state.actions.values():
             item.issued_at = state.now
@@ -50,6 +52,9 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         apply_record(state, record)
     if isinstance(entry.input, Signal):
         _update_source(state, entry.input)
+    fact = entry.input.message if isinstance(entry.input, r.StaleMessage) else entry.input
+    if isinstance(fact, NodeJoined):
+        _record_refused_join(state, fact)
 
 
 def _update_source(state: State, signal: Signal) -> None:
@@ -58,15 +63,18 @@ def _update_source(state: State, signal: Signal) -> None:
         source = state.sources.setdefault(signal.node, Source())
         source.incarnation, source.sequence = signal.incarnation, signal.sequence
         if source.instance_id != signal.instance_id:
-            past = (
-                [*source.past_instance_ids, source.instance_id]
-                if source.instance_id
-                else source.past_instance_ids
-            )
-            source.past_instance_ids, source.instance_id = (
-                past[-MAX_INSTANCE_IDS_KEPT:],
-                signal.instance_id,
-            )
+            past = [*source.past_instance_ids, source.instance_id]
+            source.past_instance_ids = [each for each in past if each][-MAX_INSTANCE_IDS_KEPT:]
+            source.instance_id = signal.instance_id
+
+
+def _record_refused_join(state: State, joined: NodeJoined) -> None:
+    """Record a join that registered no agent: put back into the store, it must not do so later."""
+    node, known = state.nodes.get(joined.node), state.refused_joins
+    if joined.instance_id and (node is None or node.instance_id != joined.instance_id):
+        known[joined.instance_id] = max(joined.sequence, known.pop(joined.instance_id, 0))
+        if len(known) > MAX_REFUSED_JOINS_KEPT:
+            del known[next(iter(known))]
 
 
 def apply_record(state: State, record: object) -> None:
@@ -86,9 +94,7 @@ def _paused(state: State, paused: r.SupervisorPaused) -> None:
 
 
 def _run_admitted(state: State, record: r.RunAdmitted) -> None:
-    state.runs[record.run] = Run(
-        run=record.run, spec=record.spec, user=record.user, admitted_at=state.now
-    )
+    state.runs[record.run] = Run(**shared_fields(record, Run), admitted_at=state.now)
     state.next_run = max(state.next_run, record.run + 1)
 
 
@@ -102,11 +108,7 @@ def _run_changed(state: State, record: r.RunChanged) -> None:
 def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
     run = state.runs[record.attempt.run]
     run.attempt = Attempt(
-        attempt=record.attempt,
-        generation=record.generation,
-        nodes=list(record.nodes),
-        reason=record.reason,
-        incident=record.incident,
+        **{**shared_fields(record, Attempt), "nodes": list(record.nodes)},
         planned_at=state.now,
         best_before=run.best_step,
         remedies=run.remedies,
@@ -236,11 +238,11 @@ def _action_issued(state: State, record: r.ActionIssued) -> None:
 
 
 def _action_ended(state: State, record: r.ActionEnded) -> None:
-    ended = state.end_action(record.id)
+    ended, is_reachable = state.end_action(record.id), bool(record.detail.get("reachable"))
     if ended is not None and ended.action.action == ProbeNode.kind:
         node = state.nodes[ended.action.read(ProbeNode).node]
-        node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
-        if record.detail.get("reachable") and record.detail.get("agent") == "dead":
+        node.unreachable = 0 if is_reachable else node.unreachable + 1
+        if is_reachable and record.detail.get("agent") == "dead":
             node.ended = True
     elif ended is not None and ended.action.args.get("task") == "check":
         state.nodes[ended.action.read(NodeTask).node].checked = CheckOutcome(
@@ -252,15 +254,8 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
 
 
 def _request_recorded(state: State, record: r.RequestRecorded) -> None:
-    state.requests[record.id] = RequestStatus(
-        id=record.id,
-        request=record.request,
-        by=record.by,
-        state=record.state,
-        message=record.message,
-        run=record.run,
-        node=record.node,
-    )
+    state.requests[record.id] = record
+    _remember_request(state, record)
     run = state.runs.get(record.run or 0)
     if run is not None:
         if record.request == "stop_run" and record.state == "open":
@@ -271,6 +266,19 @@ def _request_recorded(state: State, record: r.RequestRecorded) -> None:
     answered = [id_ for id_, status in state.requests.items() if status.state != "open"]
     for id_ in answered[: max(0, len(state.requests) - MAX_REQUESTS_KEPT)]:
         del state.requests[id_]
+
+
+def _remember_request(state: State, record: r.RequestRecorded) -> None:
+    """Remember the newest requests by id, all others by the time of the newest: none is processed twice, by whatever clock.
+
+    A time that is still to come is not one to refuse others by: a clock that was off sent that request.
+    """
+    ids = state.request_ids
+    ids.setdefault(record.id, record.sent_at)
+    if len(ids) > MAX_REQUEST_IDS_KEPT:
+        sent_at = ids.pop(min(ids, key=ids.__getitem__))
+        if sent_at <= state.now:
+            state.other_requests_until = max(state.other_requests_until, sent_at)
 
 
 def _decision_failed(state: State, record: r.DecisionFailed) -> None:

@@ -1,7 +1,5 @@
 """Apply, the part about incidents: their life cycle, their causes, and pending evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,27 +9,15 @@ from runner.decide.state.cluster_state import (
     Incident,
     PendingEvidence,
     State,
+    shared_fields,
 )
 from runner.facts.messages import records as r
 
 
 def opened_incident(record: r.IncidentOpened, now: float) -> Incident:
     """Return an incident as it begins."""
-    return Incident(
-        incident=record.incident,
-        fault=record.fault,
-        run=record.run,
-        attempt=record.attempt,
-        node=record.node,
-        rank=record.rank,
-        fingerprint=record.fingerprint,
-        step=record.step,
-        opened_at=now,
-        detected_after_seconds=record.detected_after_seconds,
-        evidence=[record.evidence],
-        non_fatal=record.non_fatal,
-        onset=record.onset,
-    )
+    fields = {**shared_fields(record, Incident), "evidence": [record.evidence]}
+    return Incident(**fields, opened_at=now)
 
 
 def _incident_opened(state: State, record: r.IncidentOpened) -> None:
@@ -80,17 +66,12 @@ def _lines_kept(state: State, record: r.EvidenceRecorded) -> None:
         if kept.match.warrants_incident or (kept.step or step) >= step - 1
     ]
     for match in record.matches:
-        if len(attempt.pending_evidence) >= MAX_MATCHES_KEPT and match.warrants_incident:
-            others = (
-                at
-                for at, kept in enumerate(attempt.pending_evidence)
-                if not kept.match.warrants_incident
-            )
-            attempt.pending_evidence.pop(next(others, 0))
-        if len(attempt.pending_evidence) < MAX_MATCHES_KEPT:
-            attempt.pending_evidence.append(
-                PendingEvidence(match=match, step=record.step, at=state.now)
-            )
+        pending = attempt.pending_evidence
+        if len(pending) >= MAX_MATCHES_KEPT and match.warrants_incident:
+            others = (at for at, kept in enumerate(pending) if not kept.match.warrants_incident)
+            pending.pop(next(others, 0))
+        if len(pending) < MAX_MATCHES_KEPT:
+            pending.append(PendingEvidence(match=match, step=record.step, at=state.now))
     if record.judge_at is not None:
         attempt.judge_at = attempt.judge_at or record.judge_at
 

@@ -1,7 +1,5 @@
 """Apply, the part about nodes: their life cycle, the hardware under their names, the pool and the domains they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ from runner.decide.state.cluster_state import (
     Node,
     PendingDrain,
     State,
+    shared_fields,
 )
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
@@ -20,11 +19,16 @@ from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
     if record.node not in state.nodes:
-        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes), since=state.now)
+        _add_node(state, record.node, provided=True)
+
+
+def _add_node(state: State, name: str, *, provided: bool) -> None:
+    state.nodes[name] = Node(node=name, index=len(state.nodes), since=state.now, provided=provided)
 
 
 def _node_registered(state: State, record: r.NodeRegistered) -> None:
-    _node_expected(state, r.NodeExpected(node=record.node))
+    if record.node not in state.nodes:
+        _add_node(state, record.node, provided=False)
     node = state.nodes[record.node]
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
@@ -48,18 +52,8 @@ def _join_refused(state: State, record: r.JoinRefused) -> None:
 
 
 def _node_draining(state: State, record: r.NodeDraining) -> None:
-    state.nodes[record.node].pending_drain = (
-        None
-        if record.to is None
-        else PendingDrain(
-            to=record.to,
-            since=state.now,
-            reason=record.reason,
-            spare=record.spare,
-            request=record.request,
-            by_time=record.by_time,
-        )
-    )
+    way = PendingDrain(**shared_fields(record, PendingDrain), since=state.now)
+    state.nodes[record.node].pending_drain = None if record.to is None else way
 
 
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
@@ -75,13 +69,7 @@ def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
 
 def _hardware_fault_recorded(state: State, record: r.HardwareFaultRecorded) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    hardware_fault = HardwareFault(
-        at=state.now,
-        node=record.node,
-        fault=record.fault,
-        evidence=record.evidence,
-        incident=record.incident,
-    )
+    hardware_fault = HardwareFault(**shared_fields(record, HardwareFault), at=state.now)
     known.faults = [*known.faults, hardware_fault][-MAX_HARDWARE_FAULTS_KEPT:]
     state.count("hardware_faults")
 
@@ -122,6 +110,10 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     elif record.state in ("spare", "active"):
         node.unchecked = False
     is_up = record.state in ("spare", "active")
+    if is_up:
+        node.revived = False
+    elif record.state == "absent":
+        node.revived = node.state == "lost"
     if record.state == "suspect" and node.state == "lost":
         # If its heartbeats resume, it comes back by its checks.
         node.unchecked = True
@@ -132,11 +124,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     if record.state != "suspect":
         node.unreachable = 0
         node.gang_stepped_at, node.gang_step_seconds, node.kept_in_service_at = None, 0.0, None
-    if node.pending_drain is not None and record.state in (
-        node.pending_drain.to,
-        "left",
-        "retired",
-    ):
+    way = node.pending_drain
+    if way is not None and record.state in (way.to, "left", "retired"):
         node.pending_drain = None
     state.count(f"nodes_{record.state}")
 

@@ -1,14 +1,13 @@
 """The controller's durable state. Mutable, owned by one controller, changed by `apply` alone, kept in snapshots.
 
-Everything is reached through dicts and lists in insertion order; no sets, so that a replay walks it in the same order.
+Everything is reached through dicts and lists in insertion order; no sets, so that a replay walks it in the same order. One file,
+past the usual length: these classes hold one another, and a snapshot is all of them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import Struct, field
 
 from runner.facts.actions import Action
 from runner.facts.causes import Cause
@@ -20,34 +19,30 @@ from runner.facts.messages.records import (
     AttemptStateName,
     NodeStateName,
     Outcome,
-    RequestStateName,
+    RequestRecorded,
     RunStateName,
 )
 from runner.facts.messages.signals import StartPhase
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import MutableValue, Value
 
-# Answered requests remembered, so that a repeated id is recognised; chosen, not measured.
-MAX_REQUESTS_KEPT = 200
-# Closed incidents kept in the state; all of them stay in the journal; chosen, not measured.
-MAX_INCIDENTS_KEPT = 200
-
 # States of nodes that are out of service until an operator readmits them, and of all nodes that take no part.
 OUT: tuple[NodeStateName, ...] = ("quarantined", "maintenance", "retired")
 GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 
-# States of an attempt whose nodes are assigned to run it.
-LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "stop_requested")
+# States of an attempt that starts or runs, and of all whose nodes are assigned to run it.
+RUNNING: tuple[AttemptStateName, ...] = ("launching", "running")
+LAUNCHED: tuple[AttemptStateName, ...] = (*RUNNING, "stop_requested")
 
-# Characters of a node's last check; the journal has all; chosen, not measured.
+# What is kept of history, for recognising and for showing; the journal has all. Chosen, not measured.
+MAX_REQUESTS_KEPT = 200
+MAX_REQUEST_IDS_KEPT = 1000
+MAX_INCIDENTS_KEPT = 200
 MAX_CHECK_MESSAGE = 300
-# Agents refused under names that are no nodes; chosen, not measured.
 MAX_REFUSED_AGENTS_KEPT = 100
-# Past instances of a node's agent, so that old joins are recognised; chosen, not measured.
+MAX_REFUSED_JOINS_KEPT = 1000
 MAX_INSTANCE_IDS_KEPT = 64
-# Lines of logs of one incident, while it is live; chosen, not measured.
 MAX_MATCHES_KEPT = 100
-# Of one piece of hardware; the newest are kept; chosen, not measured.
 MAX_HARDWARE_FAULTS_KEPT = 100
 
 
@@ -73,13 +68,11 @@ class HardwareFault(Value):
 
 
 class Hardware(MutableValue):
-    """A machine, by its parts. Its history stays with it under any node name."""
+    """A machine, by its parts. Its history stays with it under any node name; the newest names and faults come last."""
 
     hardware: str
     parts: list[str] = field(default_factory=list)
-    # Node names it has had, the newest last.
     node_names: list[str] = field(default_factory=list)
-    # The newest; `lemon_days` decides which count.
     faults: list[HardwareFault] = field(default_factory=list)
     verdict: Literal["", "quarantined", "retired"] = ""
     reason: str = ""
@@ -88,11 +81,10 @@ class Hardware(MutableValue):
 
 
 class Source(MutableValue):
-    """The newest durable signal taken from a node: what does not come after it was taken before."""
+    """The newest durable signal taken from a node, and its agent: what does not come after it was taken before."""
 
     incarnation: int = 0
     sequence: int = 0
-    # Of the agent that sent it.
     instance_id: str = ""
     # Of earlier agents: they never join again.
     past_instance_ids: list[str] = field(default_factory=list)
@@ -108,28 +100,28 @@ class CheckOutcome(Value):
 
 
 class Node(MutableValue):
-    """A node of the fleet and its newest assignment."""
+    """A node of the fleet, its agent, and its newest assignment. Ranks of `ranks_may_run` may still live on it."""
 
     node: str
     index: int
     state: NodeStateName = "absent"
-    # When it moved to this state.
     since: float = 0.0
     reason: str = ""
     checked: CheckOutcome | None = None
     incarnation: int = 0
     hardware: str = ""
-    # Of its agent.
     instance_id: str = ""
+    # The supervisor can start its agent.
+    provided: bool = False
+    # It was lost, and its agent started again, since it was last in service.
+    revived: bool = False
     # Its agent is known to have ended, and no other has joined.
     ended: bool = False
     # It has yet to pass its checks, whatever state it is in meanwhile.
     unchecked: bool = False
     # Checks in a row that ended without a verdict.
     check_tries: int = 0
-    # Of the last agent that was refused its name.
     refused_instance_id: str = ""
-    # How often that agent was refused.
     refusals: int = 0
     pending_drain: PendingDrain | None = None
     # "rack r2": it was lost with that domain, through no fault of its own.
@@ -137,14 +129,10 @@ class Node(MutableValue):
     slots: int = 0
     address: str = ""
     pid: int = 0
-    # Of its newest assignment.
     generation: int = 0
-    # The attempt it is assigned to.
     attempt: AttemptId | None = None
-    # Of its newest assignment, if that was to end its ranks.
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
-    # Ranks of this attempt may still run here.
     ranks_may_run: AttemptId | None = None
     # Ranks that outlived SIGKILL, until another agent comes.
     left_behind: list[int] = field(default_factory=list)
@@ -157,7 +145,6 @@ class Node(MutableValue):
     unreachable: int = 0
     # When its gang last made steps while the node was silent.
     gang_stepped_at: float | None = None
-    # How long one of these steps took.
     gang_step_seconds: float = 0.0
     # When a person was last paged that it stays in service for that.
     kept_in_service_at: float | None = None
@@ -168,12 +155,11 @@ class PendingEvidence(Value):
 
     match: Match
     step: int | None = None
-    # When it was received, on the controller's clock.
     at: float = 0.0
 
 
 class Attempt(MutableValue):
-    """One launch of a run."""
+    """One launch of a run. `launched`: nodes whose ranks are all spawned; `settings`: those read back from the trainer."""
 
     attempt: AttemptId
     generation: int
@@ -187,7 +173,6 @@ class Attempt(MutableValue):
     master_address: str = ""
     master_port: int = 0
     remedies: dict[str, float] = field(default_factory=dict)
-    # That its ranks understand.
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
     # Furthest step of the run when it was planned.
@@ -202,23 +187,17 @@ class Attempt(MutableValue):
     stop_requested_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
-    # Nodes whose ranks are all spawned.
     launched: list[str] = field(default_factory=list)
     # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
     not_forked_reason: str = ""
-    # Rank -> exit code.
     exit_codes: dict[int, int | None] = field(default_factory=dict)
     # One rank is confirmed dead: a synchronous gang cannot advance any more.
     dead_rank_seen: bool = False
-    # In effect, read back.
     settings: Mapping[str, Any] = field(default_factory=dict)
     # Of ranks that hung, of nodes clear so far.
     rank_stacks: list[RankStack] = field(default_factory=list)
-    # Slowest rank in each phase.
     start: dict[str, StartPhase] = field(default_factory=dict)
-    # Lines that agents reported while it ran.
     pending_evidence: list[PendingEvidence] = field(default_factory=list)
-    # When some of them are to be judged.
     judge_at: float | None = None
 
     @property
@@ -231,17 +210,15 @@ class Attempt(MutableValue):
 
 
 class Run(MutableValue):
-    """One training goal."""
+    """One training goal. `attempt`: the current one, or the last; `checkpoints`: by step, refused ones too."""
 
     run: int
     spec: RunSpec
-    # Whose ranks they are.
     user: str = ""
     state: RunStateName = "active"
     reason: str = ""
     admitted_at: float = 0.0
     ended_at: float | None = None
-    # The current one, or the last.
     attempt: Attempt | None = None
     num_attempts: int = 0
     best_step: int = 0
@@ -252,13 +229,11 @@ class Run(MutableValue):
     reconfigured: bool = False
     # Attempts with the next names may have been before the store was rolled back.
     skips_attempt_ids: bool = False
-    # By step, refused ones too.
     checkpoints: list[Checkpoint] = field(default_factory=list)
     # The one that governs what is done next.
     incident: str | None = None
     # Crashed in a row without a step beyond the furthest.
     attempts_without_progress: int = 0
-    # In a row.
     failed_preparations: int = 0
     # Its ranks have sent a hello, or reported a step, in some attempt.
     has_reported: bool = False
@@ -269,6 +244,16 @@ class Run(MutableValue):
     def newest(self, *trusts: Trust) -> Checkpoint | None:
         """Return the checkpoint with the highest step that has one of these degrees of trust."""
         return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is to go on."""
+        return self.state in ("active", "waiting")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is to go on, or its last attempt has not ended."""
+        return self.is_wanted or (self.attempt is not None and self.attempt.state != "ended")
 
     @property
     def reports_steps(self) -> bool:
@@ -294,7 +279,6 @@ class Incident(MutableValue):
     fault: str
     state: str = "open"
     run: int | None = None
-    # The newest attempt that it concerns.
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
@@ -315,7 +299,6 @@ class Incident(MutableValue):
     cause: Cause | None = None
     # These lines, of all nodes; while it is live.
     matches: list[Match] = field(default_factory=list)
-    # The run goes on with it.
     non_fatal: bool = False
     # The first step that was not as it should be.
     onset: int | None = None
@@ -324,6 +307,12 @@ class Incident(MutableValue):
     def is_live(self) -> bool:
         """Whether it still asks for something."""
         return self.state in ("open", "acting", "proving")
+
+
+def shared_fields(record: Struct, cls: type[Struct]) -> dict[str, Any]:
+    """Return what a record says under names that a class has, too."""
+    names = cls.__struct_fields__
+    return {name: getattr(record, name) for name in record.__struct_fields__ if name in names}
 
 
 class OpenAction(MutableValue):
@@ -347,7 +336,6 @@ class OpenActions(dict[str, OpenAction]):
         return self._about.get((kind, node), {}).values()
 
     def __setitem__(self, name: str, item: OpenAction) -> None:
-        """Add an action."""
         super().__setitem__(name, item)
         for key in _sorted_under(item.action):
             self._about.setdefault(key, {})[name] = item.action
@@ -372,18 +360,6 @@ def _sorted_under(action: Action) -> list[tuple[str, object]]:
     return keys
 
 
-class RequestStatus(MutableValue):
-    """The progress of an operator's request."""
-
-    id: str
-    request: str
-    by: str
-    state: RequestStateName
-    message: str = ""
-    run: int | None = None
-    node: str = ""
-
-
 class State(MutableValue, kind="state"):
     """Everything the controller knows. A snapshot is this, encoded."""
 
@@ -398,16 +374,19 @@ class State(MutableValue, kind="state"):
     runs: dict[int, Run] = field(default_factory=dict)
     incidents: dict[str, Incident] = field(default_factory=dict)
     actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
-    requests: dict[str, RequestStatus] = field(default_factory=dict)
+    requests: dict[str, RequestRecorded] = field(default_factory=dict)
+    # Id -> `sent_at` of the newest requests, and before when all others were sent.
+    request_ids: dict[str, float] = field(default_factory=dict)
+    other_requests_until: float = 0.0
     correlated_silence: list[str] = field(default_factory=list)
-    # "rack r2" -> nodes
+    # "rack r2" -> its nodes, and since when one of them sends heartbeats again.
     domains_down: dict[str, list[str]] = field(default_factory=dict)
-    # Since when one of them sends heartbeats again.
     domains_recovering: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
     # Name that is no node -> instance of the last agent that was refused it.
     refused_agents: dict[str, str] = field(default_factory=dict)
-    # By node.
+    # Instance of an agent that was refused -> sequence of the newest join that was.
+    refused_joins: dict[str, int] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     # There were as many spares as there should be, since it was last low.
     spares_reached: bool = False
@@ -428,11 +407,19 @@ class State(MutableValue, kind="state"):
         """Count one more of something, for metrics."""
         self.counters[counter] = self.counters.get(counter, 0) + 1
 
-    def attempt_of(self, attempt: AttemptId) -> Attempt | None:
+    def attempt_of(self, attempt: AttemptId | None) -> Attempt | None:
         """Return the attempt if it is its run's newest, else None: older ones are history."""
-        run = self.runs.get(attempt.run)
+        run = self.runs.get(attempt.run) if attempt is not None else None
         current = run.attempt if run else None
         return current if current and current.attempt == attempt else None
+
+    def live_incidents(self, **fields: object) -> Iterator[Incident]:
+        """Yield the live incidents with these fields, oldest first."""
+        for incident in self.incidents.values():
+            if incident.is_live and all(
+                getattr(incident, name) == value for name, value in fields.items()
+            ):
+                yield incident
 
     def open_actions(self, kind: str, **args: object) -> list[Action]:
         """Return the actions of this kind without an outcome whose args include these."""

@@ -1,10 +1,8 @@
-"""Outlook: what follows from a state as it is. What to watch, when to wake, and whether there is anything to decide at all.
+"""Derived state: what follows from a state as it is. What to watch, when to wake, and whether there is anything to decide at all.
 
 Worked out when it is asked for, and kept until an entry may have changed it: hundreds of runs mark their progress again and
 again, and gangs of thousands of nodes end, and looking at every node and run each time would be most of the work.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -21,14 +19,8 @@ from runner.facts.messages import signals as s
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.watch import WatchedAttempt, WatchList
 
-WATCHED = (
-    "joining",
-    "checking",
-    "spare",
-    "active",
-    "suspect",
-    # States of nodes that must send heartbeats.
-)
+# States of nodes that must send heartbeats.
+WATCHED = ("joining", "checking", "spare", "active", "suspect")
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
 _Changing = tuple[float | None, bool, bool, bool, bool]
@@ -38,7 +30,6 @@ class DerivedState:
     """Looks at one state, which others change: they say so before they do."""
 
     def __init__(self, state: State, cluster: ClusterSpec) -> None:
-        """Nothing is known yet."""
         self._state, self._cluster = state, cluster
         # A `Settle` led to nothing, and so did every input since.
         self.is_settled = False
@@ -85,11 +76,8 @@ class DerivedState:
             if attempt.state == "stopping":
                 since = attempt.stopping_at or 0.0
                 times.append(since + cluster.hard_cap_seconds)
-                times += [
-                    self._state.nodes[name].probed_at + cluster.heartbeat_timeout_seconds
-                    for name in attempt.nodes
-                ]
                 for node in (self._state.nodes[name] for name in attempt.nodes):
+                    times.append(node.probed_at + cluster.heartbeat_timeout_seconds)
                     delay_seconds = node.grace_seconds + node.stacks_seconds
                     times.append(since + delay_seconds + 2 * cluster.kill_wait_seconds)
             elif attempt.state == "launching":
@@ -143,22 +131,20 @@ class DerivedState:
         """Return what there is to watch of a gang: the same as before, if it is."""
         before = self._gangs_before.get(run.run)
         has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exit_codes)
-        changing = (
-            *(attempt.up_since, run.reports_steps),
-            *(has_stepped, is_ending, bool(attempt.start)),
-        )
+        is_timed, up_since = bool(attempt.start), attempt.up_since
+        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed)
         if before is not None and before[0] == attempt.attempt and before[1] == changing:
             return before[2]
         watched = WatchedAttempt(
             attempt=attempt.attempt,
             nodes=tuple(attempt.nodes),
-            since=attempt.up_since,
+            since=up_since,
             start_seconds=run.spec.start_seconds,
             progress_seconds=run.spec.progress_seconds,
             reports_steps=run.reports_steps,
             has_stepped=has_stepped,
             is_ending=is_ending,
-            is_timed=bool(attempt.start),
+            is_timed=is_timed,
             pipeline=run.spec.pipeline,
             num_ranks=run.spec.world_size,
             planned=run.spec.planned,
@@ -187,17 +173,10 @@ class DerivedState:
         """Whether an ending attempt has to wait for other nodes, and no run wants this one."""
         attempt, nodes = self._state.attempt_of(cleared.attempt), self._state.nodes
         node = nodes[cleared.node]
-        if (
-            attempt is None
-            or attempt.state != "stopping"
-            or node.pending_drain
-            or node.state != "active"
-        ):
+        if attempt is None or attempt.state != "stopping":
             return False
-        if any(
-            run.run != attempt.attempt.run and _wants_nodes(run)
-            for run in self._state.runs.values()
-        ):
+        others = (run for run in self._state.runs.values() if run.run != attempt.attempt.run)
+        if node.pending_drain or node.state != "active" or any(map(_wants_nodes, others)):
             return False
         return any(
             name != cleared.node
@@ -210,4 +189,4 @@ class DerivedState:
 def _wants_nodes(run: Run) -> bool:
     """Whether a run is between two attempts, so that a node which comes free may be what it waits for."""
     has_them = run.attempt is not None and run.attempt.state in (*LAUNCHED, "stopping")
-    return run.state in ("active", "waiting") and not has_them
+    return run.is_wanted and not has_them

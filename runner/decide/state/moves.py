@@ -4,8 +4,6 @@ Checked where a decision is made, not where it is applied: a refused decision is
 while a journal that holds such a move still loads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,25 +41,17 @@ def _run(state: State, record: r.RunChanged) -> _Move:
     return f"run {record.run}", lifecycles.RUN, state.runs[record.run].state, record.state
 
 
-def _attempt(state: State, record: r.AttemptChanged) -> _Move:
+def _attempt(state: State, record: r.AttemptChanged | r.AttemptPrepared) -> _Move:
     attempt = state.attempt_of(record.attempt)
+    to = record.state if isinstance(record, r.AttemptChanged) else "prepared"
     before = attempt.state if attempt is not None else None
-    return f"attempt {record.attempt}", lifecycles.ATTEMPT, before, record.state
+    return f"attempt {record.attempt}", lifecycles.ATTEMPT, before, to
 
 
-def _prepared(state: State, record: r.AttemptPrepared) -> _Move:
-    attempt = state.attempt_of(record.attempt)
-    before = attempt.state if attempt is not None else None
-    return f"attempt {record.attempt}", lifecycles.ATTEMPT, before, "prepared"
-
-
-def _opened(_state: State, record: r.IncidentOpened) -> _Move:
-    return f"incident {record.incident}", lifecycles.INCIDENT, None, "open"
-
-
-def _incident(state: State, record: r.IncidentChanged | r.RungTaken) -> _Move:
+def _incident(state: State, record: r.IncidentOpened | r.IncidentChanged | r.RungTaken) -> _Move:
     known = state.incidents.get(record.incident)
-    to = record.state if isinstance(record, r.IncidentChanged) else "acting"
+    opened_or_acting = "open" if isinstance(record, r.IncidentOpened) else "acting"
+    to = record.state if isinstance(record, r.IncidentChanged) else opened_or_acting
     before = known.state if known is not None else None
     return f"incident {record.incident}", lifecycles.INCIDENT, before, to
 
@@ -75,8 +65,8 @@ _MOVES: dict[type, Callable[[State, Any], _Move]] = {
     r.NodeChanged: _node,
     r.RunChanged: _run,
     r.AttemptChanged: _attempt,
-    r.AttemptPrepared: _prepared,
-    r.IncidentOpened: _opened,
+    r.AttemptPrepared: _attempt,
+    r.IncidentOpened: _incident,
     r.IncidentChanged: _incident,
     r.RungTaken: _incident,
     r.ActionEnded: _action,

@@ -4,8 +4,6 @@ A run may be slower after a restart without any error (another kernel, a slow li
 never sinks by itself: only a rise is learned. A planned change of what a step is (batch, sequence length, nodes) resets it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,7 +33,7 @@ class Baseline:
         return {"throughput": self.throughput, "spread": self.spread}
 
     @staticmethod
-    def load(dumped: Mapping[str, float]) -> Baseline:
+    def load(dumped: Mapping[str, float]) -> "Baseline":
         """Return the baseline of dumped numbers; a new one if they make no sense."""
         throughput, spread = dumped.get("throughput"), dumped.get("spread", 0.0)
         is_sensible = isinstance(throughput, float | int) and 0 < throughput < float("inf")

@@ -1,7 +1,5 @@
 """A loss that rises too slowly for a single sample to stand out: its level has left the lowest one seen."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import deque
@@ -36,10 +34,9 @@ class LossDrift:
         # Onset of a divergence, and the level below which the loss is back.
         self._diverged: tuple[int, float] | None = None
 
-    def copy(self) -> LossDrift:
-        """Return a copy that learns on its own from here."""
-        other = copy.copy(self)
-        other._excursion, other._history = copy.copy(self._excursion), self._history.copy()
+    def __copy__(self) -> "LossDrift":
+        other = LossDrift()
+        other.__dict__ = {name: copy.copy(value) for name, value in vars(self).items()}
         return other
 
     @property

@@ -6,18 +6,11 @@ NaN for "not measured here", which is known by its NaN coming and going, and a s
 not logged.
 """
 
-from __future__ import annotations
-
 import math
+from dataclasses import dataclass
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, register_metric
 from runner.facts.messages.signals import StepRecord
 
 # Finite samples in a row, before a single NaN is an incident; chosen.
@@ -28,20 +21,18 @@ LASTING_SAMPLES = 3
 SEARCH_SAMPLES = 40
 
 
+@dataclass(slots=True)
 class _Streak:
     """Values of one metric that are not finite, one after the other."""
 
-    __slots__ = ("num_bad", "num_ever_good", "num_good", "num_lapses", "onset", "reported")
-
-    def __init__(self) -> None:
-        self.num_bad = 0
-        self.num_good = 0
-        self.num_ever_good = 0
-        # Short streaks that ended by themselves.
-        self.num_lapses = 0
-        self.onset = 0
-        # Onset of the streak that is an incident.
-        self.reported: int | None = None
+    num_bad: int = 0
+    num_good: int = 0
+    num_ever_good: int = 0
+    # Short streaks that ended by themselves.
+    num_lapses: int = 0
+    onset: int = 0
+    # Onset of the streak that is an incident.
+    reported: int | None = None
 
     def begin_attempt(self) -> None:
         """Forget the streak; a metric that was finite before is trusted from the start."""
@@ -70,8 +61,7 @@ class FiniteDetector(MetricDetector):
     order = 10
     judges_late = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._loss, self._norm = _Streak(), _Streak()
 
     def begin_attempt(self) -> None:
@@ -79,7 +69,7 @@ class FiniteDetector(MetricDetector):
         self._loss.begin_attempt()
         self._norm.begin_attempt()
 
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge loss and gradient norm; a NaN loss beside a validation loss alone means "not measured"."""
         findings: list[NumericFinding] = []
         is_missing = record.validation_loss is not None and record.grad_norm is None

@@ -4,22 +4,11 @@ Healthy runs have single samples of several times the usual norm (GPT-2 124M has
 clipping is there for. So a jump is a note, and an incident once it is tenfold and lasts.
 """
 
-from __future__ import annotations
-
-import copy
 import math
 from dataclasses import replace
-from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    finite,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 from runner.facts.messages.signals import StepRecord
 
@@ -55,8 +44,7 @@ class GradientDetector(MetricDetector):
     metric = "gradient"
     is_rewound = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._level = RollingQuantiles(WINDOW)
         self._furthest = 0.0
         # Samples beyond the limit, in a row.
@@ -73,14 +61,7 @@ class GradientDetector(MetricDetector):
         """Whether no jump is under way."""
         return not self._high
 
-    def copy(self) -> Self:
-        """Return a detector that learns on its own from here; only of a calm one."""
-        other = copy.copy(self)
-        other._level, other._high = self._level.copy(), []
-        return other
-
     def accept(self, record: StepRecord) -> None:
-        """Learn from a record that is not judged."""
         norm = finite(record.grad_norm)
         if norm is not None and norm > 0:
             self._level.add(math.log(norm))
@@ -94,13 +75,15 @@ class GradientDetector(MetricDetector):
         rise = math.log(norm) - self._level.median
         return rise > max(math.log(BACKING_FACTOR), BACKING_SPREADS * self._level.spread)
 
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge a finite sample and learn from it, unless it is zero. While a loss spike is reported, a jump is no news."""
         norm = finite(record.grad_norm)
         if norm is None or norm <= 0:
             return []
         findings = self._judge_norm(record.step, norm)
-        if findings and any(one.is_abnormal for one in peers.values() if one.metric == "loss"):
+        if findings and any(
+            one.is_abnormal for one in self.settings.peers.values() if one.metric == "loss"
+        ):
             return [replace(finding, severity="note") for finding in findings]
         return findings
 

@@ -12,27 +12,14 @@ Rules of others (bench/detectors runs them): six sigma of 128 alarms on tails of
 cannot fire once the loss has fallen, twice the mean for five samples misses what heals sooner.
 """
 
-from __future__ import annotations
-
-import copy
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from runner.detect.numerics.drift import LossDrift
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
 from runner.detect.numerics.gradient import GradientDetector
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    finite,
-    peer,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles
 from runner.detect.numerics.transform import LossTransform
 from runner.facts.messages.signals import StepRecord
@@ -89,8 +76,7 @@ class LossDetector(MetricDetector):
     metric = "loss"
     is_rewound = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._transform = LossTransform()
         self._level = RollingQuantiles(WINDOW)
         # Healthy samples, until there are `LEAST`.
@@ -122,38 +108,24 @@ class LossDetector(MetricDetector):
         """Whether a reported spike is open."""
         return self._spike is not None and self._spike.is_reported
 
-    def copy(self) -> Self:
-        """Return a detector that learns on its own from here; only of a calm one."""
-        other = copy.copy(self)
-        other._level, other._changes = self._level.copy(), self._changes.copy()
-        other._excursion = copy.copy(self._excursion)
-        other._lasting_excursion = copy.copy(self._lasting_excursion)
-        other._drift, other._rises = self._drift.copy(), self._rises.copy()
-        other._recent, other._first = self._recent.copy(), list(self._first)
-        return other
-
     def accept(self, record: StepRecord) -> None:
-        """Learn from a record that is not judged."""
         loss = finite(record.loss)
         if loss is not None:
             self._learn(self._scaled(loss))
 
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge a finite loss and learn from it; the gradient norm of the same record may confirm a jump."""
         loss, step = finite(record.loss), record.step
         if loss is None:
             return []
         value = self._scaled(loss)
-
-        def confirmed() -> bool | None:
-            return peer(peers, GradientDetector).confirms(record.grad_norm)
-
         if self._spike is not None:
             return self._follow(self._spike, step, value)
         if len(self._level) < LEAST:
             if self._jumps_early(value):
                 limit = self._transform.rise_by(EARLY_RATIO, self._level.median)
-                return self._open(step, step, value, limit, is_certain=bool(confirmed()))
+                is_certain = bool(self.peer(GradientDetector).confirms(record.grad_norm))
+                return self._open(step, step, value, limit, is_certain=is_certain)
             self._first.append(value)
             self._learn(value)
             return []
@@ -164,7 +136,7 @@ class LossDetector(MetricDetector):
         if rise <= 0:
             self._lasting_excursion.add(0.0)
         else:
-            opened = self._judge_rise(step, value, rise, confirmed)
+            opened = self._judge_rise(step, value, rise, record.grad_norm)
             if opened is not None:
                 return opened
         self._excursion.add(rise)
@@ -184,13 +156,13 @@ class LossDetector(MetricDetector):
         return is_settled and value - median > self._transform.rise_by(EARLY_RATIO, median)
 
     def _judge_rise(
-        self, step: int, value: float, rise: float, confirmed: Callable[[], bool | None]
+        self, step: int, value: float, rise: float, grad_norm: float | None
     ) -> list[NumericFinding] | None:
         """Begin a spike with a sample above its level, if it is abnormal or the last one of several; None: it is neither."""
         noise_limit = SPREADS * self._changes.spread / math.sqrt(2)
         limit = max(self._transform.rise_by(RISE_RATIO, value - rise), noise_limit)
         if rise > max(limit, BACKED_TAIL_FACTOR * self._excursion.furthest):
-            is_confirmed = confirmed()
+            is_confirmed = self.peer(GradientDetector).confirms(grad_norm)
             if not is_confirmed:
                 limit = max(limit, TAIL_FACTOR * self._excursion.furthest)
             is_far = rise > (ALONE_FACTOR if is_confirmed is None else AGAINST_FACTOR) * limit
@@ -217,7 +189,7 @@ class LossDetector(MetricDetector):
     def _scaled(self, loss: float) -> float:
         if loss <= 0 and self._transform.is_log:
             # What was learned is on the other scale.
-            self.__dict__.update(LossDetector(self.settings).__dict__)
+            self.reset()
             self._transform = LossTransform(is_log=False)
         return self._transform.scaled(loss)
 
@@ -277,10 +249,7 @@ class LossDetector(MetricDetector):
     def _close(self, spike: _Spike, step: int) -> list[NumericFinding]:
         """End a spike: the loss is back."""
         highest = max(self._recent)
-        for value in list(self._recent)[-BACK_SAMPLES:]:
-            self._learn(value)
-        self._recent.clear()
-        self._spike, self._past, self._since_past = None, spike, 0
+        self._end(spike, BACK_SAMPLES)
         if not spike.is_reported:
             # It was noise, and there may be more.
             self._excursion.add_returned(highest - spike.level)
@@ -296,7 +265,11 @@ class LossDetector(MetricDetector):
         self._level.clear()
         self._changes.clear()
         self._last = None
-        for value in list(self._recent)[-LEAST:]:
+        self._end(spike, LEAST)
+
+    def _end(self, spike: _Spike, num_healthy: int) -> None:
+        """Learn from the last samples of a spike, which are healthy, and close it."""
+        for value in list(self._recent)[-num_healthy:]:
             self._learn(value)
         self._recent.clear()
         self._spike, self._past, self._since_past = None, spike, 0

@@ -5,18 +5,10 @@ step skipped, until gradients fit (17 times from Megatron's 2^32 to 2^15); later
 scale that never moves is no scaling at all (bf16 logs it as 1).
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, register_metric
 from runner.facts.messages.signals import StepRecord
 
 # BigScience 104B: 32 times in 6 steps, then NaN. 13B: 16 times, and recovered.
@@ -46,30 +38,26 @@ class LossScaleDetector(MetricDetector):
     order = 20
     judges_skipped = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
-        floor = settings.loss_scale_floor
+    def reset(self) -> None:
+        floor = self.settings.loss_scale_floor
         self._floor = FLOOR if floor is None else floor
         self._is_known = floor is not None
         self._last: float | None = None
-        # Since the last rise.
-        self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)
-        self._is_searching = True
-        self._num_calm = 0
         self._is_dynamic = False
-        self._num_at_floor, self._floor_step = 0, 0
-        self._num_skipped, self._skipped_step = 0, 0
+        self._floor_step, self._skipped_step = 0, 0
         # Incident -> its onset.
         self._reported: dict[str, int] = {}
         self._is_fall_reported = False
+        self.begin_attempt()
 
     def begin_attempt(self) -> None:
         """Expect a search for the scale."""
         self._is_searching, self._num_calm = True, 0
-        self._scales.clear()
+        # Since the last rise.
+        self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)
         self._num_skipped, self._num_at_floor = 0, 0
 
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
         step, scale = record.step, record.loss_scale
         findings = self._count_skipped(step) if record.skipped else self._end_skipped(step)
@@ -126,11 +114,8 @@ class LossScaleDetector(MetricDetector):
             return [recovery("loss_scale_floor", self._reported.pop("floor"), step, evidence)]
         self._floor_step = self._floor_step if self._num_at_floor else step
         self._num_at_floor += 1
-        if (
-            self._num_at_floor < FLOOR_SAMPLES
-            or "floor" in self._reported
-            or "fall" in self._reported
-        ):
+        is_reported = "floor" in self._reported or "fall" in self._reported
+        if is_reported or self._num_at_floor < FLOOR_SAMPLES:
             return []
         self._reported["floor"] = self._floor_step
         evidence = (

@@ -1,7 +1,5 @@
 """What a numeric detector is, and how it joins the others that judge a run's metrics."""
 
-from __future__ import annotations
-
 import copy
 import math
 from abc import ABC, abstractmethod
@@ -10,16 +8,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self, TypeAlias, TypeVar, cast
 
 from runner.detect.numerics.baseline import Baseline
-from runner.detect.numerics.findings import Metric, NumericFinding
+from runner.detect.numerics.findings import NumericFinding
 from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.planned_changes import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericSettings:
-    """What a run's numeric detectors start from: what the run has shown before, and the scaler's minimum, if it is known."""
+    """What a run's numeric detectors share: what the run has shown before, the scaler's minimum, if it is known, and each other."""
 
     baseline: Baseline = field(default_factory=Baseline)
     loss_scale_floor: float | None = None
+    peers: dict[type["MetricDetector"], "MetricDetector"] = field(default_factory=dict)
 
 
 # Metrics of a record that it has no field for, by name.
@@ -41,10 +41,15 @@ class MetricDetector(ABC):
 
     def __init__(self, settings: NumericSettings) -> None:
         self.settings = settings
+        self.reset()
 
     @abstractmethod
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
-        """Judge a record and learn from it; `peers` are all detectors of the run."""
+    def reset(self) -> None:
+        """Forget all that was learned."""
+
+    @abstractmethod
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
+        """Judge a record and learn from it."""
 
     def judges(self, record: StepRecord, *, is_late: bool, expected: Collection[Metric]) -> bool:
         """Whether to judge a record that is late, skipped, or part of a planned change; learn from the last."""
@@ -61,9 +66,9 @@ class MetricDetector(ABC):
     def begin_attempt(self) -> None:  # noqa: B027 - most expect nothing
         """Expect what comes with a start."""
 
-    def relearned(self) -> MetricDetector:
-        """Return a detector without what a planned change has made invalid."""
-        return type(self)(self.settings)
+    def relearn(self) -> None:
+        """Forget what a planned change has made invalid."""
+        self.reset()
 
     @property
     def is_calm(self) -> bool:
@@ -77,10 +82,15 @@ class MetricDetector(ABC):
 
     def copy(self) -> Self:
         """Return a detector that learns on its own from here. Called for detectors with `is_rewound` while they are calm."""
-        return copy.deepcopy(self)
+        other = copy.copy(self)
+        other.__dict__ = {name: copy.copy(value) for name, value in vars(self).items()}
+        return other
+
+    def peer(self, kind: type["Kind"]) -> "Kind":
+        """Return the detector of a kind of the same run."""
+        return cast("Kind", self.settings.peers[kind])
 
 
-Peers: TypeAlias = Mapping[type[MetricDetector], MetricDetector]
 METRIC_DETECTORS: list[type[MetricDetector]] = []
 
 Kind = TypeVar("Kind", bound=MetricDetector)
@@ -90,11 +100,6 @@ def register_metric(kind: type[Kind]) -> type[Kind]:
     """Add a class of numeric detectors to `METRIC_DETECTORS`."""
     METRIC_DETECTORS.append(kind)
     return kind
-
-
-def peer(peers: Peers, kind: type[Kind]) -> Kind:
-    """Return the detector of a kind among those of a run."""
-    return cast(Kind, peers[kind])
 
 
 def finite(value: float | None) -> float | None:

@@ -7,8 +7,6 @@ Steps that run backwards are a resume: what had been learned by then is restored
 step or two that come late (from another rank, another file) teach nothing and are checked for NaN only.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -16,7 +14,7 @@ from types import MappingProxyType
 import runner.detect.numerics
 from runner.detect.detector import import_modules
 from runner.detect.numerics.baseline import Baseline
-from runner.detect.numerics.findings import ALL_METRICS, Metric, NumericFinding, PlannedChange
+from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.metric_detector import (
     METRIC_DETECTORS,
     Extra,
@@ -24,6 +22,7 @@ from runner.detect.numerics.metric_detector import (
     NumericSettings,
 )
 from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.planned_changes import ALL_METRICS, Metric, PlannedChange
 
 # A record from among so many last ones is late, one from before them a resume; chosen.
 LATE_SAMPLES = 16
@@ -62,7 +61,8 @@ class Numerics:
         self._expected: tuple[Metric, ...] = ()
         self._expected_at = 0
         self._settings = NumericSettings(baseline=self.baseline, loss_scale_floor=loss_scale_floor)
-        self._detectors = {kind: kind(self._settings) for kind in _KINDS}
+        self._detectors = self._settings.peers
+        self._detectors |= {kind: kind(self._settings) for kind in _KINDS}
         self._memories: list[tuple[int, list[MetricDetector]]] = []
         self._last_steps: deque[int] = deque(maxlen=LATE_SAMPLES)
         # In a row.
@@ -85,7 +85,7 @@ class Numerics:
         is_plain = not (is_late or record.skipped or expected)
         for detector in self._detectors.values():
             if is_plain or detector.judges(record, is_late=is_late, expected=expected):
-                findings += detector.judge(record, extra, self._detectors)
+                findings += detector.judge(record, extra)
         return findings
 
     def _is_late(self, step: int) -> bool:
@@ -138,7 +138,7 @@ class Numerics:
         self._expected = expected
         for kind, detector in self._detectors.items():
             if kind.metric in begun:
-                self._detectors[kind] = detector.relearned()
+                detector.relearn()
         return expected
 
     def _count(self, record: StepRecord) -> None:

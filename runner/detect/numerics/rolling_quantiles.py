@@ -4,12 +4,11 @@ Windows are counted in samples, never in steps: a curve logged every 100 steps a
 settings. Quantiles, not moments: one spike in a mean and a deviation hides the next.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # Standard deviations between the 10 % and the 90 % quantile of a normal distribution.
 TAILS_WIDTH = 2.563
@@ -40,8 +39,7 @@ class RollingQuantiles:
         self._values.clear()
         self._ordered.clear()
 
-    def copy(self) -> RollingQuantiles:
-        """Return a copy that learns on its own from here."""
+    def __copy__(self) -> "RollingQuantiles":
         other = RollingQuantiles(self.size)
         other._values = self._values.copy()
         other._ordered = self._ordered.copy()
@@ -73,16 +71,14 @@ def change_at(values: Sequence[float], boundary: float) -> int:
     return min(index, len(values) - 1)
 
 
+@dataclass(slots=True)
 class Excursion:
     """The furthest distance from which a metric has returned by itself: one without a return is no sign of health."""
 
-    __slots__ = ("_away", "_now", "furthest")
-
-    def __init__(self) -> None:
-        self.furthest = 0.0
-        self._now = 0.0
-        # At the last restart.
-        self._away = 0.0
+    furthest: float = 0.0
+    _now: float = 0.0
+    # At the last restart.
+    _away: float = 0.0
 
     def add(self, distance: float) -> None:
         """Add the present distance; less than half of the furthest since the last return is a return."""

@@ -1,44 +1,30 @@
 """Trends over many samples: a validation loss that rises, activations that grow, a loss that stops falling."""
 
-from __future__ import annotations
-
-import copy
 import itertools
 import math
-from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.loss import LossDetector
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    finite,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 from runner.facts.messages.signals import StepRecord
 
 # In a row above the limit; chosen.
 EVALUATIONS = 3
 # Of the validation loss above its best: it overfits, perhaps as intended; both chosen.
-NOTE_RISE = 0.03
-INCIDENT_RISE = 0.15
+NOTE_RISE, INCIDENT_RISE = 0.03, 0.15
 
+# Its name in `extra`.
+ACTIVATION_NORM = "activation_norm"
 # Samples; chosen.
 ACTIVATION_WINDOW = 32
 # Of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on.
-# Its name in `extra`.
-ACTIVATION_NORM = "activation_norm"
 ACTIVATION_RISE = 0.25
 
 # Samples behind one point of a plateau; chosen.
 BLOCK = 64
-# Over which the loss must have fallen steadily before; chosen.
-FALLING_BLOCKS = 4
-# Over which it falls no more; chosen.
-FLAT_BLOCKS = 4
+# Over which the loss must have fallen steadily before, and over which it falls no more; chosen.
+FALLING_BLOCKS, FLAT_BLOCKS = 4, 4
 # Of the fall before; a power law keeps more than a third of it; chosen.
 FLAT_SHARE = 0.05
 
@@ -51,22 +37,14 @@ class ValidationDetector(MetricDetector):
     metric = "loss"
     is_rewound = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._best = math.inf
         self._num_above = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         self._onset = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         # Onset of the rise that was reported.
         self._reported: int | None = None
 
-    def copy(self) -> Self:
-        """Return a detector that learns on its own from here."""
-        other = copy.copy(self)
-        other._num_above, other._onset = dict(self._num_above), dict(self._onset)
-        return other
-
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
-        """Judge one finite evaluation."""
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         loss, step = record.validation_loss, record.step
         if loss is None or not math.isfinite(loss):
             return []
@@ -106,20 +84,12 @@ class ActivationDetector(MetricDetector):
     is_rewound = True
     judges_skipped = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
         self._onset: int | None = None
 
-    def copy(self) -> Self:
-        """Return a detector that learns on its own from here."""
-        other = copy.copy(self)
-        other._level = self._level.copy()
-        return other
-
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
-        """Judge one finite norm."""
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         norm, step = finite(extra.get(ACTIVATION_NORM)), record.step
         if norm is None:
             return []
@@ -151,25 +121,18 @@ class PlateauDetector(MetricDetector):
     metric = "loss"
     is_rewound = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
+    def reset(self) -> None:
         self._block: list[float] = []
         self._block_step = 0
         # First step of each block, its median.
         self._points: list[tuple[int, float]] = []
 
-    def copy(self) -> Self:
-        """Return a detector that learns on its own from here."""
-        other = copy.copy(self)
-        other._block, other._points = self._block.copy(), self._points.copy()
-        return other
-
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge a healthy loss; after a jump the fall is measured from the start."""
         loss, step = finite(record.loss), record.step
         if loss is None:
             return []
-        if not peers[LossDetector].is_calm:
+        if not self.peer(LossDetector).is_calm:
             self._block.clear()
             self._points.clear()
             return []

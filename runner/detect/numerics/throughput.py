@@ -1,20 +1,11 @@
 """Throughput: a lasting drop below the run's own baseline, not single slow samples (evaluations, checkpoints, a stall)."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
-from typing import Self
 
 from runner.detect.numerics.baseline import LEARNED_SAMPLES
 from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
-from runner.detect.numerics.metric_detector import (
-    Extra,
-    MetricDetector,
-    NumericSettings,
-    Peers,
-    register_metric,
-)
+from runner.detect.numerics.metric_detector import Extra, MetricDetector, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles, change_at
 from runner.facts.messages.signals import StepRecord
 
@@ -42,34 +33,27 @@ class ThroughputDetector(MetricDetector):
     metric = "throughput"
     judges_skipped = True
 
-    def __init__(self, settings: NumericSettings) -> None:
-        super().__init__(settings)
-        self.baseline = settings.baseline
+    def reset(self) -> None:
+        self.baseline = self.settings.baseline
         self._source = ""
-        self._recent = RollingQuantiles(RECENT)
-        self._learned: list[float] = []
-        self._num_low = 0
-        self._num_start = START_SAMPLES
-        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        # Onset of the drop that was reported.
-        self._reported: int | None = None
+        self.begin_attempt()
 
     def begin_attempt(self) -> None:
         """Leave out the first samples of an attempt; a drop that lasts is reported of it, too."""
         self._num_start = START_SAMPLES
-        self._recent.clear()
-        self._learned.clear()
-        self._history.clear()
+        self._recent = RollingQuantiles(RECENT)
+        self._learned: list[float] = []
         self._num_low = 0
-        self._reported = None
+        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+        # Onset of the drop that was reported.
+        self._reported: int | None = None
 
-    def relearned(self) -> Self:
+    def relearn(self) -> None:
         """Reset the baseline: a step is something else from now on."""
         self.begin_attempt()
         self.baseline.throughput = None
-        return self
 
-    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the throughput, or the inverse of the step time, and learn from it."""
         value = self._read(record)
         if value is None or self._num_start:

@@ -1,7 +1,5 @@
 """The scale on which a loss is judged: its logarithm, so that proportional noise is noise; plain once it is not positive."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 One register per node, `assignment/<node>`. Only one-offs are tasks, sent on the stream `tasks/<node>`, with an id and a deadline.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -18,28 +16,28 @@ from runner.facts.wire import Value
 
 
 class LaunchPlan(Value):
-    """How one node launches its share of a gang. Equal on all nodes except for `node_rank`."""
+    """How one node launches its share of a gang. Equal on all nodes except for `node_rank`.
+
+    `command` has placeholders, which the agent fills in for each rank; `python` is the value of one. `user`: the ranks run as this
+    user, "" for the agent's own.
+    """
 
     attempt: AttemptId
     run: str
-    # With placeholders, filled in per rank by the agent.
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
-    # Interpreter for the placeholder {python}.
     python: str = ""
     node_rank: int
     num_nodes: int
     ranks_per_node: int
     master_address: str
     master_port: int
-    # Attempts/<attempt> in the run's folder; the agent makes it.
     output_folder: str
     output_limit_bytes: int
     checkpoints: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
-    # Who submitted the run: its ranks run as that user; "": as the agent.
     user: str = ""
     # Of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one.
     spec_hash: str = ""
@@ -54,25 +52,22 @@ class LaunchPlan(Value):
     @property
     def ranks(self) -> range:
         """Global ranks of this node."""
-        return range(
-            self.node_rank * self.ranks_per_node, (self.node_rank + 1) * self.ranks_per_node
-        )
+        first = self.node_rank * self.ranks_per_node
+        return range(first, first + self.ranks_per_node)
 
 
 class PreloadPlan(Value):
     """What a node is to have imported already, so that ranks of a run can be forked from it: a *warm process*.
 
-    `command`, `environment`, `working_directory`, `python` and `ranks_per_node` are those of the run's launch plans.
+    `command`, `environment`, `working_directory`, `python`, `ranks_per_node` and `user` are those of the run's launch plans.
     """
 
     command: tuple[str, ...]
-    # Modules to import, in this order.
     preload: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
     python: str = ""
     ranks_per_node: int
-    # As in the launch plan.
     user: str = ""
 
 
@@ -82,7 +77,7 @@ class Assignment(Value, kind="assignment"):
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
     the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of
     the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or is a spare,
-    and may change within a generation. `instance_id` names the agent that is to obey: another one starts nothing.
+    and may change within a generation. `instance_id` names the agent that is to obey, "" any: another one starts nothing.
     """
 
     node: str
@@ -92,7 +87,6 @@ class Assignment(Value, kind="assignment"):
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
     warm: PreloadPlan | None = None
-    # Of the agent it is meant for; "": whichever.
     instance_id: str = ""
 
 

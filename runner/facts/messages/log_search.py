@@ -3,8 +3,6 @@
 They do not leave the node: the agent emits matches as signals (`LinesMatched`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import field
@@ -17,10 +15,8 @@ from runner.facts.wire import Value
 class LogPosition(Value):
     """How far a log was read, to be written down once the lines before it were dealt with.
 
-    Of a file: `offset` of the first unread byte, `before` a hash of bytes before it, `line` the
-    number of its line (None: unknown, too much was skipped), `changed_ns` when
-    the file was last written to. Of the kernel's device: the boot, and the number of the last
-    record.
+    Of a file: `offset` of the first unread byte, `before` a hash of bytes before it, `line` the number of its line (None: unknown,
+    too much was skipped), `changed_ns` when the file was last written to. Of the kernel's device: the boot, and the last record.
     """
 
     device: int = 0
@@ -34,28 +30,22 @@ class LogPosition(Value):
 
 
 class FollowRequest(Value, kind="follow_request"):
-    """Follow the logs of this gang from now on, and no others; without files: none."""
+    """Follow the logs of this gang from now on, and no others: `files` (path -> rank) from their `places` on, and the kernel's."""
 
-    # Echoed in the reports.
     gang: str
-    # Path -> rank.
     files: Mapping[str, int] = field(default_factory=dict)
     # A path; "": the kernel's log is not read.
     kernel_log: str = ""
     # After boot: older records do not count.
     since_microseconds: int = 0
-    # Of the lines with a step, for a trainer of no known format.
     metric_pattern: str = ""
-    # Path -> where to continue.
     places: Mapping[str, LogPosition] = field(default_factory=dict)
 
 
 class SearchRequest(Value, kind="search_request"):
-    """Search the ends of these logs, whose ranks have exited."""
+    """Search the ends of these logs (path -> rank), whose ranks have exited."""
 
-    # Echoed in the result.
     number: int
-    # Path -> rank.
     files: Mapping[str, int] = field(default_factory=dict)
     metric_pattern: str = ""
 
@@ -70,8 +60,7 @@ class SearchResult(Value, kind="search_result"):
 class FollowReport(Value, kind="follow_report"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
-    `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were
-    not read.
+    `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were not read.
     """
 
     gang: str

@@ -1,7 +1,5 @@
 """Stacks of ranks that hung, short enough to travel and to be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec.structs import replace

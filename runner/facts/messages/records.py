@@ -4,8 +4,6 @@
 Kinds and fields are only ever added. One file, past the usual length: it is the whole vocabulary of decisions, without logic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -26,18 +24,23 @@ from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
 
-class JournalEntry(Value, kind="entry"):
-    """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
+class AttemptRecord(Value):
+    """The fields of every record about an attempt."""
 
-    # 1, 2, 3, ... without gaps.
+    attempt: AttemptId
+
+
+class JournalEntry(Value, kind="entry"):
+    """One turn of the controller: what came in, when, from where in which stream, and what was decided.
+
+    `sequence` counts from 1 without gaps, `now` is the controller's clock, which never runs back, `cursor` the inbox's after it.
+    """
+
     sequence: int
-    # The controller's clock, seconds; never runs back.
     now: float
-    # A registered message.
     input: object
     # The stream it was read from ("" for inputs that Stoker makes itself).
     stream: str = ""
-    # Its number there: the inbox cursor after this entry.
     cursor: int = 0
     records: tuple[object, ...] = ()
 
@@ -59,8 +62,9 @@ class SupervisorStarted(Value, kind="supervisor_started"):
     holder: str
     token: int
     version: str
-    # The nodes its places can start.
+    # Those whose agents it can start; `down`: of these, the ones without any process of ours.
     nodes: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
 
 
 class SupervisorPaused(Value, kind="supervisor_paused"):
@@ -77,12 +81,17 @@ class MessageUnreadable(Value, kind="message_unreadable"):
     reason: str
 
 
+class StaleMessage(Value, kind="stale_message"):
+    """A request or a join that was sent too long ago, or by a clock that is off: it is refused, and its sender gets the reason."""
+
+    reason: str
+    message: object
+
+
 # ---- records: nodes -------------------------------------------------------------------------------------------------
 
 NodeStateName = Literal[
-    # Expected, its agent was never started.
     "absent",
-    # Its agent was started and has not joined.
     "joining",
     # Has joined, and must pass its checks before it may take ranks.
     "checking",
@@ -90,15 +99,12 @@ NodeStateName = Literal[
     "active",
     # No heartbeat; nothing certain is known.
     "suspect",
-    # Out of reach, or dead; not known to be bad.
     "lost",
     # Its hardware is bad, or may be: refused until an operator readmits it.
     "quarantined",
     # Taken out by an operator or a notice, until it is readmitted.
     "maintenance",
-    # Its agent ended on purpose.
     "left",
-    # Out for good.
     "retired",
 ]
 
@@ -165,12 +171,11 @@ class HardwareFaultRecorded(Value, kind="hardware_fault_recorded"):
 
 
 class HardwareJudged(Value, kind="hardware_judged"):
-    """Hardware is refused from now on, under any name; or, with verdict "", readmitted, its hardware faults forgiven."""
+    """Hardware is refused from now on, under any name; or, with verdict "", readmitted, its faults forgiven. `by`: an operator."""
 
     hardware: str
     verdict: Literal["", "quarantined", "retired"]
     reason: str = ""
-    # The operator; "" for Stoker.
     by: str = ""
 
 
@@ -197,6 +202,7 @@ class NodeChanged(Value, kind="node_changed"):
     """A node changed its state, or the reason for it.
 
     `devices_busy`: it is suspect for its devices, until its agent reports them released. `ended`: its agent has ended, too.
+    `domain`: the node was lost with that failure domain, and is not at fault.
     """
 
     node: str
@@ -205,14 +211,12 @@ class NodeChanged(Value, kind="node_changed"):
     incident: str | None = None
     devices_busy: bool = False
     ended: bool = False
-    # "rack r2": lost with that failure domain, and not at fault.
     domain: str = ""
 
 
-class GangSteppedOn(Value, kind="gang_stepped_on"):
+class GangSteppedOn(AttemptRecord, kind="gang_stepped_on"):
     """The gang of these silent nodes has made steps: their ranks live."""
 
-    attempt: AttemptId
     nodes: tuple[str, ...]
     step: int
     step_seconds: float = 0.0
@@ -241,7 +245,6 @@ class NodeCleared(Value, kind="node_cleared"):
     attempt: AttemptId
     left_behind: tuple[int, ...] = ()
     confirmed_by: Literal["agent", "probe"] = "agent"
-    # Where its ranks stood, if they hung.
     rank_stacks: tuple[RankStack, ...] = ()
 
 
@@ -252,6 +255,7 @@ AttemptStateName = Literal[
     "preparing", "prepared", "launching", "running", "stop_requested", "stopping", "ended"
 ]
 RequestStateName = Literal["open", "done", "refused", "failed"]
+# "moved": ended at a checkpoint, because a node leaves.
 Outcome = Literal[
     "finished",
     "stopped",
@@ -261,7 +265,6 @@ Outcome = Literal[
     "refused",
     "withdrawn",
     "reconfigured",
-    # Ended at a checkpoint, because a node leaves.
     "moved",
 ]
 
@@ -271,7 +274,6 @@ class RunAdmitted(Value, kind="run_admitted"):
 
     run: int
     spec: RunSpec
-    # The user of its ranks; "": the agents' own.
     user: str = ""
 
 
@@ -284,30 +286,27 @@ class RunChanged(Value, kind="run_changed"):
     incident: str | None = None
 
 
-class AttemptPlanned(Value, kind="attempt_planned"):
+class AttemptPlanned(AttemptRecord, kind="attempt_planned"):
     """An attempt exists: these nodes, in rank order."""
 
-    attempt: AttemptId
     generation: int
     nodes: tuple[str, ...]
     reason: str
     incident: str | None = None
 
 
-class AttemptPrepared(Value, kind="attempt_prepared"):
+class AttemptPrepared(AttemptRecord, kind="attempt_prepared"):
     """Its checkpoint is verified and its rendezvous chosen."""
 
-    attempt: AttemptId
     resume: str
     resume_step: int
     master_address: str
     master_port: int
 
 
-class AttemptChanged(Value, kind="attempt_changed"):
+class AttemptChanged(AttemptRecord, kind="attempt_changed"):
     """An attempt changed its state. `outcome` is what it is going to end as, set on the way to `stopping`."""
 
-    attempt: AttemptId
     state: AttemptStateName
     reason: str = ""
     outcome: Outcome | None = None
@@ -327,43 +326,38 @@ class NodeLaunched(Value, kind="node_launched"):
     not_forked_reason: str = ""
 
 
-class RankCapabilitiesRecorded(Value, kind="rank_capabilities_recorded"):
+class RankCapabilitiesRecorded(AttemptRecord, kind="rank_capabilities_recorded"):
     """What the attempt's ranks can be asked, and which remedies they apply."""
 
-    attempt: AttemptId
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
 
-class RankEnded(Value, kind="rank_ended"):
+class RankEnded(AttemptRecord, kind="rank_ended"):
     """A rank ended by itself."""
 
-    attempt: AttemptId
     node: str
     rank: int
     exit_code: int | None
 
 
-class StepsAdvanced(Value, kind="steps_advanced"):
+class StepsAdvanced(AttemptRecord, kind="steps_advanced"):
     """The attempt has finished `step`."""
 
-    attempt: AttemptId
     step: int
     loss: float | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
-class StartTimed(Value, kind="start_timed"):
+class StartTimed(AttemptRecord, kind="start_timed"):
     """Which rank of the gang took longest in each phase of the start."""
 
-    attempt: AttemptId
     slowest: Mapping[str, signals.StartPhase] = field(default_factory=dict)
 
 
-class SettingsRead(Value, kind="settings_read"):
+class SettingsRead(AttemptRecord, kind="settings_read"):
     """Settings in effect, as the trainer read them back."""
 
-    attempt: AttemptId
     step: int
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -396,7 +390,10 @@ class RemedyAdded(Value, kind="remedy_added"):
 
 
 class IncidentOpened(Value, kind="incident_opened"):
-    """An incident was opened. `detected_after_seconds`: from the last good sign to this record, where known."""
+    """An incident was opened. `step`: the furthest of its run by then; `onset`: the first abnormal one.
+
+    `detected_after_seconds`: from the last good sign to this record, where known.
+    """
 
     incident: str
     fault: str
@@ -406,12 +403,10 @@ class IncidentOpened(Value, kind="incident_opened"):
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    # Furthest step of the run at that moment.
     step: int | None = None
     detected_after_seconds: float | None = None
     # The run goes on: the incident is reported and followed, and governs nothing.
     non_fatal: bool = False
-    # The first abnormal step.
     onset: int | None = None
 
 
@@ -438,10 +433,9 @@ class IncidentDiagnosed(Value, kind="incident_diagnosed"):
     matches: tuple[Match, ...] = ()
 
 
-class EvidenceRecorded(Value, kind="evidence_recorded"):
+class EvidenceRecorded(AttemptRecord, kind="evidence_recorded"):
     """Lines of a running gang: if it fails, they are judged with the lines found then."""
 
-    attempt: AttemptId
     matches: tuple[Match, ...]
     # The last step of their node's ranks by then.
     step: int | None = None
@@ -449,10 +443,8 @@ class EvidenceRecorded(Value, kind="evidence_recorded"):
     judge_at: float | None = None
 
 
-class EvidenceJudged(Value, kind="evidence_judged"):
+class EvidenceJudged(AttemptRecord, kind="evidence_judged"):
     """The lines that were to be judged by now are."""
-
-    attempt: AttemptId
 
 
 class RungTaken(Value, kind="rung_taken"):
@@ -490,17 +482,16 @@ class ActionEnded(Value, kind="action_ended"):
 
 
 class RequestRecorded(Value, kind="request_recorded"):
-    """An operator's request and its state; publishing the answer is the effect of this record."""
+    """An operator's request, its kind, its state and what it is about; publishing the answer is the effect of this record."""
 
     id: str
-    # The request's kind.
     request: str
     by: str
     state: RequestStateName
     message: str = ""
     run: int | None = None
-    # The node it is about.
     node: str = ""
+    sent_at: float = 0.0
 
 
 class DecisionFailed(Value, kind="decision_failed"):

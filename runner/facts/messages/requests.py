@@ -1,7 +1,5 @@
 """Requests of operators. The client makes the id, so that a request sent twice counts once."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from runner.facts.remedies import RemedyName
@@ -10,24 +8,23 @@ from runner.facts.wire import Value
 
 
 class Request(Value):
-    """The fields of every request. `by`: the operator."""
+    """The fields of every request. `by`: the operator. `sent_at`: Unix seconds by the command's clock; 0: an older one sent it."""
 
     id: str
     by: str = ""
+    sent_at: float = 0.0
 
 
 class StartRun(Request, kind="start_run"):
-    """Start a run with this spec."""
+    """Start a run with this spec; its ranks run as `user`, "" for the agents' own."""
 
     spec: RunSpec
-    # Whose ranks they will be; "": the agents'.
     user: str = ""
 
 
 class StopRun(Request, kind="stop_run"):
-    """Stop a run for good, sealing a checkpoint first if its ranks can."""
+    """Stop a run, given by name or number, for good, sealing a checkpoint first if its ranks can."""
 
-    # Name or number.
     run: str
 
 
@@ -62,36 +59,31 @@ class SwapNode(Request, kind="swap_node"):
     reason: str = ""
 
 
-class DrainNode(Request, kind="drain_node"):
+class NodeRequest(Request):
+    """The fields of a request about one node."""
+
+    node: str
+    reason: str = ""
+
+
+class DrainNode(NodeRequest, kind="drain_node"):
     """Take a node out of service at the next checkpoint, spare or not; it goes to `maintenance` until it is readmitted."""
 
-    node: str
-    reason: str = ""
 
-
-class QuarantineNode(Request, kind="quarantine_node"):
+class QuarantineNode(NodeRequest, kind="quarantine_node"):
     """Take a bad node out: its hardware is refused, under any name, until it is readmitted."""
 
-    node: str
-    reason: str = ""
 
-
-class ReadmitNode(Request, kind="readmit_node"):
+class ReadmitNode(NodeRequest, kind="readmit_node"):
     """Readmit a node: it is checked, and then a spare. Its earlier faults no longer count."""
 
-    node: str
-    reason: str = ""
 
-
-class RetireNode(Request, kind="retire_node"):
+class RetireNode(NodeRequest, kind="retire_node"):
     """Take a node out for good: its hardware is refused for ever."""
-
-    node: str
-    reason: str = ""
 
 
 class Answer(Value, kind="answer"):
-    """The answer to a request: the register `answer/<id>`."""
+    """The answer to a request, or to an agent that may not join: the register `answer/<id>`, or `answer/<instance id>`."""
 
     id: str
     state: Literal["open", "done", "refused", "failed"]

@@ -4,8 +4,6 @@ Every signal names its source (`node`) and that source's `incarnation` (one star
 the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, steps are training steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -16,7 +14,7 @@ from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import Value
 
-# Characters of RanksStarted.cold that are sent and kept; chosen, not measured.
+# Characters of RanksStarted.not_forked_reason that are sent and kept; chosen, not measured.
 MAX_NOT_FORKED_REASON = 300
 
 
@@ -29,6 +27,13 @@ class Signal(Value):
     sequence: int = 0
     # The instance of the agent: two agents of one name, or of one folder copied, differ.
     instance_id: str = ""
+
+
+class LaunchSignal(Signal):
+    """The fields of every signal about the ranks of one assignment."""
+
+    generation: int
+    attempt: AttemptId
 
 
 class StepRecord(Value):
@@ -48,7 +53,6 @@ class StepRecord(Value):
     step_seconds_max: float | None = None
     local_grad_norm_max: float | None = None
     local_grad_norm_max_rank: int | None = None
-    # Ranks here whose own gradient norm was NaN or infinite.
     num_nonfinite: int | None = None
     data_wait_seconds_max: float | None = None
     peak_memory_bytes_max: int | None = None
@@ -102,6 +106,8 @@ class Heartbeat(Signal, kind="heartbeat"):
     """An agent is alive, and reports what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
 
     generation: int = 0
+    # Unix seconds by the agent's clock; 0: an older agent.
+    sent_at: float = 0.0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
     # Ranks in state T for `stopped_seconds` or longer.
@@ -115,17 +121,13 @@ class Heartbeat(Signal, kind="heartbeat"):
     last_step: int | None = None
     # Ranks that report no steps: the steps in their output, in its order.
     logged_steps: tuple[StepRecord, ...] = ()
-    # Output of this gang that was skipped in floods.
     log_bytes_skipped: int = 0
-    # Ranks that report no steps: how often one of them was seen to have written to its output since the launch.
+    # Ranks that report no steps: how often their output was seen to grow since the launch, for how long, the longest pause.
     num_writes: int = 0
-    # Seconds from the first of these writes to the last.
     writing_seconds: float = 0.0
-    # The longest pause between two of them.
     longest_gap_seconds: float = 0.0
-    # Sent now and then; empty: not due, or no step since.
+    # These two are sent now and then; empty: not due, or no step since.
     rank_computes: tuple[RankCompute, ...] = ()
-    # Sent now and then.
     rank_resources: tuple[RankResources, ...] = ()
     # Memory that was free on the node when `rank_resources` were measured; 0: not known.
     memory_free_bytes: int = 0
@@ -135,7 +137,6 @@ class Heartbeat(Signal, kind="heartbeat"):
     # The warm process: "", importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
-    # What it has imported that must be the same on all nodes of a run: python, torch, ...
     warm_versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -154,38 +155,34 @@ class NodeJoined(Signal, kind="node_joined"):
     ranks_alive: tuple[int, ...] = ()
     # What `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:...".
     parts: tuple[str, ...] = ()
+    # Unix seconds by the agent's clock; 0: an older agent.
+    sent_at: float = 0.0
 
 
 class Notice(Signal, kind="notice"):
-    """The node will be taken away, so it is drained at a checkpoint."""
+    """The node will be taken away, in `deadline_seconds` if given, so it is drained at a checkpoint."""
 
     notice: Literal["maintenance", "preemption"]
     reason: str = ""
-    # From when it was read; None: not given.
     deadline_seconds: float | None = None
 
 
-class RanksStarted(Signal, kind="ranks_started"):
+class RanksStarted(LaunchSignal, kind="ranks_started"):
     """The node made its assignment true: all its ranks are started.
 
     `not_forked_reason`: why they were not forked from a warm process although one was wanted; "" when they were, or none was.
     """
 
-    generation: int
-    attempt: AttemptId
-    # Rank -> pid.
     pids: Mapping[str, int] = field(default_factory=dict)
     not_forked_reason: str = ""
 
 
-class LaunchFailed(Signal, kind="launch_failed"):
+class LaunchFailed(LaunchSignal, kind="launch_failed"):
     """The node could not spawn its ranks (no such program, folder missing, no keeper).
 
     `devices_busy`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
     """
 
-    generation: int
-    attempt: AttemptId
     reason: str
     devices_busy: bool = False
 
@@ -194,58 +191,47 @@ class DevicesReleased(Signal, kind="devices_released"):
     """The devices whose memory had kept a launch from starting are free again."""
 
 
-class RankExited(Signal, kind="rank_exited"):
-    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, as in subprocess."""
+class RankExited(LaunchSignal, kind="rank_exited"):
+    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, None if unobserved."""
 
-    generation: int
-    attempt: AttemptId
     rank: int
-    # None: unknown (its keeper died with it).
     exit_code: int | None
     last_step: int | None = None
     # Last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint.
     stderr_tail: str = ""
 
 
-class RanksTerminated(Signal, kind="ranks_terminated"):
-    """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
+class RanksTerminated(LaunchSignal, kind="ranks_terminated"):
+    """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`).
 
-    # Of the assignment that the ranks belonged to.
-    generation: int
-    attempt: AttemptId
+    `fenced`: the agent killed them on its own, having lost the store and seen no step. `num_stacks`: ranks whose stacks were
+    written down before, in the folder `stacks`; at most `rank_stacks.MAX_RANK_STACKS` are in `rank_stacks`.
+    """
+
     last_step: int | None = None
     left_behind: tuple[int, ...] = ()
-    # The agent killed them on its own, having lost the store and seen no step.
     fenced: bool = False
-    # Ranks whose stacks were written down before, in the folder `stacks`.
     num_stacks: int = 0
-    # Where these ranks were, from those stacks; at most `rank_stacks.MAX_RANK_STACKS`.
     rank_stacks: tuple[RankStack, ...] = ()
 
 
-class LinesMatched(Signal, kind="lines_matched"):
+class LinesMatched(LaunchSignal, kind="lines_matched"):
     """What was found in the output of ranks, or in the kernel's log of their node.
 
-    `ranks_alive`: found while they live, and sent at once. Otherwise: in the output of ranks that ended by
-    themselves, some moments after RankExited.
+    `ranks_alive`: found while they live, and sent at once. Otherwise: in the output of ranks that ended, moments after RankExited.
     """
 
-    generation: int
-    attempt: AttemptId
     matches: tuple[Match, ...] = ()
-    # The furthest step in each of these logs.
     steps: tuple[LoggedStep, ...] = ()
     ranks_alive: bool = False
-    # That a rank of this node had done by then.
     last_step: int | None = None
 
 
 class ReplicasDisagree(Signal, kind="replicas_disagree"):
-    """Ranks have compared what must be equal, and it was not. `ranks`: the outliers; empty: not known."""
+    """Copies of `what` (weight, master, moment, gradient) that must be equal differ. `ranks`: the outliers; empty: not known."""
 
     attempt: AttemptId
     step: int
-    # Weight, master, moment, gradient.
     what: str
     ranks: tuple[int, ...] = ()
     detail: str = ""
@@ -264,29 +250,30 @@ class NodeLeft(Signal, kind="node_left"):
 
 
 class Progress(Signal, kind="progress"):
-    """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
+    """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with.
+
+    Step N is done when N steps contribute to the weights. The first mark has `timings`: start phase -> the slowest rank's seconds.
+    """
 
     attempt: AttemptId
-    # Last finished step, counted from 1: step N is done when N steps contribute to the weights.
     step: int
     loss: float | None = None
-    # First one only: seconds by start phase, slowest rank.
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
 class CheckpointSealed(Signal, kind="checkpoint_sealed"):
-    """A rank reports a sealed checkpoint. It counts only after verification."""
+    """A rank reports a sealed checkpoint. It counts only after verification. `needs_code`: its rank had the run's key."""
 
     attempt: AttemptId
     step: int
     path: str
+    needs_code: bool = False
 
 
 class SettingsInEffect(Signal, kind="settings_in_effect"):
-    """What the trainer read back after loading: sent once per start. Values, not wishes."""
+    """What the trainer read back after loading `step` steps: sent once per start. Values, not wishes."""
 
     attempt: AttemptId
-    # Steps already done when these took effect.
     step: int
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -295,7 +282,6 @@ class RequestTaken(Signal, kind="request_taken"):
     """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
 
     attempt: AttemptId
-    # Id.
     request: str
     step: int
 

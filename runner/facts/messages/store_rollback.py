@@ -1,7 +1,5 @@
 """Messages about a store that came back with less than it acknowledged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import field
@@ -13,21 +11,25 @@ class StoreStopped(Value, kind="store_stopped"):
     """A register's value: nothing acts on this store until an operator accepts it as it is or restores a newer copy.
 
     `acknowledged`: the newest entry that the detecting process had written or read. `generation`: the highest it knew.
+    `wall`: its clock.
     """
 
     reason: str
     holder: str
-    # Seconds since the epoch, by the clock of the detecting process.
     wall: float
     acknowledged: int = 0
     generation: int = 0
 
 
 class AcceptedRollbacks(Value, kind="accepted_rollbacks"):
-    """A register's value: how often an operator accepted the store as it is, and the newest entry that records it."""
+    """A register's value: how often an operator accepted the store as it is, and the newest entry that records it.
+
+    Entries up to `unsigned_through` were written before entries had codes, and are read for history alone.
+    """
 
     count: int = 0
     sequence: int = 0
+    unsigned_through: int = 0
 
 
 class StoreAccepted(Value, kind="store_accepted"):

@@ -1,44 +1,35 @@
 """The content of cluster.yaml: nodes, spares, store and limits. One journal, lease and fleet per cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
 
-from runner.facts.specs.setting import Setting
+from runner.facts.specs.setting import (
+    Default,
+    Limits,
+    LongPositiveSeconds,
+    LongSeconds,
+    Nodes,
+    PositiveSeconds,
+    Ranks,
+    Seconds,
+)
 from runner.facts.wire import Value
-
-# A year; chosen, not measured.
-LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
 class LocalNodes(Value):
     """Nodes that are processes of this machine, each with an agent and a keeper of its own: n1, n2, ... in order."""
 
     nodes: Annotated[
-        int,
-        Setting(
-            "Nodes to start with, spares not counted. 0: every node is another machine, whose agent is started there "
-            "(`stoker agent`, deploy/stoker-agent@.service) and joins by itself.",
-            unit="nodes",
-            least=0,
-            most=4096,
-        ),
+        Nodes,
+        "Nodes to start with, spares not counted. 0: every node is another machine, whose agent is started there (`stoker "
+        "agent`, deploy/stoker-agent@.service) and joins by itself.",
     ] = 1
-    slots: Annotated[
-        int,
-        Setting("Ranks that each node can hold at once.", unit="ranks", least=1, most=1024),
-    ] = 1
+    slots: Annotated[Ranks, "Ranks that each node can hold at once."] = 1
     spares: Annotated[
-        int,
-        Setting(
-            "Further nodes that stand by: one takes the place of a node that dies. 0: no node is ever replaced.",
-            unit="nodes",
-            least=0,
-            most=4096,
-        ),
+        Nodes,
+        "Further nodes that stand by: one takes the place of a node that dies. 0: no node is ever replaced.",
     ] = 0
 
 
@@ -47,280 +38,191 @@ class StoreSpec(Value):
 
     address: Annotated[
         str,
-        Setting(
-            "HOST:PORT of a Redis server (7.0 or later) that all machines of the cluster reach; deploy/redis.conf sets it up. "
-            "Its keys begin with `stoker:<name of the cluster>:`.",
-            default="none: SQLite in the state folder, for one machine",
-        ),
+        "HOST:PORT of a Redis server (7.0 or later) that all machines of the cluster reach; deploy/redis.conf sets it up. "
+        "Its keys begin with `stoker:<name of the cluster>:`.",
+        Default("none: SQLite in the state folder, for one machine"),
     ] = ""
     database: Annotated[
-        int, Setting("Number of the database on that server.", least=0, most=1_000_000)
+        int, Limits(least=0, most=1_000_000), "Number of the database on that server."
     ] = 0
-    user: Annotated[str, Setting("ACL user to log in as.", default="Redis' own default user")] = ""
+    user: Annotated[str, "ACL user to log in as.", Default("Redis' own default user")] = ""
     password_file: Annotated[
         str,
-        Setting(
-            "File that holds the password on its first line. It must be readable by its owner only; relative to the "
-            "file's folder.",
-            default="none: no password is sent",
-        ),
+        "File that holds the password on its first line. It must be readable by its owner only; relative to the file's "
+        "folder.",
+        Default("none: no password is sent"),
     ] = ""
-    tls: Annotated[bool, Setting("Whether to use TLS and verify the server's certificate.")] = False
+    tls: Annotated[bool, "Whether to use TLS and verify the server's certificate."] = False
     ca_file: Annotated[
         str,
-        Setting(
-            "PEM file of the authority that signed the server's certificate; relative to the file's folder.",
-            default="those that the system trusts",
-        ),
+        "PEM file of the authority that signed the server's certificate; relative to the file's folder.",
+        Default("those that the system trusts"),
     ] = ""
     certificate_file: Annotated[
         str,
-        Setting(
-            "PEM file of our own certificate, where the server asks for one; relative to the file's folder.",
-            default="none",
-        ),
+        "PEM file of our own certificate, where the server asks for one; relative to the file's folder.",
+        Default("none"),
     ] = ""
     key_file: Annotated[
         str,
-        Setting(
-            "PEM file of the key to `certificate_file`; relative to the file's folder.",
-            default="none",
-        ),
+        "PEM file of the key to `certificate_file`; relative to the file's folder.",
+        Default("none"),
     ] = ""
 
 
 class ClusterSpec(Value, kind="cluster_spec"):
     """One cluster. Times are seconds."""
 
-    name: Annotated[str, Setting("Name of the cluster: 1 to 40 of a-z, 0-9 and -.", default="")]
+    name: Annotated[str, "Name of the cluster: 1 to 40 of a-z, 0-9 and -.", Default("")]
     state: Annotated[
         str,
-        Setting(
-            "Folder that holds store, journal, node folders, output and checkpoints; relative to the file's folder. It "
-            "must be on a local disk that honours fsync.",
-            default="`.stoker/<name>` in the folder of the file",
-        ),
+        "Folder that holds store, journal, node folders, output and checkpoints; relative to the file's folder. It must be "
+        "on a local disk that honours fsync.",
+        Default("`.stoker/<name>` in the folder of the file"),
     ] = ""
-    local: Annotated[LocalNodes, Setting("Nodes that are processes of this machine.")] = field(
+    local: Annotated[LocalNodes, "Nodes that are processes of this machine."] = field(
         default_factory=LocalNodes
     )
-    store: Annotated[StoreSpec, Setting("Where journal, signals and registers are stored.")] = (
-        field(default_factory=StoreSpec)
+    store: Annotated[StoreSpec, "Where journal, signals and registers are stored."] = field(
+        default_factory=StoreSpec
     )
     token_file: Annotated[
         str,
-        Setting(
-            "File with the cluster's token. Agents, supervisors and commands sign their messages with it, so that a process "
-            "that merely reaches the store can neither join nor give orders. The same on every machine, readable by its owner "
-            "only; `stoker token` creates one. Relative to the file's folder.",
-            default="`cluster.token` in the state folder, created automatically where all nodes are processes of one machine",
+        "File with the cluster's token. Agents, supervisors and commands sign their messages with it, so that a process that "
+        "merely reaches the store can neither join nor give orders. The same on every machine, readable by its owner only; "
+        "`stoker token` creates one. Relative to the file's folder.",
+        Default(
+            "`cluster.token` in the state folder, created automatically where all nodes are processes of one machine"
         ),
     ] = ""
     journal_folder: Annotated[
         str,
-        Setting(
-            "Folder that takes the journal's old entries, which `story`, `lineage` and replay read on. With several machines, "
-            "on a file system that they share.",
-            default="`journal` in the state folder",
-        ),
+        "Folder that takes the journal's old entries, which `story`, `lineage` and replay read on. With several machines, on "
+        "a file system that they share.",
+        Default("`journal` in the state folder"),
     ] = ""
     domains: Annotated[
         Mapping[str, Mapping[str, tuple[str, ...]]],
-        Setting(
-            "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as "
-            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, means n1, n2, ... n8. Placement uses it, and silence of a whole "
-            "domain is attributed to the domain, not to its nodes.",
-            default="none",
-        ),
+        "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as `switch: {s1: [n1-n8]}`. "
+        "`n1-n8`, or `n[1-8]`, means n1, n2, ... n8. Placement uses it, and silence of a whole domain is attributed to the "
+        "domain, not to its nodes.",
+        Default("none"),
     ] = field(default_factory=dict)
     checks: Annotated[
         tuple[str, ...],
-        Setting(
-            "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it "
-            "returns after it was lost, quarantined or in maintenance. `[]`: none.",
-            default="`[disk_space, shared_memory, processes]`",
-        ),
+        "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it returns "
+        "after it was lost, quarantined or in maintenance. `[]`: none.",
+        Default("`[disk_space, shared_memory, processes]`"),
     ] = ("disk_space", "shared_memory", "processes")
     check_seconds: Annotated[
-        float,
-        Setting(
-            "Time that these checks may take in all; a node that has not passed by then is quarantined.",
-            unit="seconds",
-            above=0,
-            most=3600,
-        ),
+        PositiveSeconds,
+        "Time that these checks may take in all; a node that has not passed by then is quarantined.",
     ] = 60.0
     lemon_faults: Annotated[
         int,
-        Setting(
-            "Hardware faults within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
-            "checks, did not release its devices, or a rank on it survived SIGKILL.",
-            least=1,
-            most=1000,
-        ),
+        Limits(least=1, most=1000),
+        "Hardware faults within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
+        "checks, did not release its devices, or a rank on it survived SIGKILL.",
     ] = 3
     lemon_days: Annotated[
-        float, Setting("Days for which a hardware fault counts.", unit="days", above=0, most=366)
+        float, Limits("days", above=0, most=366), "Days for which a hardware fault counts."
     ] = 28.0
     spares_low: Annotated[
         int,
-        Setting(
-            "Stoker pages an operator when fewer spares than this are left, once there were as many. 0: never.",
-            unit="nodes",
-            least=0,
-            most=100_000,
-        ),
+        Limits("nodes", least=0, most=100_000),
+        "Stoker pages an operator when fewer spares than this are left, once there were as many. 0: never.",
     ] = 1
     failures_per_1000_node_days: Annotated[
         float,
-        Setting(
-            "How often nodes are expected to fail: with `repair_hours` it gives the number of spares that `stoker nodes` "
-            "recommends (enough in 99 % of all cases). The default was measured on a cluster of 2,000 A100 nodes.",
-            above=0,
-            most=10_000,
-        ),
+        Limits(above=0, most=10_000),
+        "How often nodes are expected to fail: with `repair_hours` it gives the number of spares that `stoker nodes` "
+        "recommends (enough in 99 % of all cases). The default was measured on a cluster of 2,000 A100 nodes.",
     ] = 6.5
     repair_hours: Annotated[
         float,
-        Setting(
-            "Time until a failed node is back in the pool.", unit="hours", above=0, most=24 * 366
-        ),
+        Limits("hours", above=0, most=24 * 366),
+        "Time until a failed node is back in the pool.",
     ] = 4.4
     notice_file: Annotated[
         str,
-        Setting(
-            "File on a node whose appearance announces maintenance or preemption; `{node}` is replaced by the node's name. Its "
-            "text is JSON: kind (`maintenance` or `preemption`), reason, deadline_seconds. The node is drained at a checkpoint.",
-            default="`notice.json` in the node's folder",
-        ),
+        "File on a node whose appearance announces maintenance or preemption; `{node}` is replaced by the node's name. Its "
+        "text is JSON: kind (`maintenance` or `preemption`), reason, deadline_seconds. The node is drained at a checkpoint.",
+        Default("`notice.json` in the node's folder"),
     ] = ""
     kernel_log: Annotated[
         str,
-        Setting(
-            "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` is replaced by the "
-            "node's name. Nodes that are processes of one machine each use the lines that name a process of their own ranks, "
-            "unless `{node}` gives each its own log. Empty: none.",
-        ),
+        "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` is replaced by the "
+        "node's name. Nodes that are processes of one machine each use the lines that name a process of their own ranks, "
+        "unless `{node}` gives each its own log. Empty: none.",
     ] = "/dev/kmsg"
     heartbeat_seconds: Annotated[
-        float,
-        Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),
+        float, Limits("seconds", least=0.05, most=3600), "Time between two heartbeats of an agent."
     ] = 1.0
     heartbeat_timeout_seconds: Annotated[
-        float,
-        Setting(
-            "Time without a heartbeat after which a node counts as silent and is probed from outside. More than twice "
-            "`heartbeat_seconds`, so that one lost heartbeat makes no node silent.",
-            unit="seconds",
-            above=0,
-            most=LONGEST_SECONDS,
-        ),
+        LongPositiveSeconds,
+        "Time without a heartbeat after which a node counts as silent and is probed from outside. More than twice "
+        "`heartbeat_seconds`, so that one lost heartbeat makes no node silent.",
     ] = 5.0
     stopped_seconds: Annotated[
-        float,
-        Setting(
-            "Time that a rank may be stopped (state T in /proc) before it is reported as such.",
-            unit="seconds",
-            least=0,
-            most=LONGEST_SECONDS,
-        ),
+        LongSeconds,
+        "Time that a rank may be stopped (state T in /proc) before it is reported as such.",
     ] = 1.0
     fence_seconds: Annotated[
-        float,
-        Setting(
-            "An agent that has lost the store ends its ranks when they, too, have made no step for this long. Ranks that "
-            "advance are left alone.",
-            unit="seconds",
-            above=0,
-            most=LONGEST_SECONDS,
-        ),
+        LongPositiveSeconds,
+        "An agent that has lost the store ends its ranks when they, too, have made no step for this long. Ranks that advance "
+        "are left alone.",
     ] = 60.0
     hard_cap_seconds: Annotated[
-        float,
-        Setting(
-            "An agent that has lost the store for this long ends its ranks even if they advance. After this time a new gang may "
-            "be launched although the end of the old one is not confirmed. At least `fence_seconds`.",
-            unit="seconds",
-            above=0,
-            most=LONGEST_SECONDS,
-        ),
+        LongPositiveSeconds,
+        "An agent that has lost the store for this long ends its ranks even if they advance. After this time a new gang may "
+        "be launched although the end of the old one is not confirmed. At least `fence_seconds`.",
     ] = 3600.0
     kill_wait_seconds: Annotated[
-        float,
-        Setting(
-            "Time after SIGKILL after which Stoker gives up on a process that still exists, and its node is suspect.",
-            unit="seconds",
-            above=0,
-            most=3600,
-        ),
+        PositiveSeconds,
+        "Time after SIGKILL after which Stoker gives up on a process that still exists, and its node is suspect.",
     ] = 1.0
     stacks_seconds: Annotated[
         float,
-        Setting(
-            "Longest time to dump what ranks that hang were doing before they are killed: their stacks "
-            "(`stacks/rank<N>.txt` in the attempt's folder), and in up to half of it the records of their collectives, "
-            "which torch writes within a second or two. It takes no longer than is needed. 0: they are killed at once, "
-            "without a dump.",
-            unit="seconds",
-            least=0,
-            most=60,
-        ),
+        Limits("seconds", least=0, most=60),
+        "Longest time to dump what ranks that hang were doing before they are killed: their stacks (`stacks/rank<N>.txt` in "
+        "the attempt's folder), and in up to half of it the records of their collectives, which torch writes within a second "
+        "or two. It takes no longer than is needed. 0: they are killed at once, without a dump.",
     ] = 4.0
     preload_seconds: Annotated[
-        float,
-        Setting(
-            "Time that a launch waits for a warm process that still imports what the run preloads, from the start of its "
-            "imports; then fresh processes are started, and the next launch forks. 0: it never waits.",
-            unit="seconds",
-            least=0,
-            most=3600,
-        ),
+        Seconds,
+        "Time that a launch waits for a warm process that still imports what the run preloads, from the start of its "
+        "imports; then fresh processes are started, and the next launch forks. 0: it never waits.",
     ] = 30.0
     device_release_seconds: Annotated[
-        float,
-        Setting(
-            "Time that a launch on a node with NVIDIA GPUs waits for their memory to be released; then it fails, and the node "
-            "is suspect until it is. 0: the memory is not checked.",
-            unit="seconds",
-            least=0,
-            most=3600,
-        ),
+        Seconds,
+        "Time that a launch on a node with NVIDIA GPUs waits for their memory to be released; then it fails, and the node is "
+        "suspect until it is. 0: the memory is not checked.",
     ] = 60.0
     lease_seconds: Annotated[
-        float,
-        Setting(
-            "Time to live of the supervisor's lease: a standby takes over no sooner than this after the leader last renewed it.",
-            unit="seconds",
-            above=0,
-            most=3600,
-        ),
+        PositiveSeconds,
+        "Time to live of the supervisor's lease: a standby takes over no sooner than this after the leader last renewed it.",
     ] = 5.0
     probe_seconds: Annotated[
-        float,
-        Setting(
-            "Time that a probe of a silent node may take before the node counts as unreachable.",
-            unit="seconds",
-            above=0,
-            most=3600,
-        ),
+        PositiveSeconds,
+        "Time that a probe of a silent node may take before the node counts as unreachable.",
     ] = 5.0
     action_deadline_seconds: Annotated[
-        float,
-        Setting(
-            "Time after which an action without outcome counts as `unknown`.",
-            unit="seconds",
-            above=0,
-            most=LONGEST_SECONDS,
-        ),
+        LongPositiveSeconds, "Time after which an action without outcome counts as `unknown`."
     ] = 60.0
     metrics_port: Annotated[
         int,
-        Setting(
-            "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
-            least=0,
-            most=65535,
-        ),
+        Limits(least=0, most=65535),
+        "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
     ] = 0
+    metrics_address: Annotated[
+        str,
+        "Address of this machine on which it serves them; anybody who reaches it may read them. 0.0.0.0: all of them.",
+    ] = "127.0.0.1"
+
+    @property
+    def spans_machines(self) -> bool:
+        """Whether other machines can reach the store: without an address it is files on this one."""
+        return self.store.address != ""
 
 
 def split_address(address: str) -> tuple[str, int] | None:
@@ -330,7 +232,6 @@ def split_address(address: str) -> tuple[str, int] | None:
         host = host[1:-1]
     elif ":" in host:
         return None
+    is_host = host and host.isprintable() and " " not in host
     is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 65536
-    return (
-        (host, int(port)) if host and host.isprintable() and " " not in host and is_port else None
-    )
+    return (host, int(port)) if is_host and is_port else None

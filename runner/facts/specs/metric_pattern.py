@@ -1,7 +1,5 @@
 """Metric patterns: a user's regular expression for the lines in which an unknown trainer reports its steps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,11 +1,9 @@
 """Planned changes: announced in run.yaml, so that their effect on the metrics is no finding."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from runner.facts.specs.setting import Setting
+from runner.facts.specs.setting import Limits
 from runner.facts.wire import Value
 
 Metric = Literal["loss", "gradient", "throughput"]
@@ -28,8 +26,8 @@ class PlannedChange(Value):
     `what` is a kind (lr, data, nodes, batch, sequence_length) or any text, which means a change of everything.
     """
 
-    from_step: Annotated[int, Setting("", unit="steps", least=1, most=MAX_STEP)]
-    to_step: Annotated[int, Setting("", unit="steps", least=1, most=MAX_STEP)]
+    from_step: Annotated[int, Limits("steps", least=1, most=MAX_STEP)]
+    to_step: Annotated[int, Limits("steps", least=1, most=MAX_STEP)]
     what: str
 
     def expects(self, metric: Metric) -> bool:

@@ -1,7 +1,5 @@
 """Runbooks as data: the front matter the daemon executes. The prose below it is for the on-call."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from runner.facts.faults import Fault
@@ -21,6 +19,8 @@ RungVerb = Literal[
     # Nothing: the run goes on, and a later step proves that it could.
     "watch",
 ]
+# Verbs that leave the gang alone: the incident is non-fatal.
+NON_FATAL_VERBS: tuple[RungVerb, ...] = ("watch",)
 Condition = Literal["always", "agent_only", "node_dead"]
 
 
@@ -32,6 +32,11 @@ class Rung(Value):
     when: Condition = "always"
     # Page an operator when this rung is taken.
     page: bool = False
+
+    @property
+    def ends_gang(self) -> bool:
+        """Whether the gang does not go on when this rung is taken."""
+        return self.do not in NON_FATAL_VERBS
 
 
 class Runbook(Value):

@@ -1,23 +1,13 @@
 """Signatures: the lines that logs are searched for. Tables only: `collect.scan` searches, `rootcause.correlation` judges."""
 
-from __future__ import annotations
-
 from runner.rootcause.signatures.device import DEVICE
 from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machine import MACHINE
 from runner.rootcause.signatures.markers import MARKS
-from runner.rootcause.signatures.network import COLLECTIVE, NETWORK
+from runner.rootcause.signatures.network import NETWORK
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
 
-SIGNATURES: tuple[Signature, ...] = (
-    *DEVICE,
-    *MACHINE,
-    *PROGRAM,
-    *NETWORK,
-    *COLLECTIVE,
-    *ENDING,
-    *MARKS,
-)
+SIGNATURES: tuple[Signature, ...] = (*DEVICE, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *MARKS)
 
 __all__ = ["SIGNATURES", "Signature"]

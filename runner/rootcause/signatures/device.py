@@ -1,446 +1,320 @@
 """Lines about devices: of hardware drivers in the kernel log, and of libraries that name the device."""
 
-from __future__ import annotations
-
 from functools import partial
 
-from runner.rootcause.signatures.signature import Signature, any_of
-
-_consequence_gpu = partial(Signature, layer="consequence", scope="gpu")
-_device_gpu = partial(Signature, layer="device", scope="gpu")
-_device_node = partial(Signature, layer="device", scope="node")
-_link_gpu = partial(Signature, layer="link", scope="gpu")
+from runner.rootcause.signatures.signature import Signature
 
 _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-fA-F])?)"
 _XID = rf"NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): "
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
-# Xids with a row of their own below.
-# fmt: off
-_LISTED = (
-    8, 11, 13, 25, 31, 32, 39, 40, 41, 42, 43, 44, 45, 46, 48, 54, 56, 57, 58, 60, 61, 62, 63,
-    64, 65, 68, 69, 70, 71, 72, 73, 74, 75, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89,
-    92, 94, 95, 96, 97, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112,
-    113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130,
-    131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 143, 144, 145, 146, 147, 148, 149, 150,
-    154, 155, 156, 158, 159, 167, 168, 169, 171, 172,
+# Of Xids without a row of their own.
+_UNLISTED = (
+    r"[1-79]|1[024-9]|2[0-46-9]|30|3[3-8]|47|49|5[0-3]|55|59|6[67]|76|9[0138]|14[12]|15[1-37]"
+    r"|16[0-6]|17[03-9]|1[89]\d"
 )
-# fmt: on
-_UNLISTED = "|".join(str(number) for number in range(1, 200) if number not in _LISTED)
 _CUDA = "CUDA runtime, cudaGetErrorString"
 _AMD = "Linux, drivers/gpu/drm/amd/amdgpu"
 _PCI = "Linux, drivers/pci/pcie"
 
+_ecc = partial(Signature, fault="gpu_ecc", layer="device", scope="gpu", is_lasting=True)
+_lost = partial(Signature, fault="gpu_lost", layer="device", scope="gpu", is_lasting=True)
+_nvlink = partial(Signature, fault="nvlink_error", layer="link", scope="gpu", is_lasting=True)
+_power = partial(Signature, fault="thermal_power", layer="device", scope="node", is_lasting=True)
+_driver = partial(Signature, fault="gpu_xid_other", layer="device", scope="gpu")
+_after_fault = partial(Signature, fault="gpu_xid_other", layer="consequence", scope="gpu")
+_supporting = partial(Signature, fault="", layer="device", scope="node", weight="supporting")
+
 DEVICE = (
-    _device_gpu(
-        name="xid-ecc",
-        pattern=_XID + r"(?P<xid>48|64|95|140|171|172)\b",
-        fault="gpu_ecc",
-        is_lasting=True,
+    _ecc(
+        "xid-ecc",
+        _XID + r"(?P<xid>48|64|95|140|171|172)\b",
         source=_XIDS,
-        sample=(
-            "NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, name=python3, An uncorrectable double bit "
-            "error (DBE) has been detected on GPU"
-        ),
+        sample="NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, name=python3, An uncorrectable double bit "
+        "error (DBE) has been detected on GPU",
         near="NVRM: Xid (PCI:0000:3b:00): 43, pid=4242, name=python3, Ch 00000010",
     ),
-    _device_gpu(
-        name="xid-ecc-contained",
-        pattern=_XID + r"(?P<xid>63|92|94)\b",
-        fault="gpu_ecc",
-        source=_XIDS
-        + ": contained, or repaired by a row remapping; the application restarts, the GPU stays",
+    _ecc(
+        "xid-ecc-contained",
+        _XID + r"(?P<xid>63|92|94)\b",
+        is_lasting=False,
+        source=f"{_XIDS}: contained, or repaired by a row remapping; the application restarts, the GPU stays",
         sample="NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No",
         near="NVRM: Xid (PCI:0000:5e:00): 9, pid=991, name=python, Driver error programming GPU",
     ),
-    _device_gpu(
-        name="ecc-uncorrectable",
-        pattern=any_of(
-            r"all reserved rows for bank are remapped",
-            r"row[- ]remap(?:ping|per)? (?:has )?failed",
-            r"remap\w* failure(?: occurred)?\s*: yes",
-            r"error: uncorrectable ECC error",
-            r"\b[1-9]\d* uncorrectable ECC errors?",
-            r"uncorrectable ECC error encountered",
-            r"ECC uncorrectable error",
-            r"double[- ]bit ECC error",
-            ignore_case=True,
-        ),
-        fault="gpu_ecc",
-        is_lasting=True,
+    _ecc(
+        "ecc-uncorrectable",
+        r"(?i)all reserved rows for bank are remapped|row[- ]remap(?:ping|per)? (?:has )?failed"
+        r"|remap\w* failure(?: occurred)?\s*: yes|error: uncorrectable ECC error"
+        r"|\b[1-9]\d* uncorrectable ECC errors?|uncorrectable ECC error encountered"
+        r"|ECC uncorrectable error|double[- ]bit ECC error",
         source=_CUDA + "; NVML, nvmlDeviceGetRemappedRows",
         sample="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         near="ECC errors: corrected 3, uncorrected 0 since boot",
     ),
-    _device_gpu(
-        name="cuda-ecc",
-        pattern=any_of(
-            r"cudaErrorECCUncorrectable",
-            r"CUDA_ERROR_ECC_UNCORRECTABLE",
-            r"hipErrorECCNotCorrectable",
-            r"hipErrorECCUncorrectable",
-        ),
-        fault="gpu_ecc",
-        is_lasting=True,
+    _ecc(
+        "cuda-ecc",
+        r"cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE|hipErrorECCNotCorrectable"
+        r"|hipErrorECCUncorrectable",
         source=_CUDA,
         sample="terminate called: cudaErrorECCUncorrectable while copying to the host",
         near="cudaErrorInvalidValue while copying to the host",
     ),
-    _device_gpu(
-        name="xid-lost",
-        pattern=_XID + r"(?P<xid>79)\b",
-        fault="gpu_lost",
-        is_lasting=True,
+    _lost(
+        "xid-lost",
+        _XID + r"(?P<xid>79)\b",
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
         near="NVRM: Xid (PCI:0000:a1:00): 7, pid=12, name=x, Invalid or corrupted push buffer address",
     ),
-    _device_gpu(
-        name="gpu-off-the-bus",
-        pattern=r"(?:NVRM: GPU (?:at )?(?:PCI:)?"
-        + _GPU
-        + r".*fallen off the bus|fallen off the bus and is not responding)",
-        fault="gpu_lost",
-        is_lasting=True,
+    _lost(
+        "gpu-off-the-bus",
+        rf"(?:NVRM: GPU (?:at )?(?:PCI:)?{_GPU}.*fallen off the bus|"
+        r"fallen off the bus and is not responding)",
         source="NVIDIA kernel module, messages without an Xid",
         sample="NVRM: GPU 0000:4f:00.0: GPU has fallen off the bus.",
         near="NVRM: GPU 0000:4f:00.0: RmInitAdapter succeeded, the GPU is on the bus",
     ),
-    _device_gpu(
-        name="gpu-named-before-lost",
+    _lost(
+        "gpu-named-before-lost",
+        r"NVRM: The NVIDIA GPU " + _GPU + r"[ \t\r]*$",
         role="names-gpu",
-        pattern=r"NVRM: The NVIDIA GPU " + _GPU + r"[ \t\r]*$",
-        fault="gpu_lost",
         weight="supporting",
+        is_lasting=False,
         source="NVIDIA kernel module: the first of three lines, which names the GPU",
         sample="NVRM: The NVIDIA GPU 0000:2a:00.0",
         near="NVRM: The NVIDIA GPU driver has been loaded",
     ),
-    _device_gpu(
-        name="gpu-is-lost",
-        pattern=any_of(
-            r"\bGPU is lost\b",
-            r"Unable to determine the device handle for (?:GPU|gpu)\s*(?P<gpu>[0-9a-fA-F:.]+)",
-            r"no CUDA-capable device is detected",
-            r"CUDA-capable device\(s\) is/are busy or unavailable",
-            r"CUDA_ERROR_NO_DEVICE",
-            r"hipErrorNoDevice",
-            r"NVML_ERROR_GPU_IS_LOST",
-            r"GPU access blocked by the operating system",
-            r"GPU requires reset",
-            r"No CUDA GPUs are available",
-            ignore_case=True,
-        ),
-        fault="gpu_lost",
-        is_lasting=True,
+    _lost(
+        "gpu-is-lost",
+        r"(?i)\bGPU is lost\b"
+        r"|Unable to determine the device handle for (?:GPU|gpu)\s*(?P<gpu>[0-9a-fA-F:.]+)"
+        r"|no CUDA-capable device is detected|CUDA-capable device\(s\) is/are busy or unavailable"
+        r"|CUDA_ERROR_NO_DEVICE|hipErrorNoDevice|NVML_ERROR_GPU_IS_LOST"
+        r"|GPU access blocked by the operating system|GPU requires reset"
+        r"|No CUDA GPUs are available",
         source=_CUDA + "; NVML, nvmlErrorString",
         sample="Unable to determine the device handle for GPU 0000:66:00.0: GPU is lost.  Reboot the system to recover this GPU",
         near="no loss of accuracy on GPU was detected; the CUDA-capable device is ready",
     ),
-    _link_gpu(
-        name="xid-nvlink",
-        pattern=_XID + r"(?P<xid>74|136|144|145|146|147|148|149|150|155)\b",
-        fault="nvlink_error",
-        is_lasting=True,
+    _nvlink(
+        "xid-nvlink",
+        _XID + r"(?P<xid>74|136|144|145|146|147|148|149|150|155)\b",
         source=_XIDS,
-        sample=(
-            "NVRM: Xid (PCI:0000:87:00): 74, pid=1201, NVLink: fatal error detected on link "
-            "4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
-        ),
+        sample="NVRM: Xid (PCI:0000:87:00): 74, pid=1201, NVLink: fatal error detected on link "
+        "4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
         near="NVRM: Xid (PCI:0000:87:00): 32, pid=1201, Channel ID 00000012 intr0 00040000",
     ),
-    _link_gpu(
-        name="nvlink-5-nonfatal",
-        pattern=r"NVRM: Xid \([^)]*\): (?:14[4-9]|150), \w+\s+Nonfatal\b",
+    _nvlink(
+        "nvlink-5-nonfatal",
+        r"NVRM: Xid \([^)]*\): (?:14[4-9]|150), \w+\s+Nonfatal\b",
         fault="",
         weight="benign",
+        is_lasting=False,
         source=_XIDS + ": not fatal",
         sample="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
         near="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Fatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
     ),
-    _link_gpu(
-        name="nvlink-uncorrectable",
-        pattern=any_of(
-            r"uncorrectable NVLink error",
-            r"cudaErrorNvlinkUncorrectable",
-            r"CUDA_ERROR_NVLINK_UNCORRECTABLE",
-            r"NVLink: fatal error detected",
-            r"nvlink .*(?:is|went) (?:down|inactive)\b",
-            r"xgmi.*\\b(?:uncorrectable|fatal)",
-            ignore_case=True,
-        ),
-        fault="nvlink_error",
-        is_lasting=True,
+    _nvlink(
+        "nvlink-uncorrectable",
+        r"(?i)uncorrectable NVLink error|cudaErrorNvlinkUncorrectable"
+        r"|CUDA_ERROR_NVLINK_UNCORRECTABLE|NVLink: fatal error detected"
+        r"|nvlink .*(?:is|went) (?:down|inactive)\b|xgmi.*\\b(?:uncorrectable|fatal)",
         source=_CUDA,
         sample="CUDA error: uncorrectable NVLink error detected during the execution",
         near="NVLink is up on all 18 links; 0 uncorrectable errors",
     ),
-    Signature(
-        name="sxid-fatal",
-        pattern=any_of(
-            r"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<switch>[0-9a-fA-F:.]+)\): (?P<sxid>\d+), Fatal\b",
-            r"nvidia-nvswitch\d+: SXid \([^)]*\): (?:12028|19084|11004|20034|22003),",
-        ),
-        fault="nvlink_error",
-        layer="link",
+    _nvlink(
+        "sxid-fatal",
+        r"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<switch>[0-9a-fA-F:.]+)\): (?P<sxid>\d+), Fatal\b"
+        r"|nvidia-nvswitch\d+: SXid \([^)]*\): (?:12028|19084|11004|20034|22003),",
         scope="node",
-        is_lasting=True,
         source="NVIDIA NVSwitch driver; its links fall with the GPU at their other end",
         sample="nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up",
         near="nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 11012, Non-fatal, Link 12 single bit ECC",
     ),
-    Signature(
-        name="nvswitch-fatal",
-        pattern=any_of(
-            r"detected NVSwitch fatal error",
-            r"fabric ?manager.*(?:fatal|failed to (?:initialize|configure))",
-            r"CUDA error: system not yet initialized",
-            r"cudaErrorSystemNotReady",
-            ignore_case=True,
-        ),
-        fault="nvlink_error",
-        layer="link",
+    _nvlink(
+        "nvswitch-fatal",
+        r"(?i)detected NVSwitch fatal error"
+        r"|fabric ?manager.*(?:fatal|failed to (?:initialize|configure))"
+        r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady",
         scope="node",
+        is_lasting=False,
         source="NVIDIA fabric manager; CUDA runtime, cudaErrorSystemNotReady",
         sample="detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci 00000000:C5:00.0 physical id 9 port 41",
         near="detected NVSwitch non-fatal error 20001 on fid 0",
     ),
-    _device_gpu(
-        name="xid-power-thermal",
-        pattern=_XID + r"(?P<xid>54|60|61)\b",
-        fault="thermal_power",
-        is_lasting=True,
+    _power(
+        "xid-power-thermal",
+        _XID + r"(?P<xid>54|60|61)\b",
+        scope="gpu",
         source=_XIDS + " (54: auxiliary power not connected)",
         sample="NVRM: Xid (PCI:0000:17:00): 54, GPU is lacking auxiliary power",
         near="NVRM: Xid (PCI:0000:17:00): 45, pid=88, Ch 00000001",
     ),
-    _device_node(
-        name="thermal-slowdown",
-        pattern=any_of(
-            r"(?:hw|hardware) (?:thermal|power brake) slowdown\s*: active\b",
-            r"(?:hw|hardware) (?:thermal|power brake) slowdown (?:is |was )?(?:engaged|detected|asserted)",
-            r"throttled: (?:sw|hw) thermal",
-            r"GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))",
-            r"WARN: GPU is throttled",
-            r"critical temperature reached",
-            r"thermal (?:shutdown|runaway)",
-            r"(?:core|package) power limit notification",
-            r"under-?voltage detected",
-            r"performance (?:is )?capped due to (?:hw|hardware) (?:thermal|power)",
-            ignore_case=True,
-        ),
-        fault="thermal_power",
-        is_lasting=True,
+    _power(
+        "thermal-slowdown",
+        r"(?i)(?:hw|hardware) (?:thermal|power brake) slowdown\s*: active\b"
+        r"|(?:hw|hardware) (?:thermal|power brake) slowdown (?:is |was )?(?:engaged|detected|"
+        r"asserted)"
+        r"|throttled: (?:sw|hw) thermal|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
+        r"|WARN: GPU is throttled|critical temperature reached|thermal (?:shutdown|runaway)"
+        r"|(?:core|package) power limit notification|under-?voltage detected"
+        r"|performance (?:is )?capped due to (?:hw|hardware) (?:thermal|power)",
         source="Linux, arch/x86/kernel/cpu/mce/therm_throt.c; NVML clock event reasons",
         sample="nvidia-smi: HW Thermal Slowdown : Active",
         near="nvidia-smi: HW Thermal Slowdown : Not Active",
     ),
-    Signature(
-        name="cpu-throttled",
-        pattern=r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
-        fault="thermal_power",
+    _power(
+        "cpu-throttled",
+        r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
         layer="consequence",
-        scope="node",
+        is_lasting=False,
         source="Linux, arch/x86/kernel/cpu/mce/therm_throt.c: for a moment, as often as not",
         sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
         near="CPU17: Package temperature/speed normal",
     ),
-    _device_node(
-        name="power-supply",
-        pattern=any_of(
-            r"power supply \S+ (?:.*\b)?(?:fail(?:ed|ure)|lost|redundancy lost)",
-            r"PSU ?\d* .*(?:fail(?:ed|ure)|input lost|AC lost)",
-            ignore_case=True,
-        ),
-        fault="thermal_power",
-        is_lasting=True,
+    _power(
+        "power-supply",
+        r"(?i)power supply \S+ (?:.*\b)?(?:fail(?:ed|ure)|lost|redundancy lost)"
+        r"|PSU ?\d* .*(?:fail(?:ed|ure)|input lost|AC lost)",
         source="IPMI sensor texts; Linux, mlx5_core",
         sample="ipmi: Power Supply 2 failed, input lost",
         near="power supply 1 input restored, redundancy regained",
     ),
-    _device_gpu(
-        name="xid-other",
-        pattern=_XID
-        + r"(?P<xid>46|56|57|58|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|13[0-57-9]|143|15[689]|16[789])\b",
-        fault="gpu_xid_other",
+    _driver(
+        "xid-other",
+        rf"{_XID}(?P<xid>46|56|57|58|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|"
+        r"13[0-57-9]|143|15[689]|16[789])\b",
         source=_XIDS,
-        sample=(
-            "NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of "
-            "waiting for RPC response from GPU7 GSP! Expected function 76"
-        ),
+        sample="NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of "
+        "waiting for RPC response from GPU7 GSP! Expected function 76",
         near="NVRM: Xid reporting is enabled on GPU7 GSP",
     ),
-    _consequence_gpu(
-        name="xid-of-programs",
-        pattern=_XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-257-9]|99|10[0-8])\b",
-        fault="gpu_xid_other",
+    _after_fault(
+        "xid-of-programs",
+        _XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-257-9]|99|10[0-8])\b",
         source=_XIDS + ": caused by programs as often as by hardware",
-        sample=(
-            "NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. "
-            "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2a_00000000"
-        ),
+        sample="NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. "
+        "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2a_00000000",
         near="NVRM: Xid (PCI:0000:0f:00): 310, an unlisted number",
     ),
-    _consequence_gpu(
-        name="xid-cleanup",
-        pattern=_XID + r"(?P<xid>45|154)\b",
-        fault="gpu_xid_other",
+    _after_fault(
+        "xid-cleanup",
+        _XID + r"(?P<xid>45|154)\b",
         weight="supporting",
         source=_XIDS + ": follows another, or the end of a process",
         sample="NVRM: Xid (PCI:0000:0f:00): 45, pid=5150, name=python3, Ch 00000008",
         near="NVRM: Xid (PCI:0000:0f:00): 5, pid=5150, name=python3, Ch 00000008",
     ),
-    _consequence_gpu(
-        name="xid-recovery-wanted",
-        pattern=_XID + r"(?P<xid>154), GPU recovery action changed from \S+ \([^)]*\) to 0x[1-9]",
-        fault="gpu_xid_other",
+    _after_fault(
+        "xid-recovery-wanted",
+        _XID + r"(?P<xid>154), GPU recovery action changed from \S+ \([^)]*\) to 0x[1-9]",
         is_lasting=True,
         source=_XIDS + ": the driver's own verdict",
         sample="NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
         near="NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)",
     ),
-    _device_gpu(
-        name="gpu-driver-fault",
-        pattern=any_of(
-            r"nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)",
-            r"NVRM:.*RmInitAdapter failed",
-            r"NVRM:.*(?:GSP|gsp).*(?:heartbeat|RPC).*(?:timeout|timed out)",
-            r"Reset required \[NV_ERR_RESET_REQUIRED\]",
-            r"Failed to initialize NVML: (?:Unknown|GPU)",
-            r"nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)",
-            r"GPU HANG: ecode",
-            r"drm:amdgpu_job_timedout",
-            r"amdgpu.*(?:no-retry|retry) page fault",
-            r"ring \S+ timeout, but soft recovered",
-            r"\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault",
-            r"VRAM is lost due to GPU reset",
-            r"VM_L2_PROTECTION_FAULT",
-            r"(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/",
-            r"\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:ring|GPU|engine).*(?:timeout|reset|hang|fault)",
-            ignore_case=True,
-        ),
-        fault="gpu_xid_other",
+    _driver(
+        "gpu-driver-fault",
+        r"(?i)nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)|NVRM:.*RmInitAdapter failed"
+        r"|NVRM:.*(?:GSP|gsp).*(?:heartbeat|RPC).*(?:timeout|timed out)"
+        r"|Reset required \[NV_ERR_RESET_REQUIRED\]|Failed to initialize NVML: (?:Unknown|GPU)"
+        r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
+        r"|GPU HANG: ecode|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"
+        r"|ring \S+ timeout, but soft recovered"
+        r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault|VRAM is lost due to GPU reset"
+        r"|VM_L2_PROTECTION_FAULT"
+        r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/"
+        r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:ring|GPU|engine).*(?:timeout|reset|hang|fault)",
         source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
         sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
         near="nouveau 0000:01:00.0: fifo: 32 channels available",
     ),
-    _consequence_gpu(
-        name="cuda-unexplained",
-        pattern=any_of(
-            r"(?:CUDA|HIP) error: (?:unknown error|hardware stack error|the launch timed out and was terminate"
-            r"d|all CUDA-capable devices are busy|an unexpected error)",
-            r"cudaErrorUnknown\b",
-            r"cudaErrorHardwareStackError",
-            r"CUDA_ERROR_UNKNOWN\b",
-            r"HSA_STATUS_ERROR_(?:EXCEPTION|HARDWARE)\b",
-            r"CUDA unknown error",
-        ),
-        fault="gpu_xid_other",
+    _after_fault(
+        "cuda-unexplained",
+        r"(?:CUDA|HIP) error: (?:unknown error|hardware stack error|"
+        r"the launch timed out and was terminated|all CUDA-capable devices are busy|"
+        r"an unexpected error)"
+        r"|cudaErrorUnknown\b|cudaErrorHardwareStackError|CUDA_ERROR_UNKNOWN\b"
+        r"|HSA_STATUS_ERROR_(?:EXCEPTION|HARDWARE)\b|CUDA unknown error",
         source=_CUDA,
         sample="RuntimeError: CUDA error: unknown error",
         near="CUDA error checks are enabled; an unknown option was ignored",
     ),
-    _device_gpu(
-        name="amd-uncorrectable",
-        pattern=any_of(
-            r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors",
-            r"amdgpu.*uncorrectable hardware error\(ERREVENT_ATHUB_INTERRUPT\)",
-            r"amdgpu.*Saved bad pages \d+ reaches threshold",
-        ),
-        fault="gpu_ecc",
-        is_lasting=True,
+    _ecc(
+        "amd-uncorrectable",
+        r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors"
+        r"|amdgpu.*uncorrectable hardware error\(ERREVENT_ATHUB_INTERRUPT\)"
+        r"|amdgpu.*Saved bad pages \d+ reaches threshold",
         source=_AMD,
         sample="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
         near="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 0 new uncorrectable hardware errors detected in umc block",
     ),
-    _device_gpu(
-        name="amd-gpu-reset",
-        pattern=any_of(
-            r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|Fatal error during GPU"
-            r" init|ring \S+ timeout, signaled|poison is consumed|qcm fence wait loop timeout)",
-            r"HW Exception by GPU node-\d+.*GPU Hang",
-        ),
-        fault="gpu_xid_other",
+    _driver(
+        "amd-gpu-reset",
+        r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|"
+        r"Fatal error during GPU init|ring \S+ timeout, signaled|poison is consumed|"
+        r"qcm fence wait loop timeout)"
+        r"|HW Exception by GPU node-\d+.*GPU Hang",
         source=_AMD + "; ROCr runtime",
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",
     ),
-    _device_gpu(
-        name="pcie-uncorrected",
-        pattern=any_of(
-            r"(?:nvidia|NVRM|amdgpu)\S* .*(?:AER: .*Uncorrect|PCIe Bus Error: severity=Uncorrect)",
-            r"AER: .*Uncorrect(?:ed|able).*(?:nvidia|amdgpu)",
-            r"(?:nvidia|amdgpu).*device lost from bus",
-        ),
-        fault="gpu_lost",
-        is_lasting=True,
+    _lost(
+        "pcie-uncorrected",
+        r"(?:nvidia|NVRM|amdgpu)\S* .*(?:AER: .*Uncorrect|PCIe Bus Error: severity=Uncorrect)"
+        r"|AER: .*Uncorrect(?:ed|able).*(?:nvidia|amdgpu)|(?:nvidia|amdgpu).*device lost from bus",
         source=_PCI,
         sample="nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
     ),
-    _device_node(
-        name="pcie-uncorrected-elsewhere",
-        pattern=any_of(
-            r"AER: .*Uncorrect(?:ed|able) \((?:Non-)?Fatal\)",
-            r"PCIe Bus Error: severity=Uncorrect(?:ed|able)",
-            r"DPC: containment event",
-            r"pciehp.*Slot\(\S+\): (?:Link Down|Card not present)",
-            r"[Dd]etected insufficient power on the PCIe slot",
-        ),
-        fault="",
-        weight="supporting",
-        source=_PCI
-        + ": which device it is stands elsewhere; mlx5_core, at every boot of some machines",
+    _supporting(
+        "pcie-uncorrected-elsewhere",
+        r"AER: .*Uncorrect(?:ed|able) \((?:Non-)?Fatal\)"
+        r"|PCIe Bus Error: severity=Uncorrect(?:ed|able)|DPC: containment event"
+        r"|pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
+        r"|[Dd]etected insufficient power on the PCIe slot",
+        source=f"{_PCI}: which device it is stands elsewhere; mlx5_core, at every boot of some machines",
         sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
     ),
-    _device_node(
-        name="machine-check",
-        pattern=any_of(
-            r"mce: \[Hardware Error\]: CPU \d+: Machine Check",
-            r"\[Hardware Error\]: event severity: (?:fatal|recoverable)",
-            r"EDAC MC\d+: \d+ UE\b",
-            r"Uncorrected (?:hardware )?memory error",
-        ),
+    Signature(
+        "machine-check",
+        r"mce: \[Hardware Error\]: CPU \d+: Machine Check"
+        r"|\[Hardware Error\]: event severity: (?:fatal|recoverable)|EDAC MC\d+: \d+ UE\b"
+        r"|Uncorrected (?:hardware )?memory error",
         fault="unknown",
+        layer="device",
+        scope="node",
         is_lasting=True,
         source="Linux, arch/x86/kernel/cpu/mce; drivers/edac",
         sample="mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: be00000000800400",
         near="mce: CPU supports 22 MCE banks",
     ),
-    _device_node(
-        name="machine-check-logged",
-        pattern=r"mce: \[Hardware Error\]: Machine check events logged",
-        fault="",
-        weight="supporting",
+    _supporting(
+        "machine-check-logged",
+        r"mce: \[Hardware Error\]: Machine check events logged",
         source="Linux, arch/x86/kernel/cpu/mce/core.c: the events, corrected ones too, are in another log",
         sample="mce: [Hardware Error]: Machine check events logged",
         near="mce: Machine check events are logged to mcelog",
     ),
-    _device_node(
-        name="memory-failure",
-        pattern=r"Memory failure: 0x[0-9a-f]+: ",
-        fault="",
-        weight="supporting",
+    _supporting(
+        "memory-failure",
+        r"Memory failure: 0x[0-9a-f]+: ",
         source="Linux, mm/memory-failure.c: a page with an uncorrected error was taken out of use",
         sample="Memory failure: 0x1f3a80: recovery action for dirty LRU page: Recovered",
         near="Memory failure recovery is enabled",
     ),
-    _device_node(
-        name="memory-corrected",
-        pattern=any_of(
-            r"EDAC MC\d+: \d+ CE\b",
-            r"\[Hardware Error\]: event severity: corrected",
-        ),
-        fault="",
-        weight="supporting",
+    _supporting(
+        "memory-corrected",
+        r"EDAC MC\d+: \d+ CE\b|\[Hardware Error\]: event severity: corrected",
         source="Linux, drivers/edac/edac_mc.c; drivers/firmware/efi/cper.c",
         sample="EDAC MC1: 101 CE memory scrubbing error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0",
         near="EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",
     ),
-    _consequence_gpu(
-        name="xid-any",
-        pattern=_XID + rf"(?P<xid>{_UNLISTED})\b",
-        fault="gpu_xid_other",
+    _after_fault(
+        "xid-any",
+        _XID + rf"(?P<xid>{_UNLISTED})\b",
         source=_XIDS + ": any number",
         sample="NVRM: Xid (PCI:0000:0f:00): 38, Driver firmware error",
         near="NVRM: Xid reporting is enabled",

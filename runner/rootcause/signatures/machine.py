@@ -1,237 +1,160 @@
 """Lines of the operating system: memory that ran out, disks and file systems, limits of the host."""
 
-from __future__ import annotations
-
 from functools import partial
 
-from runner.rootcause.signatures.signature import Signature, any_of
+from runner.rootcause.signatures.signature import Signature
 
-_machine_node = partial(Signature, layer="machine", scope="node")
-_machine_storage = partial(Signature, layer="machine", scope="storage")
-
-_OOM = "Linux, mm/oom_kill.c"
 # Disks; loop devices, floppies and CD-ROMs report errors for harmless reasons.
 _DISK = "(?:sd|nvme|dm-|md|vd|xvd|hd|mmcblk|nbd|rbd|drbd|pmem|bcache|zram|dasd)"
 _ERRNO = "errno(3), as Python and libc print it"
 
+_oom = partial(Signature, fault="host_oom", layer="machine", scope="node")
+_storage = partial(Signature, fault="filesystem", layer="machine", scope="storage")
+_node = partial(Signature, fault="unknown", layer="machine", scope="node")
+
 MACHINE = (
-    _machine_node(
-        name="oom-kill",
-        pattern=any_of(
-            r"(?:Out of memory(?: \([^)]*\))?: Killed process|Memory cgroup out of memory: Killed process|oom-"
-            r"kill:constraint=|invoked oom-killer:|oom_reaper: reaped process) ?(?P<pid>\d+)?",
-            r"systemd-oomd\[\d+\]: Killed",
-            r"oom_kill_process\+",
-            r"Tasks state \(memory values in pages\)",
-            r"Memory cgroup stats for ",
-            r"memory: usage \d+kB, limit \d+kB, failcnt [1-9]",
-            r"Out of memory and no killable",
-        ),
-        fault="host_oom",
-        source=_OOM,
+    _oom(
+        "oom-kill",
+        r"(?:Out of memory(?: \([^)]*\))?: Killed process|"
+        r"Memory cgroup out of memory: Killed process|oom-kill:constraint=|invoked oom-killer:|"
+        r"oom_reaper: reaped process) ?(?P<pid>\d+)?"
+        r"|systemd-oomd\[\d+\]: Killed|oom_kill_process\+|Tasks state \(memory values in pages\)"
+        r"|Memory cgroup stats for |memory: usage \d+kB, limit \d+kB, failcnt [1-9]"
+        r"|Out of memory and no killable",
+        source="Linux, mm/oom_kill.c",
         sample="Memory cgroup out of memory: Killed process 31337 (python3) total-vm:912345kB, anon-rss:512345kB, file-rss:0kB",
         near="oom_score_adj of process 31337 (python3) was set to -900",
     ),
-    _machine_node(
-        name="oom-by-scheduler",
-        pattern=any_of(
-            r"Detected \d+ oom[-_ ]kill event",
-            r"(?:processes|task|step|job).{0,40} (?:may have been|was|were) killed by the cgroup out-of-memory",
-            r"\bOOMKilled\b",
-            r"oom_kill event",
-            r"exceeded (?:job|step) memory limit",
-            r"Exceeded job memory limit",
-            r"slurmstepd.*Out Of Memory",
-            r"task \d+: Out Of Memory",
-            r"TERM_MEMLIMIT",
-            r"\bOUT_OF_MEMORY\b.{0,40}(?:job|step|task)|(?:job|step|task).{0,40}\bOUT_OF_MEMORY\b",
-            r"ray\.exceptions\.OutOfMemoryError",
-            r"running low on memory",
-            r"exited on signal 9 \(Killed\)",
-            ignore_case=True,
-        ),
-        fault="host_oom",
+    _oom(
+        "oom-by-scheduler",
+        r"(?i)Detected \d+ oom[-_ ]kill event"
+        r"|(?:processes|task|step|job).{0,40} (?:may have been|was|"
+        r"were) killed by the cgroup out-of-memory"
+        r"|\bOOMKilled\b|oom_kill event|exceeded (?:job|step) memory limit"
+        r"|Exceeded job memory limit|slurmstepd.*Out Of Memory|task \d+: Out Of Memory"
+        r"|TERM_MEMLIMIT"
+        r"|\bOUT_OF_MEMORY\b.{0,40}(?:job|step|task)|(?:job|step|task).{0,40}\bOUT_OF_MEMORY\b"
+        r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)",
         source="Slurm, slurmstepd; Kubernetes, container status",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",
     ),
-    _machine_node(
-        name="host-allocation-failed",
-        pattern=any_of(
-            r"DefaultCPUAllocator: (?:can't|not enough)",
-            r"\bstd::bad_alloc\b",
-            r"\[Errno 12\]",
-            r"(?:OSError|RuntimeError).*Cannot allocate memory",
-            r"numpy\.core\._exceptions\._ArrayMemoryError",
-            r"Unable to allocate [\d.]+ [KMGT]iB for an array",
-            r"^(?:\S+ )?MemoryError\b",
-        ),
-        fault="host_oom",
+    _oom(
+        "host-allocation-failed",
+        r"DefaultCPUAllocator: (?:can't|not enough)|\bstd::bad_alloc\b|\[Errno 12\]"
+        r"|(?:OSError|RuntimeError).*Cannot allocate memory"
+        r"|numpy\.core\._exceptions\._ArrayMemoryError"
+        r"|Unable to allocate [\d.]+ [KMGT]iB for an array|^(?:\S+ )?MemoryError\b",
         source=_ERRNO + "; PyTorch, c10/core/CPUAllocator.cpp; NumPy",
-        sample=(
-            "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
-            "allocate memory: you tried to allocate 68719476736 bytes"
-        ),
+        sample="RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
+        "allocate memory: you tried to allocate 68719476736 bytes",
         near="DefaultCPUAllocator was chosen for pinned memory",
     ),
-    _machine_node(
-        name="worker-killed",
-        pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9)",
-        fault="host_oom",
+    _oom(
+        "worker-killed",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9)",
         source="PyTorch, torch/utils/data/_utils/signal_handling.py; SIGKILL of one worker is the kernel's",
         sample="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Killed.",
         near="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Terminated.",
     ),
-    Signature(
-        name="killed",
-        pattern=r"(?:(?:^|[\]:>] ?)Killed|: line \d+: +\d+ +Killed(?:\s.*)?)[ \t\r]*$",
-        fault="host_oom",
+    _oom(
+        "killed",
+        r"(?:(?:^|[\]:>] ?)Killed|: line \d+: +\d+ +Killed(?:\s.*)?)[ \t\r]*$",
         layer="launcher",
-        scope="node",
         source="bash, on a child that died by SIGKILL: nothing but the kernel kills without being told",
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
         near="Killed by user request: no, still running",
     ),
-    _machine_storage(
-        name="file-system-error",
-        pattern=any_of(
-            r"EXT4-fs error",
-            r"Remounting filesystem read-only",
-            r"XFS \([^)]*\):? .*(?:[Ll]og I/O [Ee]rror|Corruption|[Ss]hutting down|metadata I/O error)",
-            r"BTRFS (?:error|critical)",
-            rf"(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? {_DISK}\w*",
-            rf"blk_update_request: (?:critical|I/O)[^,]*, dev {_DISK}",
-            r"critical (?:medium|target) error",
-            r"no available path - failing I/O",
-            r"nvme \S+: (?:Disabling device after reset failure|controller is down; will reset|I/O \d+ .*timeo"
-            r"ut)",
-            r"md/raid\S*:.*Disk failure",
-            r"attempt to access beyond end of device",
-            r"I/O error while writing superblock",
-            rf"print_req_error: I/O error, dev {_DISK}",
-            r"JBD2: Error -?\d+",
-            r"SQUASHFS error",
-            r"device offline error",
-            r"\[sd\w+\] .*FAILED Result",
-            r"ata\d+(?:\.\d+)?: (?:failed command|exception Emask)",
-            r"(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) fs/",
-            r"xfs_force_shutdown|XFS .*Internal error",
-            r"rejecting I/O to offline device",
-            r"nvme\d*: .*timeout, (?:aborting|reset|disable|completion polled)",
-            r"mpt\d?sas\S*: .*(?:fault|diag reset)",
-            r"FAT-fs .*error",
-        ),
-        fault="filesystem",
+    _storage(
+        "file-system-error",
+        r"EXT4-fs error|Remounting filesystem read-only"
+        r"|XFS \([^)]*\):? .*(?:[Ll]og I/O [Ee]rror|Corruption|[Ss]hutting down|"
+        r"metadata I/O error)"
+        r"|BTRFS (?:error|critical)"
+        rf"|(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? {_DISK}\w*"
+        rf"|blk_update_request: (?:critical|I/O)[^,]*, dev {_DISK}"
+        r"|critical (?:medium|target) error|no available path - failing I/O"
+        r"|nvme \S+: (?:Disabling device after reset failure|controller is down; will reset|"
+        r"I/O \d+ .*timeout)"
+        r"|md/raid\S*:.*Disk failure|attempt to access beyond end of device"
+        r"|I/O error while writing superblock"
+        rf"|print_req_error: I/O error, dev {_DISK}"
+        r"|JBD2: Error -?\d+|SQUASHFS error|device offline error|\[sd\w+\] .*FAILED Result"
+        r"|ata\d+(?:\.\d+)?: (?:failed command|exception Emask)"
+        r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) fs/"
+        r"|xfs_force_shutdown|XFS .*Internal error|rejecting I/O to offline device"
+        r"|nvme\d*: .*timeout, (?:aborting|reset|disable|completion polled)"
+        r"|mpt\d?sas\S*: .*(?:fault|diag reset)|FAT-fs .*error",
         is_lasting=True,
         source="Linux, fs/ext4, fs/xfs, fs/btrfs, block, drivers/nvme, drivers/md",
         sample="EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory lblock 0",
         near="EXT4-fs (sdb1): mounted filesystem with ordered data mode. Opts: errors=remount-ro",
     ),
-    _machine_storage(
-        name="network-file-system",
-        pattern=any_of(
-            r"nfs: server \S+ (?:not responding|error)",
-            r"nfs4?_\w+: (?:.*\b)?(?:error|failed)\b.*",
-            r"LustreError:",
-            r"LNetError:",
-            r"LDISKFS-fs error",
-            r"mmfs(?:d|_)?.*(?:unmounted|panic|stale)",
-            r"GPFS.*(?:unmount|panic|not mounted)",
-            r"ceph: .*(?:mds\d* hung|session lost|corrupt)",
-            r"libceph: .*(?:socket closed|connection (?:failed|reset))",
-            r"BeeGFS.*(?:error|unreachable)",
-            r"receive_cb_reply: Got unrecognized reply",
-            r"CIFS: VFS: .*(?:has not responded|error)",
-            r"NFS: state manager: .*(?:failed|error)",
-            r"(?:unhandled|unrecoverable) (?:nfs|state recovery) error",
-            r"mount(?:\.\w+)?: .*(?:timed out|Connection refused|stale)",
-            r"Lustre: .*(?:was lost|timed out|evicted|not responding)",
-            r"ldlm_\w+\(\).*(?:expired|timed out)",
-            r"beegfs.*(?:error|unreachable)",
-            r"mmfs: \[E\]",
-            r"wekafs: .*timeout",
-            ignore_case=True,
-        ),
-        fault="filesystem",
+    _storage(
+        "network-file-system",
+        r"(?i)nfs: server \S+ (?:not responding|error)|nfs4?_\w+: (?:.*\b)?(?:error|failed)\b.*"
+        r"|LustreError:|LNetError:|LDISKFS-fs error|mmfs(?:d|_)?.*(?:unmounted|panic|stale)"
+        r"|GPFS.*(?:unmount|panic|not mounted)|ceph: .*(?:mds\d* hung|session lost|corrupt)"
+        r"|libceph: .*(?:socket closed|connection (?:failed|reset))|BeeGFS.*(?:error|unreachable)"
+        r"|receive_cb_reply: Got unrecognized reply|CIFS: VFS: .*(?:has not responded|error)"
+        r"|NFS: state manager: .*(?:failed|error)"
+        r"|(?:unhandled|unrecoverable) (?:nfs|state recovery) error"
+        r"|mount(?:\.\w+)?: .*(?:timed out|Connection refused|stale)"
+        r"|Lustre: .*(?:was lost|timed out|evicted|not responding)"
+        r"|ldlm_\w+\(\).*(?:expired|timed out)|beegfs.*(?:error|unreachable)|mmfs: \[E\]"
+        r"|wekafs: .*timeout",
         source="Linux, net/sunrpc, fs/nfs, fs/ceph; Lustre; Spectrum Scale",
         sample="nfs: server filer02 not responding, still trying",
         near="nfs: server filer02 OK",
     ),
-    _machine_storage(
-        name="task-blocked",
-        pattern=any_of(
-            r"INFO: task (?P<task>\S+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds",
-        ),
-        fault="filesystem",
+    _storage(
+        "task-blocked",
+        r"INFO: task (?P<task>\S+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds",
         source="Linux, kernel/hung_task.c: a task in uninterruptible sleep waits for a disk or a file server, as a rule",
         sample="INFO: task python3:8812 blocked for more than 120 seconds.",
         near='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
     ),
-    _machine_storage(
-        name="storage-errno",
-        pattern=any_of(
-            r"\[Errno (?:5|30|107|112|116|121|122)\]",
-            r"Input/output error",
-            r"Stale (?:NFS )?file handle",
-            r"Read-only file system",
-            r"Transport endpoint is not connected",
-            r"Disk quota exceeded",
-            r"Remote I/O error",
-        ),
-        fault="filesystem",
+    _storage(
+        "storage-errno",
+        r"\[Errno (?:5|30|107|112|116|121|122)\]|Input/output error|Stale (?:NFS )?file handle"
+        r"|Read-only file system|Transport endpoint is not connected|Disk quota exceeded"
+        r"|Remote I/O error",
         source=_ERRNO,
         sample="OSError: [Errno 116] Stale file handle: 'shard_00017.bin'",
         near="OSError: [Errno 13] Permission denied: 'shard_00017.bin'",
     ),
-    _machine_storage(
-        name="disk-full",
+    _storage(
+        "disk-full",
+        r"(?:\[Errno 28\]|No space left on device)",
         role="disk-full",
-        pattern=r"(?:\[Errno 28\]|No space left on device)",
-        fault="filesystem",
         source=_ERRNO,
         sample="cp: error writing 'tokens.bin': No space left on device",
         near="1.2 TB of space left on device nvme1n1",
     ),
-    _machine_node(
-        name="host-limit",
-        pattern=any_of(
-            r"pthread_create(?:\(\))? failed",
-            r"can't start new thread",
-            r"(?:\bfork|clone|pthread_create|[Tt]hread creation)[^|]{0,60}(?:Resource temporarily unavailable|EAGAIN)",
-            r"Too many open files",
-            r"\[Errno 24\]",
-            r"libgomp: Thread creation failed",
-            r"VFS: file-max limit \d+ reached",
-        ),
-        fault="unknown",
+    _node(
+        "host-limit",
+        r"pthread_create(?:\(\))? failed|can't start new thread"
+        r"|(?:\bfork|clone|pthread_create|"
+        r"[Tt]hread creation)[^|]{0,60}(?:Resource temporarily unavailable|EAGAIN)"
+        r"|Too many open files|\[Errno 24\]|libgomp: Thread creation failed"
+        r"|VFS: file-max limit \d+ reached",
         source="pthread_create(3), open(2): a limit of the host or of the user",
         sample="RuntimeError: can't start new thread",
         near="the thread pool starts a new thread for each worker",
     ),
-    _machine_node(
-        name="kernel-stopped",
-        pattern=any_of(
-            r"Kernel panic - not syncing",
-            r"BUG: soft lockup",
-            r"[Ww]atchdog.*[Hh]ard LOCKUP",
-            r"rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall",
-            r"BUG: unable to handle (?:kernel|page fault)",
-        ),
-        fault="unknown",
+    _node(
+        "kernel-stopped",
+        r"Kernel panic - not syncing|BUG: soft lockup|[Ww]atchdog.*[Hh]ard LOCKUP"
+        r"|rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall"
+        r"|BUG: unable to handle (?:kernel|page fault)",
         source="Linux, kernel/watchdog.c, kernel/panic.c",
         sample="watchdog: BUG: soft lockup - CPU#23 stuck for 26s! [python3:5511]",
         near="watchdog: soft lockup detector is enabled on 128 CPUs",
     ),
-    _machine_node(
-        name="node-failed",
-        pattern=any_of(
-            r"DUE TO NODE FAILURE",
-            r"Node failure on (?P<node>[\w.-]+)",
-            r"(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN",
-            r"lost contact with node",
-            ignore_case=True,
-        ),
-        fault="unknown",
+    _node(
+        "node-failed",
+        r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
+        r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node",
         is_lasting=True,
         source="Slurm, srun and slurmctld",
         sample="srun: error: Node failure on gpu-17",

@@ -1,83 +1,60 @@
 """Markers: lines that name no fault and show how to read those that do, such as a run that has ended well."""
 
-from __future__ import annotations
+from functools import partial
 
-from runner.rootcause.signatures.signature import Signature, any_of
+from runner.rootcause.signatures.signature import Signature
+
+_marker = partial(Signature, fault="", layer="other", scope="rank", weight="supporting")
 
 MARKS = (
-    Signature(
-        name="ended-well",
+    _marker(
+        "ended-well",
+        r"\"key\": \"(?:run_stop|status)\".*\"(?:status|value)\": \"success\""
+        r"|exiting program (?:after [\d.]+ minutes|at iteration \d+)"
+        r"|[Tt]raining (?:is |has |was )?(?:completed|complete|finished|done)\b"
+        r"|(?:[Ff]inished|[Cc]ompleted) training\b|'train_runtime': "
+        r"|`Trainer\.(?:fit|train)` stopped: `max_|ENDING TIMING RUN AT|\bFinal \S+ score: "
+        r"|[Mm]ax(?:imum)? (?:steps|iterations|epochs) reached",
         role="ended-well",
-        pattern=any_of(
-            r"\"key\": \"(?:run_stop|status)\".*\"(?:status|value)\": \"success\"",
-            r"exiting program (?:after [\d.]+ minutes|at iteration \d+)",
-            r"[Tt]raining (?:is |has |was )?(?:completed|complete|finished|done)\b",
-            r"(?:[Ff]inished|[Cc]ompleted) training\b",
-            r"'train_runtime': ",
-            r"`Trainer\.(?:fit|train)` stopped: `max_",
-            r"ENDING TIMING RUN AT",
-            r"\bFinal \S+ score: ",
-            r"[Mm]ax(?:imum)? (?:steps|iterations|epochs) reached",
-        ),
-        fault="",
-        layer="other",
         scope="scheduler",
-        weight="supporting",
         source="last words of Megatron-LM, MLPerf, Hugging Face Trainer, Lightning, AlgoPerf",
         sample="[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51",
         near="training will be finished after 1190 minutes",
     ),
-    Signature(
-        name="harmless",
-        pattern=any_of(
-            r"mlx5_cmd_\w+:.*ACCESS_REG.*failed",
-            r"AER: (?:Multiple )?Correct(?:ed|able) error",
-            r"severity=Correct(?:ed|able)",
-            r"process group has NOT been destroyed before",
-            r"This can potentially cause a hang",
-            r"NVML: Failed to get Compute running procs",
-            r"Proxy Service \d+\] Failed to execute operation Close",
-            r"\[W[^\]]*TCPStore\.cpp",
-            r"[Ff]ailed to check the \"should dump\" flag on TCPStore",
-            r"[Ss]ending process \d+ closing signal SIGTERM",
-            r"Could not load dynamic library",
-            r"will (?:not load any checkpoints|start from random)",
-            r"[Ff]alling back to",
-            r"(?:will retry|, retrying|retrying in \d|\bRetrying\b)",
-            r"[Ss]kipping (?:bad |broken |corrupt(?:ed)? )?(?:sample|batch|file|shard|document|record)",
-            r"failed call to cuInit",
-            r"Unable to initialize backend '",
-            r"\b(?:[Nn]o|0|zero) (?:nan|NaN|inf|Inf)s?\b",
-            r"\b(?:inf|nan|Inf|NaN)\b[^.]{0,60}[Ss]kipping (?:the |this )?(?:step|update)",
-            r"\b(?:0|no) corrupt",
-            r"\. Ignoring\.[ \t\r]*$",
-            r"\bnot been (?:preempted|evicted)",
-            r"(?:[Hh]andler|[Ww]ill trigger|detection enabled).{0,60}(?:preempt|SIGTERM|hang)",
-            r"(?:preempt\w*|SIGTERM|hang|hung).{0,40}(?:handler|will trigger|detection enabled|detected: false)",
-            r"NCCL timeout (?:is )?set to",
-            r"Call to ibv_open_device failed",
-            r"ibv_reg_mr_iova2.*Bad address",
-            r"does not support timeout",
-            r"nvidia-smi: command not found",
-            r"\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)",
-            r"(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:]{0,20}: 0\b",
-        ),
-        fault="",
-        layer="other",
+    _marker(
+        "harmless",
+        r"mlx5_cmd_\w+:.*ACCESS_REG.*failed|AER: (?:Multiple )?Correct(?:ed|able) error"
+        r"|severity=Correct(?:ed|able)|process group has NOT been destroyed before"
+        r"|This can potentially cause a hang|NVML: Failed to get Compute running procs"
+        r"|Proxy Service \d+\] Failed to execute operation Close|\[W[^\]]*TCPStore\.cpp"
+        r"|[Ff]ailed to check the \"should dump\" flag on TCPStore"
+        r"|[Ss]ending process \d+ closing signal SIGTERM|Could not load dynamic library"
+        r"|will (?:not load any checkpoints|start from random)|[Ff]alling back to"
+        r"|(?:will retry|, retrying|retrying in \d|\bRetrying\b)"
+        r"|[Ss]kipping (?:bad |broken |corrupt(?:ed)? )?(?:sample|batch|file|shard|document|"
+        r"record)"
+        r"|failed call to cuInit|Unable to initialize backend '"
+        r"|\b(?:[Nn]o|0|zero) (?:nan|NaN|inf|Inf)s?\b"
+        r"|\b(?:inf|nan|Inf|NaN)\b[^.]{0,60}[Ss]kipping (?:the |this )?(?:step|update)"
+        r"|\b(?:0|no) corrupt|\. Ignoring\.[ \t\r]*$|\bnot been (?:preempted|evicted)"
+        r"|(?:[Hh]andler|[Ww]ill trigger|detection enabled).{0,60}(?:preempt|SIGTERM|hang)"
+        r"|(?:preempt\w*|SIGTERM|hang|hung).{0,40}(?:handler|will trigger|detection enabled|"
+        r"detected: false)"
+        r"|NCCL timeout (?:is )?set to|Call to ibv_open_device failed"
+        r"|ibv_reg_mr_iova2.*Bad address|does not support timeout|nvidia-smi: command not found"
+        r"|\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)"
+        r"|(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:]{0,20}: 0\b",
         scope="node",
         weight="benign",
         source="health checks and real logs of runs that ended well: noise of monitors, of tear-down, and what was corrected",
         sample="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
         near="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:16:00.0",
     ),
-    Signature(
-        name="ignored-exception",
+    _marker(
+        "ignored-exception",
+        r"Exception ignored in: |Error in atexit\._run_exitfuncs"
+        r"|Exception in thread .*(?:_monitor|tqdm|wandb)",
         role="ignored",
-        pattern=r"Exception ignored in: |Error in atexit\._run_exitfuncs|Exception in thread .*(?:_monitor|tqdm|wandb)",
-        fault="",
-        layer="other",
-        scope="rank",
-        weight="supporting",
         source="Python, sys.unraisablehook and atexit: what is raised while the interpreter ends",
         sample="Exception ignored in: <function _releaseLock at 0x7f1c2a3b4c10>",
         near="no exception was ignored in the last run",

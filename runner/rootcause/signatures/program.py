@@ -1,323 +1,223 @@
 """Lines of ranks and their libraries: GPU memory, illegal accesses, metrics, data, checkpoints, settings."""
 
-from __future__ import annotations
-
 from functools import partial
 
-from runner.rootcause.signatures.signature import Signature, any_of
-
-_program_rank = partial(Signature, layer="program", scope="rank")
-_program_storage = partial(Signature, layer="program", scope="storage")
-_program_user = partial(Signature, layer="program", scope="user")
+from runner.rootcause.signatures.signature import Signature
 
 _TORCH = "PyTorch"
 _PYTHON = "Python, built-in exceptions"
 
+_program = partial(Signature, layer="program", scope="rank")
+_config = partial(Signature, fault="config_error", layer="program", scope="user", is_lasting=True)
+_data = partial(Signature, fault="data_error", layer="program", scope="user", is_lasting=True)
+_frame = partial(
+    Signature, fault="", layer="program", scope="user", weight="supporting", source=_PYTHON
+)
+
 PROGRAM = (
-    _program_user(
-        name="cuda-oom",
-        pattern=any_of(
-            r"(?:CUDA|HIP|XPU|NPU) out of memory",
-            r"CUDA error: out of memory",
-            r"torch\.(?:cuda\.)?OutOfMemoryError",
-            r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)",
-            r"CUDA_ERROR_OUT_OF_MEMORY",
-            r"cudaErrorMemoryAllocation",
-            r"hipErrorOutOfMemory",
-            r"CUBLAS_STATUS_ALLOC_FAILED",
-            r"Out of memory while trying to allocate \d+ bytes",
-            r"Cuda failure \d* ?'out of memory'",
-            r"RESOURCE_EXHAUSTED: Attempting to (?:reserve|allocate)",
-        ),
+    _program(
+        "cuda-oom",
+        r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA error: out of memory"
+        r"|torch\.(?:cuda\.)?OutOfMemoryError"
+        r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
+        r"|RESOURCE_EXHAUSTED: Attempting to (?:reserve|allocate)",
         fault="cuda_oom",
+        scope="user",
         source=_TORCH + ", CUDACachingAllocator; XLA, BFC allocator; NCCL",
         sample="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 1 has a total capacity of 79.15 GiB",
         near="to avoid running out of CUDA memory, a smaller micro-batch was chosen",
     ),
-    _program_rank(
-        name="cuda-illegal-access",
-        pattern=any_of(
-            r"(?:CUDA|HIP) error: (?:an illegal memory access|an illegal instruction|misaligned address|unspec"
-            r"ified launch failure|device-side assert|invalid program counter|operation not supported on globa"
-            r"l/shared address)",
-            r"device-side assert triggered",
-            r"cudaErrorIllegalAddress",
-            r"cudaErrorAssert\b",
-            r"cudaErrorLaunchFailure",
-            r"CUDA_ERROR_ILLEGAL_ADDRESS",
-            r"CUDA_ERROR_LAUNCH_FAILED",
-            r"hipErrorIllegalAddress",
-            r"Memory access fault by GPU node-\d+",
-            r"Cuda failure \d* ?'(?:an illegal memory access|unspecified launch failure)",
-            r"(?:CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED|CUBLAS_STATUS_INTERNAL_ERROR)",
-            r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)",
-        ),
+    _program(
+        "cuda-illegal-access",
+        r"(?:CUDA|HIP) error: (?:an illegal memory access|an illegal instruction|"
+        r"misaligned address|unspecified launch failure|device-side assert|"
+        r"invalid program counter|operation not supported on global/shared address)"
+        r"|device-side assert triggered|cudaErrorIllegalAddress|cudaErrorAssert\b"
+        r"|cudaErrorLaunchFailure|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED"
+        r"|hipErrorIllegalAddress|Memory access fault by GPU node-\d+"
+        r"|Cuda failure \d* ?'(?:an illegal memory access|unspecified launch failure)"
+        r"|(?:CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED|"
+        r"CUBLAS_STATUS_INTERNAL_ERROR)"
+        r"|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)",
         fault="cuda_illegal_access",
         source="CUDA runtime, cudaGetErrorString; ROCr runtime",
         sample="RuntimeError: CUDA error: an illegal memory access was encountered",
         near="CUDA error: invalid configuration argument",
     ),
-    _program_user(
-        name="wrong-build",
-        pattern=any_of(
-            r"no kernel image is available for execution",
-            r"CUDA driver version is insufficient",
-            r"hipErrorNoBinaryForGpu",
-            r"Unable to find code object for all current devices",
-            r"system has unsupported display driver",
-            r"cudaErrorNoKernelImageForDevice",
-            r"cudaErrorInsufficientDriver",
-            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
-            r"error while loading shared libraries",
-            r"cannot open shared object file",
-            r"undefined symbol: ",
-            r"The NVIDIA driver on your system is too old",
-            r"Torch not compiled with CUDA enabled",
-        ),
-        fault="config_error",
-        is_lasting=True,
+    _config(
+        "wrong-build",
+        r"no kernel image is available for execution|CUDA driver version is insufficient"
+        r"|hipErrorNoBinaryForGpu|Unable to find code object for all current devices"
+        r"|system has unsupported display driver|cudaErrorNoKernelImageForDevice"
+        r"|cudaErrorInsufficientDriver|version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found"
+        r"|error while loading shared libraries|cannot open shared object file|undefined symbol: "
+        r"|The NVIDIA driver on your system is too old|Torch not compiled with CUDA enabled",
         source="CUDA and HIP runtimes; ld.so",
         sample="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
         near="shared object files of the build were opened; driver version is sufficient",
     ),
-    _program_user(
-        name="loss-scale-at-minimum",
-        pattern=any_of(
-            r"loss scale (?:is )?already at (?:its )?minimum",
-            r"minimum loss scale reached",
-            r"loss scale (?:has )?reached (?:its |the )?minimum",
-            r"Attempted loss scale: \d+(?:\.\d+)?, reducing to (?:1|1\.0|0|0\.\d+)[ \t\r]*$",
-            r"loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum",
-            ignore_case=True,
-        ),
+    _program(
+        "loss-scale-at-minimum",
+        r"(?i)loss scale (?:is )?already at (?:its )?minimum|minimum loss scale reached"
+        r"|loss scale (?:has )?reached (?:its |the )?minimum"
+        r"|Attempted loss scale: \d+(?:\.\d+)?, reducing to (?:1|1\.0|0|0\.\d+)[ \t\r]*$"
+        r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum",
         fault="loss_scale_floor",
+        scope="user",
         source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex",
         sample="FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
         near="Attempted loss scale: 65536, reducing to 32768",
     ),
-    _program_rank(
-        name="not-finite",
-        pattern=any_of(
-            r"\b(?:encountered|found|detected|got|contains?|returned|produced)\b.{0,30}\b(?:nan|inf|non-?finit"
-            r"e)\b.{0,40}\b(?:loss|grad|gradients?|norm|values?|weights?|activations?|outputs?|logits?|during|"
-            r"in|at)\b",
-            r"\b(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?)\b.{0,20}\b(?:is|are|was|became|turned) (?:nan|in"
-            r"f|infinite|not finite|non-?finite)\b",
-            r"Function '\w+' returned nan values",
-            r"(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)",
-            r"gradients? overflow.{0,40}abort",
-            r"Input contains NaN",
-            r"loss returned in .{0,60} is nan",
-            r"'(?:train_)?loss': nan\b",
-            r"'loss': 0\.0, 'grad_norm': nan\b",
-            r"\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
-            ignore_case=True,
-        ),
+    _program(
+        "not-finite",
+        r"(?i)\b(?:encountered|found|detected|got|contains?|returned|produced)\b.{0,30}\b(?:nan|"
+        r"inf|non-?finite)\b.{0,40}\b(?:loss|grad|gradients?|norm|values?|weights?|activations?|"
+        r"outputs?|logits?|during|in|at)\b"
+        r"|\b(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?)\b.{0,20}\b(?:is|are|was|became|"
+        r"turned) (?:nan|inf|infinite|not finite|non-?finite)\b"
+        r"|Function '\w+' returned nan values"
+        r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
+        r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
+        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b"
+        r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
         fault="nan_loss",
         source="wording of several trainers; PyTorch, anomaly mode",
         sample="RuntimeError: Function 'SoftmaxBackward0' returned nan values in its 0th output.",
         near="NaN checks are enabled for every tensor",
     ),
-    _program_rank(
-        name="not-finite-flag",
-        pattern=r"\b(?:inf|nan|Inf|NaN)(?:/(?:inf|nan))? (?:output|input|weight|bias|grad)\S*[ \t\r]*$",
+    _program(
+        "not-finite-flag",
+        r"\b(?:inf|nan|Inf|NaN)(?:/(?:inf|nan))? (?:output|input|weight|bias|grad)\S*[ \t\r]*$",
         fault="nan_loss",
         weight="supporting",
         source="underflow and overflow reports of trainers",
         sample="0.00e+00      nan output[0]",
         near="0.00e+00 1.25e+03 output[0]",
     ),
-    _program_rank(
-        name="worker-failed",
-        pattern=any_of(
-            r"Caught \w+ in (?:DataLoader worker process|pin memory thread)",
-            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|is killed by signal: (?:Bus e"
-            r"rror|Segmentation fault|Aborted))",
-            r"bus error encountered in worker",
-            r"DataLoader timed out after \d+ seconds",
-            r"Pin memory thread exited unexpectedly",
-        ),
+    _program(
+        "worker-failed",
+        r"Caught \w+ in (?:DataLoader worker process|pin memory thread)"
+        r"|DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|"
+        r"is killed by signal: (?:Bus error|Segmentation fault|Aborted))"
+        r"|bus error encountered in worker|DataLoader timed out after \d+ seconds"
+        r"|Pin memory thread exited unexpectedly",
         fault="data_error",
         source=_TORCH + ", torch/utils/data",
         sample="RuntimeError: DataLoader worker (pid(s) 6123, 6155) exited unexpectedly",
         near="DataLoader worker (pid 6123) was started for shard 4",
     ),
-    _program_user(
-        name="data-broken",
-        pattern=any_of(
-            r"json\.decoder\.JSONDecodeError",
-            r"UnidentifiedImageError",
-            r"tarfile\.ReadError",
-            r"ArrowInvalid",
-            r"zlib\.error",
-            r"BadGzipFile",
-            r"UnicodeDecodeError",
-            r"mmap length is greater than file size",
-            r"mmap: (?:cannot|invalid)",
-            r"(?:shard|sample|index|dataset|record)\S* (?:[^ ]{1,120} )?(?:is|was) (?:corrupt|truncated)",
-            r"[Cc]orrupt(?:ed)? (?:shard|sample|record|data|dataset|tfrecord|image)",
-            r"DataLossError",
-            r"truncated record",
-            r"Truncated file read",
-            r"checksum mismatch in (?:shard|record)",
-            r"[Tt]oken (?:id )?(?:out of range|exceeds vocab)",
-            r"Index file doesn't match expected format",
-        ),
-        fault="data_error",
-        is_lasting=True,
+    _data(
+        "data-broken",
+        r"json\.decoder\.JSONDecodeError|UnidentifiedImageError|tarfile\.ReadError|ArrowInvalid"
+        r"|zlib\.error|BadGzipFile|UnicodeDecodeError|mmap length is greater than file size"
+        r"|mmap: (?:cannot|invalid)"
+        r"|(?:shard|sample|index|dataset|record)\S* (?:[^ ]{1,120} )?(?:is|was) (?:corrupt|"
+        r"truncated)"
+        r"|[Cc]orrupt(?:ed)? (?:shard|sample|record|data|dataset|tfrecord|image)"
+        r"|DataLossError|truncated record|Truncated file read"
+        r"|checksum mismatch in (?:shard|record)|[Tt]oken (?:id )?(?:out of range|exceeds vocab)"
+        r"|Index file doesn't match expected format",
         source="Python, Pillow, Arrow, TensorFlow, Megatron-LM readers",
         sample="tensorflow.python.framework.errors_impl.DataLossError: truncated record at 28311552",
         near="the dataset has 28311552 records; none was dropped",
     ),
-    _program_storage(
-        name="checkpoint-broken",
-        pattern=any_of(
-            r"PytorchStream(?:Reader|Writer) failed",
-            r"failed (?:finding central directory|reading zip archive)",
-            r"unexpected pos \d+ vs \d+",
-            r"invalid load key",
-            r"SafetensorError",
-            r"HeaderTooLarge",
-            r"MetadataIncompleteBuffer",
-            r"(?:failed|unable|exception|cannot|could not).{0,40}\b(?:sav(?:e|ing)|writ(?:e|ing)|load(?:"
-            r"ing)?|read(?:ing)?|restor(?:e|ing)|upload(?:ing)?)\b.{0,40}\b(?:checkpoint|ckpt|state_?dict|\.pt"
-            r"\b|\.safetensors\b)",
-            r"checkpoint.{0,60}\b(?:is|was|appears) (?:corrupt(?:ed)?|truncated|incomplete)",
-            r"CheckpointException",
-            r"CheckpointingException",
-            r"corrupt(?:ed)? checkpoint",
-            r"unexpected EOF.{0,40}corrupt",
-            r"storage has wrong size: expected",
-            r"EOFError: Ran out of input",
-            ignore_case=True,
-        ),
+    _program(
+        "checkpoint-broken",
+        r"(?i)PytorchStream(?:Reader|Writer) failed"
+        r"|failed (?:finding central directory|reading zip archive)|unexpected pos \d+ vs \d+"
+        r"|invalid load key|SafetensorError|HeaderTooLarge|MetadataIncompleteBuffer"
+        r"|(?:failed|unable|exception|cannot|could not).{0,40}\b(?:sav(?:e|ing)|writ(?:e|ing)|"
+        r"load(?:ing)?|read(?:ing)?|restor(?:e|ing)|upload(?:ing)?)\b.{0,40}\b(?:checkpoint|ckpt|"
+        r"state_?dict|\.pt\b|\.safetensors\b)"
+        r"|checkpoint.{0,60}\b(?:is|was|appears) (?:corrupt(?:ed)?|truncated|incomplete)"
+        r"|CheckpointException|CheckpointingException|corrupt(?:ed)? checkpoint"
+        r"|unexpected EOF.{0,40}corrupt|storage has wrong size: expected"
+        r"|EOFError: Ran out of input",
         fault="checkpoint_io",
+        scope="storage",
         source=_TORCH + ", caffe2/serialize; safetensors; torch.distributed.checkpoint",
         sample="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         near="successfully saved checkpoint at iteration 4000",
     ),
-    _program_rank(
-        name="traceback",
+    _frame(
+        "traceback",
+        r"Traceback \(most recent call last\)",
         role="traceback",
-        pattern=r"Traceback \(most recent call last\)",
-        fault="",
-        weight="supporting",
-        source=_PYTHON,
+        scope="rank",
         sample="Traceback (most recent call last):",
         near="the most recent call is shown last",
     ),
-    _program_user(
-        name="frame-of-imports",
+    _frame(
+        "frame-of-imports",
+        r'File "(?:<frozen importlib\._bootstrap|[^"]*/importlib/__init__\.py)',
         role="frame-of-imports",
-        pattern=r'File "(?:<frozen importlib\._bootstrap|[^"]*/importlib/__init__\.py)',
-        fault="",
-        weight="supporting",
-        source=_PYTHON,
         sample='  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load',
         near='  File "train.py", line 3, in main',
     ),
-    _program_user(
-        name="frame-of-data",
+    _frame(
+        "frame-of-data",
+        r'File "[^"]*(?:/torch/utils/data/|/datasets?/|/data/|/webdataset/|/streaming/)'
+        r'|File "(?:[^"]*[/_])?(?:data_?load(?:er|ers|ing)|datasets?|data_utils|data_samplers?|'
+        r'tokenize\w*)\.py"',
         role="frame-of-data",
-        pattern=any_of(
-            r'File "[^"]*(?:/torch/utils/data/|/datasets?/|/data/|/webdataset/|/streaming/)',
-            r'File "(?:[^"]*[/_])?(?:data_?load(?:er|ers|ing)|datasets?|data_utils|data_samplers?|tokenize\w*)\.py"',
-        ),
-        fault="",
-        weight="supporting",
-        source=_PYTHON,
         sample='  File "/opt/job/data/indexed_dataset.py", line 210, in __getitem__',
         near='  File "/opt/job/model/attention.py", line 210, in forward',
     ),
-    _program_storage(
-        name="frame-of-checkpoints",
+    _frame(
+        "frame-of-checkpoints",
+        r'File "[^"]*/checkpoint(?:s|ing)?/'
+        r'|File "(?:[^"]*[/_])?(?:checkpoint\w*|saver?|safetensors)\.py"'
+        r"|, in (?:\w*save\w*|_?load_checkpoint|load_state_dict)[ \t\r]*$",
         role="frame-of-checkpoints",
-        pattern=any_of(
-            r'File "[^"]*/checkpoint(?:s|ing)?/',
-            r'File "(?:[^"]*[/_])?(?:checkpoint\w*|saver?|safetensors)\.py"',
-            r", in (?:\w*save\w*|_?load_checkpoint|load_state_dict)[ \t\r]*$",
-        ),
-        fault="",
-        weight="supporting",
-        source=_PYTHON,
+        scope="storage",
         sample='  File "/opt/job/checkpointing.py", line 88, in save_checkpoint',
         near='  File "/opt/job/loop.py", line 88, in train_step',
     ),
-    _program_user(
-        name="settings-refused",
-        pattern=any_of(
-            r"error: (?:unrecognized arguments|the following arguments are required|argument \S+: )",
-            r"unrecognized (?:option|argument)",
-            r"no such option",
-            r"(?:hydra|omegaconf)\.\S*(?:Error|Exception)",
-            r"is not divisible by",
-            r"must be divisible by",
-            r"not a multiple of",
-            r"can't open file '[^']*': \[Errno 2\]",
-            r": command not found[ \t\r]*$",
-            r"python[\d.]*: No module named ",
-            r"yaml\.\w+\.\w*Error",
-            r"pydantic_core\.\S+ValidationError",
-            r"NCCL WARN Duplicate GPU detected",
-            r"invalid device ordinal",
-            r"size mismatch for \S+",
-            r"Error\(s\) in loading state_dict",
-            r"MASTER_ADDR expected, but not set",
-            r"environment variable \S+ expected, but not set",
-            r"execve\(\): .*(?:No such file|Permission denied)",
-            r"Batch job submission failed",
-            r"Unable to allocate resources",
-            r"is not in struct",
-            r"gated repo",
-            r"OutOfResources: out of resource",
-            r"only supports \w+ GPUs or newer",
-            r"Driver/library version mismatch",
-            ignore_case=True,
-        ),
-        fault="config_error",
-        is_lasting=True,
+    _config(
+        "settings-refused",
+        r"(?i)error: (?:unrecognized arguments|the following arguments are required|"
+        r"argument \S+: )"
+        r"|unrecognized (?:option|argument)|no such option"
+        r"|(?:hydra|omegaconf)\.\S*(?:Error|Exception)|is not divisible by|must be divisible by"
+        r"|not a multiple of|can't open file '[^']*': \[Errno 2\]|: command not found[ \t\r]*$"
+        r"|python[\d.]*: No module named |yaml\.\w+\.\w*Error|pydantic_core\.\S+ValidationError"
+        r"|NCCL WARN Duplicate GPU detected|invalid device ordinal|size mismatch for \S+"
+        r"|Error\(s\) in loading state_dict|MASTER_ADDR expected, but not set"
+        r"|environment variable \S+ expected, but not set"
+        r"|execve\(\): .*(?:No such file|Permission denied)|Batch job submission failed"
+        r"|Unable to allocate resources|is not in struct|gated repo"
+        r"|OutOfResources: out of resource|only supports \w+ GPUs or newer"
+        r"|Driver/library version mismatch",
         source="argparse, Hydra, Megatron-LM, NCCL and PyTorch messages",
         sample="train.py: error: unrecognized arguments: --micro-batch 4",
         near="all arguments were recognized; batch 4 is divisible by 2",
     ),
-    _program_user(
-        name="exception-of-code",
+    _config(
+        "exception-of-code",
+        r"(?:^|[\s:\]])(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|"
+        r"AttributeError|NameError|TypeError|UnboundLocalError|NotImplementedError|AssertionError|"
+        r"KeyError|ZeroDivisionError|IndexError|RecursionError)(?::|[ \t\r]*$)",
         role="exception-of-code",
-        pattern=any_of(
-            r"(?:^|[\s:\]])(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|AttributeError|Name"
-            r"Error|TypeError|UnboundLocalError|NotImplementedError|AssertionError|KeyError|ZeroDivisionError|"
-            r"IndexError|RecursionError)(?::|[ \t\r]*$)",
-        ),
-        fault="config_error",
-        is_lasting=True,
         source=_PYTHON,
         sample="AttributeError: 'GPTConfig' object has no attribute 'n_heads'",
         near="no TypeError was raised by the 12 checks",
     ),
-    _program_user(
-        name="file-missing",
+    _config(
+        "file-missing",
+        r"FileNotFoundError|NotADirectoryError|IsADirectoryError"
+        r"|\[Errno 2\] No such file or directory|PermissionError|\[Errno 13\]",
         role="missing-file",
-        pattern=any_of(
-            r"FileNotFoundError",
-            r"NotADirectoryError",
-            r"IsADirectoryError",
-            r"\[Errno 2\] No such file or directory",
-            r"PermissionError",
-            r"\[Errno 13\]",
-        ),
-        fault="config_error",
-        is_lasting=True,
         source=_PYTHON,
         sample="FileNotFoundError: [Errno 2] No such file or directory: 'run.yaml'",
         near="no file or directory was missing",
     ),
     Signature(
-        name="exception-of-values",
+        "exception-of-values",
+        r"(?:^|[\s:\]])(?:ValueError|RuntimeError|OSError|EOFError|OverflowError|StopIteration|"
+        r"Exception|jax\.errors\.\w+|XlaRuntimeError|torch\._dynamo\.\S+)(?::|[ \t\r]*$)",
         role="exception",
-        pattern=any_of(
-            r"(?:^|[\s:\]])(?:ValueError|RuntimeError|OSError|EOFError|OverflowError|StopIteration|Exception|j"
-            r"ax\.errors\.\w+|XlaRuntimeError|torch\._dynamo\.\S+)(?::|[ \t\r]*$)",
-        ),
         fault="unknown",
         layer="other",
         scope="rank",
@@ -325,45 +225,32 @@ PROGRAM = (
         sample="ValueError: the schedule has no stage called 'cooldown'",
         near="a ValueError is raised when the schedule has no stages",
     ),
-    _program_user(
-        name="shapes-or-devices-wrong",
-        pattern=any_of(
-            r"mat1 and mat2 (?:shapes cannot be multiplied|must have the same dtype)",
-            r"[Ee]xpected all tensors to be on the same device",
-            r"The size of tensor a \(\d+\) must match",
-            r"Sizes of tensors must match",
-            r"shape '\[[^]]*\]' is invalid for input",
-            r"element 0 of tensors does not require grad",
-            r"Expected to have finished reduction in the prior iteration",
-            r"Default process group has not been initialized",
-            r"[Ee]xpected (?:scalar|tensor|input) \S* ?(?:type|dtype)\S* \S+ but (?:got|found)",
-        ),
-        fault="config_error",
-        is_lasting=True,
+    _config(
+        "shapes-or-devices-wrong",
+        r"mat1 and mat2 (?:shapes cannot be multiplied|must have the same dtype)"
+        r"|[Ee]xpected all tensors to be on the same device"
+        r"|The size of tensor a \(\d+\) must match|Sizes of tensors must match"
+        r"|shape '\[[^]]*\]' is invalid for input|element 0 of tensors does not require grad"
+        r"|Expected to have finished reduction in the prior iteration"
+        r"|Default process group has not been initialized"
+        r"|[Ee]xpected (?:scalar|tensor|input) \S* ?(?:type|dtype)\S* \S+ but (?:got|found)",
         source=_TORCH + ": the program, or its settings, cannot work",
         sample="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x512)",
         near="shapes of mat1 and mat2 were checked",
     ),
-    _program_user(
-        name="sample-unusable",
-        pattern=any_of(
-            r"stack expects each tensor to be equal size",
-            r"index out of range in self",
-            r"Unable to (?:synchronously )?open file \(",
-            r"is not a file in the archive",
-        ),
-        fault="data_error",
-        is_lasting=True,
+    _data(
+        "sample-unusable",
+        r"stack expects each tensor to be equal size|index out of range in self"
+        r"|Unable to (?:synchronously )?open file \(|is not a file in the archive",
         source=_TORCH + ", collate and embedding; HDF5",
         sample="RuntimeError: stack expects each tensor to be equal size, but got [12] at entry 0 and [9] at entry 3",
         near="the stack expects a tensor of size 12",
     ),
-    _program_storage(
-        name="frame-of-serialization",
+    _frame(
+        "frame-of-serialization",
+        r'File "[^"]*(?:/torch/serialization\.py|/pickle\.py|/numpy/lib/\w*npyio\w*\.py)',
         role="frame-of-serialization",
-        pattern=r'File "[^"]*(?:/torch/serialization\.py|/pickle\.py|/numpy/lib/\w*npyio\w*\.py)',
-        fault="",
-        weight="supporting",
+        scope="storage",
         source=_PYTHON + ": data are loaded so, and checkpoints",
         sample='  File "/usr/lib/python3/dist-packages/torch/serialization.py", line 1010, in load',
         near='  File "/opt/job/serialization_test.txt", line 1010, in load',

@@ -1,7 +1,5 @@
 """What can go wrong between a process and its store, as a plan that a test makes and an in-memory store carries out."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +10,14 @@ class Crash(BaseException):
 
 
 class StoreFault(enum.Enum):
-    """What happens to one operation."""
+    """What happens to one operation: REFUSE and LOSE raise StoreUnavailable, the others end the process.
 
-    # not done, StoreUnavailable
+    REFUSE and CRASH_BEFORE leave it undone. LOSE and CRASH_AFTER do it, but the caller does not learn so.
+    """
+
     REFUSE = "refuse"
-    # done, but the acknowledgment is lost: StoreUnavailable
     LOSE = "lose"
-    # not done, the process dies
     CRASH_BEFORE = "crash_before"
-    # done, the process dies before it learns so
     CRASH_AFTER = "crash_after"
 
 

@@ -4,37 +4,24 @@ A `MemoryStore` is one handle, and plays one process: after a Crash it is dead, 
 `another()` opens a further handle on the same contents, as the process that is started next would.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runner.errors import PermanentError, StoreUnavailable
-from runner.store.examination import StoreCheck
+from runner.store import protocol
 from runner.store.memory.faults import Crash, Faults, StoreFault
 from runner.store.protocol import (
-    MAX_BATCH_BYTES,
-    READ_LIMIT,
-    VOLATILE_KEEP,
-    VOLATILE_SLACK,
     Batch,
-    Clock,
+    Cursors,
     Item,
     Lease,
     LeaseHeld,
     LeaseHolder,
     Register,
-    append_refused,
-    check_name,
-    check_payloads,
-    check_value,
-    check_values,
-    check_watermark,
-    is_volatile_stream,
-    lease_lost,
+    Store,
 )
 
 
@@ -66,7 +53,7 @@ class _Contents:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """One handle on a store in memory. See `Store` for what the methods promise.
 
     `faults`: what goes wrong, counted over the operations that change something. `clock`: the time that leases run by.
@@ -76,7 +63,7 @@ class MemoryStore:
         self,
         *,
         faults: Faults | None = None,
-        clock: Clock = time.monotonic,
+        clock: protocol.Clock = time.monotonic,
         contents: _Contents | None = None,
     ) -> None:
         self.faults = faults or Faults()
@@ -88,7 +75,7 @@ class MemoryStore:
         self._num_wakes = 0
         self._local = threading.local()
 
-    def another(self, *, faults: Faults | None = None) -> MemoryStore:
+    def another(self, *, faults: Faults | None = None) -> "MemoryStore":
         """Open a further handle on the same contents: another process, or the next start of this one."""
         return MemoryStore(faults=faults, clock=self._clock, contents=self._contents)
 
@@ -103,40 +90,17 @@ class MemoryStore:
         with self._contents.changed:
             self._is_down = False
 
-    def append(
-        self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
-    ) -> int:
-        return self._append("append", stream, (payload,), fence=fence, at=at)
-
-    def append_many(
-        self,
-        stream: str,
-        payloads: Sequence[bytes],
-        *,
-        fence: Lease | None = None,
-        at: int | None = None,
-    ) -> int:
-        return self._append(
-            "append_many", stream, payloads, fence=fence, at=at if payloads else None
-        )
-
     def _append(
-        self,
-        method: str,
-        stream: str,
-        payloads: Sequence[bytes],
-        *,
-        fence: Lease | None,
-        at: int | None,
+        self, stream: str, payloads: Sequence[bytes], fence: Lease | None, at: int | None
     ) -> int:
-        check_payloads(check_name(stream), payloads)
+        method = "append" if len(payloads) == 1 else "append_many"
         with self._changing(method, stream, fence) as contents:
             rows = contents.streams.setdefault(stream, _Stream())
             if at is not None and at != rows.last + 1:
                 begin, end = at - rows.trimmed - 1, at + len(payloads) - 1
                 there = rows.payloads[max(begin, 0) : begin + len(payloads)]
                 if not rows.trimmed < at <= end <= rows.last or there != [*payloads]:
-                    raise append_refused(stream, at, last=rows.last, trimmed=rows.trimmed)
+                    raise protocol.append_refused(stream, at, last=rows.last, trimmed=rows.trimmed)
                 return end
             _extend(stream, rows, payloads)
             return rows.last
@@ -150,15 +114,18 @@ class MemoryStore:
             return contents.streams.get(stream, _Stream()).last
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
-        check_value(check_name(name), payload)
-        with self._changing("put", name, fence) as contents:
-            contents.version += 1
-            contents.registers[name] = Register(contents.version, payload)
-            return contents.version
+        values = {name: payload}
+        return self._put(values, protocol.check_values(values), fence, method="put")
 
-    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
-        check_values(values)
-        with self._changing("put_many", ",".join(values), fence) as contents:
+    def _put(
+        self,
+        values: Mapping[str, bytes],
+        is_volatile: bool,
+        fence: Lease | None,
+        *,
+        method: str = "put_many",
+    ) -> int:
+        with self._changing(method, ",".join(values), fence) as contents:
             for name, payload in values.items():
                 contents.version += 1
                 contents.registers[name] = Register(contents.version, payload)
@@ -177,18 +144,11 @@ class MemoryStore:
         with self._changing("delete", name, fence) as contents:
             contents.registers.pop(name, None)
 
-    def read(
-        self,
-        *,
-        streams: Mapping[str, int],
-        registers: Mapping[str, int],
-        timeout_seconds: float,
-        limit: int = READ_LIMIT,
-    ) -> Batch:
+    def _read(self, wanted: Cursors, timeout_seconds: float) -> Batch:
         deadline = time.monotonic() + timeout_seconds
         with self._reading() as contents:
             while True:
-                batch = _poll(contents, streams, registers, limit)
+                batch = _poll(contents, wanted)
                 left_seconds = deadline - time.monotonic()
                 if batch or left_seconds <= 0 or self._has_been_woken():
                     return batch
@@ -197,25 +157,20 @@ class MemoryStore:
                     return Batch()
                 self._check_usable()
 
-    def accept_rollback(self) -> None:
-        return
-
     def wake(self) -> None:
         with self._contents.changed:
             self._num_wakes += 1
             self._contents.changed.notify_all()
 
-    def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        check_name(name)
-        check_name(holder)
-        with self._changing("acquire_lease", name) as contents:
-            row = contents.leases.setdefault(name, _LeaseRow())
+    def _acquire(self, wanted: Lease) -> Lease:
+        with self._changing("acquire_lease", wanted.name) as contents:
+            row = contents.leases.setdefault(wanted.name, _LeaseRow())
             left_seconds = row.expires_seconds - self._clock()
-            if row.holder is not None and row.holder != holder and left_seconds > 0:
-                raise LeaseHeld(name, row.holder, expires_in_seconds=left_seconds)
-            row.holder, row.token = holder, row.token + 1
-            row.expires_seconds = self._clock() + ttl_seconds
-            return Lease(name=name, holder=holder, token=row.token, ttl_seconds=ttl_seconds)
+            if row.holder and row.holder != wanted.holder and left_seconds > 0:
+                raise LeaseHeld(wanted.name, row.holder, expires_in_seconds=left_seconds)
+            row.holder, row.token = wanted.holder, row.token + 1
+            row.expires_seconds = self._clock() + wanted.ttl_seconds
+            return replace(wanted, token=row.token)
 
     def renew(self, lease: Lease) -> None:
         with self._changing("renew", lease.name, lease) as contents:
@@ -242,14 +197,6 @@ class MemoryStore:
                 return False
             row.holder = None
             return True
-
-    def examine(self) -> Iterator[StoreCheck]:
-        """Yield nothing: there is no server and no file."""
-        return iter(())
-
-    def durability(self) -> tuple[StoreCheck, ...]:
-        """Return nothing: no setting matters."""
-        return ()
 
     def close(self) -> None:
         with self._contents.changed:
@@ -304,14 +251,17 @@ def _check_fence(contents: _Contents, fence: Lease | None) -> None:
         return
     row = contents.leases.get(fence.name, _LeaseRow())
     if (row.holder, row.token) != (fence.holder, fence.token):
-        raise lease_lost(fence, holder=row.holder, token=row.token)
+        raise protocol.lease_lost(fence, holder=row.holder, token=row.token)
 
 
 def _extend(stream: str, rows: _Stream, payloads: Sequence[bytes]) -> None:
     before = rows.last
     rows.payloads.extend(payloads)
-    if is_volatile_stream(stream) and rows.last // VOLATILE_SLACK > before // VOLATILE_SLACK:
-        _cut(rows, rows.last - VOLATILE_KEEP)
+    if (
+        protocol.is_volatile_stream(stream)
+        and rows.last // protocol.VOLATILE_SLACK > before // protocol.VOLATILE_SLACK
+    ):
+        _cut(rows, rows.last - protocol.VOLATILE_KEEP)
 
 
 def _cut(rows: _Stream, through: int) -> None:
@@ -321,19 +271,17 @@ def _cut(rows: _Stream, through: int) -> None:
         rows.trimmed = through
 
 
-def _poll(
-    contents: _Contents, streams: Mapping[str, int], registers: Mapping[str, int], limit: int
-) -> Batch:
+def _poll(contents: _Contents, wanted: Cursors) -> Batch:
     items = {}
-    room_bytes = MAX_BATCH_BYTES
-    for name, number in streams.items():
+    room_bytes = protocol.MAX_BATCH_BYTES
+    for name, number in wanted.streams.items():
         found = []
         rows = contents.streams.get(name, _Stream())
-        if not is_volatile_stream(name):
-            check_watermark(f"stream {name!r}", number=rows.last, watermark=number)
+        if not protocol.is_volatile_stream(name):
+            protocol.check_watermark(f"stream {name!r}", number=rows.last, watermark=number)
         # A volatile stream that ends before its reader's cursor was restarted.
         start = max(number - rows.trimmed, 0) if number <= rows.last else 0
-        for index in range(start, min(len(rows.payloads), start + limit)):
+        for index in range(start, min(len(rows.payloads), start + wanted.limit)):
             found.append(Item(rows.trimmed + index + 1, rows.payloads[index]))
             room_bytes -= len(rows.payloads[index])
             if room_bytes <= 0:
@@ -342,7 +290,7 @@ def _poll(
             items[name] = tuple(found)
     values = {
         name: contents.registers[name]
-        for name, version in registers.items()
+        for name, version in wanted.registers.items()
         if name in contents.registers and contents.registers[name].version > version
     }
     return Batch(items=items, registers=values)

@@ -5,8 +5,6 @@ message, no repr and no command line. A wrong setting is a UserError while a sto
 a certificate that expires during a run is an outage until an operator renews it.
 """
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +139,9 @@ class RedisAddress:
                 "the server's users.acl, and is store.user right?"
             )
         return UserError(
-            f"store.user: {user} lacks rights that a store needs ({text}); give it those in deploy/users.acl, "
-            "with the keys of this cluster"
+            f"store.user: {user} lacks rights that this needs ({text}); supervisors, `stoker store accept` and `store doctor` "
+            "need the supervisors' user, agents and commands one of theirs: each as in deploy/users.acl, with the keys of "
+            "this cluster"
         )
 
     def _tls_failure(self, error: ssl.SSLError) -> UserError:

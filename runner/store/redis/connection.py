@@ -4,8 +4,6 @@ redis-py packs the commands and parses the replies (in C, by hiredis). Its clien
 34 s on a cut link, and a store must know which writes were acknowledged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import select
@@ -46,36 +44,41 @@ class ErrorReply(Exception):
         self.text = text
 
 
-class ServerConnection:
-    """One connection, owned by one thread; useless after ConnectionLost or NotRedis."""
+class ServerConnection(redis_py.Connection):
+    """redis-py's connection over an open socket, owned by one thread; useless after ConnectionLost or NotRedis."""
 
-    def __init__(self, connection: _Connection, *, timeout_seconds: float) -> None:
+    def __init__(self, stream: socket.socket, *, timeout_seconds: float) -> None:
         """`timeout_seconds`: how long the server may be silent in the middle of a call."""
-        self._connection = connection
+        self._stream = stream
         self._timeout_seconds = timeout_seconds
         self._poll = select.poll()
-        self._poll.register(connection.stream, select.POLLIN)
+        self._poll.register(stream, select.POLLIN)
+        super().__init__(socket_timeout=timeout_seconds, protocol=_RESP2, driver_info=None)
+        self.connect()
+
+    def _connect(self) -> socket.socket:
+        return self._stream
 
     def fileno(self) -> int:
         """Return the descriptor to watch."""
-        return self._connection.stream.fileno()
+        return self._stream.fileno()
 
     def is_stale(self) -> bool:
         """Return whether the server has closed it or sent unexpected bytes. Between two calls only."""
         return bool(self._poll.poll(0))
 
     def call(self, *commands: Command) -> list[Any]:
-        """Send commands together and return their replies, each of which may be a ErrorReply."""
+        """Send commands together and return their replies, each of which may be an ErrorReply."""
         extra_seconds = self.send(*commands)
         return [self.receive(extra_seconds) for _ in commands]
 
     def send(self, *commands: Command) -> float:
         """Send commands whose replies are received later; return the extra seconds that their size may cost."""
-        packed = self._connection.pack_commands(commands)
+        packed = self.pack_commands(commands)
         extra_seconds = sum(map(len, packed)) / _MIN_BYTES_PER_SECOND
-        self._connection.stream.settimeout(self._timeout_seconds + extra_seconds)
+        self._stream.settimeout(self._timeout_seconds + extra_seconds)
         try:
-            self._connection.send_packed_command(packed, check_health=False)
+            self.send_packed_command(packed, check_health=False)
         except exceptions.RedisError as error:
             raise _translated(error, "it takes nothing") from error
         return extra_seconds
@@ -84,7 +87,7 @@ class ServerConnection:
         """Return the next reply: bytes, a number, None, a list of such, or ErrorReply; `extra_seconds`: it may come later."""
         limit_seconds = self._timeout_seconds + extra_seconds
         try:
-            return self._connection.read_response(disable_decoding=True, timeout=limit_seconds)
+            return self.read_response(disable_decoding=True, timeout=limit_seconds)
         except exceptions.RedisError as error:
             wrong = _translated(error, "it does not answer")
             if isinstance(wrong, ErrorReply):
@@ -93,28 +96,15 @@ class ServerConnection:
 
     def tls(self) -> tuple[str, float] | None:
         """Return the version of TLS and when the server's certificate ends, in seconds since 1970; None without TLS."""
-        stream = self._connection.stream
-        if not isinstance(stream, ssl.SSLSocket):
+        if not isinstance(self._stream, ssl.SSLSocket):
             return None
-        certificate = stream.getpeercert() or {}
+        certificate = self._stream.getpeercert() or {}
         ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
-        return str(stream.version()), float(ends)
+        return str(self._stream.version()), float(ends)
 
     def close(self) -> None:
         """Disconnect. In the child of a fork the parent's connection stays open."""
-        self._connection.disconnect()
-
-
-class _Connection(redis_py.Connection):
-    """redis-py's connection over an open socket; it never reconnects."""
-
-    def __init__(self, stream: socket.socket, *, timeout_seconds: float) -> None:
-        self.stream = stream
-        super().__init__(socket_timeout=timeout_seconds, protocol=_RESP2, driver_info=None)
-        self.connect()
-
-    def _connect(self) -> socket.socket:
-        return self.stream
+        self.disconnect()
 
 
 class HostResolver:
@@ -176,9 +166,13 @@ def connected(
     except OSError as error:
         stream.close()
         raise ConnectionLost(_reason(error, "it ended the connection")) from error
-    return ServerConnection(
-        _Connection(stream, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
-    )
+    return ServerConnection(stream, timeout_seconds=timeout_seconds)
+
+
+def parse_info(reply: bytes) -> dict[str, str]:
+    """Return the fields of a reply to INFO."""
+    lines = (line.partition(":") for line in reply.decode().splitlines())
+    return {name: value for name, separator, value in lines if separator}
 
 
 def _check_certificate_accepted(stream: ssl.SSLSocket) -> None:

@@ -4,8 +4,6 @@ An entry of ours has one field, `crc:<checksum>`. An entry without it was writte
 are, since the reader will refuse them as a message, and a gap before it is allowed. A wrong checksum means a broken server or disk.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,12 +1,10 @@
 """Checks on a new connection: whether the server is suitable, and whether it still holds the same store."""
 
-from __future__ import annotations
-
 import os
 import re
 
-from runner.errors import StoreCorrupt, StoreRolledBack, UserError
-from runner.store.redis.connection import ErrorReply, ServerConnection
+from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable, UserError
+from runner.store.redis.connection import ErrorReply, ServerConnection, parse_info
 from runner.store.redis.keys import Keys
 from runner.store.redis.scripts import BEGIN, HELLO
 from runner.store.redis.thread_connection import evaluate
@@ -41,10 +39,21 @@ class Handshake:
             )
         if begun.decode() != run:
             prefix = keys.of_instance("").prefix.removesuffix(":")
-            reply = evaluate(
-                connection, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
-            )
-            _, store_id, instance_id, _, schema = reply
+            new = (run, os.urandom(8).hex(), SCHEMA_VERSION, prefix)
+            try:
+                _, store_id, instance_id, _, schema = evaluate(
+                    connection, BEGIN, (keys.meta,), *new
+                )
+            except ErrorReply as error:
+                if error.code != "NOPERM":
+                    raise
+                if not store_id:
+                    raise StoreUnavailable(
+                        f"{self._server} holds nothing of cluster {self._cluster!r} yet, and store.user may not begin "
+                        "it: start `stoker supervise` with the supervisors' user (docs/redis.md)"
+                    ) from error
+                # The number that the next supervisor begins it with.
+                instance_id = int(instance_id) + 1
             self._check_same(store_id.decode())
         if int(schema) > SCHEMA_VERSION:
             raise StoreCorrupt(
@@ -75,7 +84,7 @@ class Handshake:
         reply = connection.call(("INFO", "server"))[0]
         if isinstance(reply, ErrorReply):
             raise reply
-        found: dict[str, str] = dict(re.findall(r"^(\w+):(.*?)\r?$", reply.decode(), re.MULTILINE))
+        found = parse_info(reply)
         version = tuple(int(part) for part in re.findall(r"\d+", found.get("redis_version", "")))
         if version < OLDEST:
             raise UserError(
@@ -86,4 +95,4 @@ class Handshake:
                 f"store.address: {self._server} runs as {found['redis_mode']!r}; name a server of its own: the journal, "
                 "the lease and all they guard must be on one server"
             )
-        return str(found.get("run_id", ""))
+        return found.get("run_id", "")

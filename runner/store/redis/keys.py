@@ -1,32 +1,18 @@
 """The names of a cluster's keys on a Redis server."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
 from runner.store.protocol import Lease
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys that begin with `prefix`: those of a cluster, or of one instance of its server."""
+    """Keys that begin with `prefix`: those of a cluster, or of one instance of its server.
 
-    prefix: str
+    `meta`: the store's id, the server's instance id, the newest version of a register. `names`: the names of all registers.
+    `trims`: how far each stream was trimmed.
+    """
 
-    @property
-    def meta(self) -> str:
-        """The store's id, the server's instance id, the newest version of a register."""
-        return f"{self.prefix}meta"
-
-    @property
-    def names(self) -> str:
-        """The names of all registers."""
-        return f"{self.prefix}names"
-
-    @property
-    def trims(self) -> str:
-        """How far each stream was trimmed."""
-        return f"{self.prefix}trims"
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.meta, self.names, self.trims = f"{prefix}meta", f"{prefix}names", f"{prefix}trims"
 
     def stream(self, name: str) -> str:
         """Return a stream's key."""
@@ -42,7 +28,7 @@ class Keys:
             return self.meta
         return f"{self.prefix}l:{lease if isinstance(lease, str) else lease.name}"
 
-    def of_instance(self, instance_id: int | str) -> Keys:
+    def of_instance(self, instance_id: int | str) -> "Keys":
         """Return the keys of what is volatile in one instance of the server."""
         return Keys(f"{self.prefix}~{instance_id}:")
 

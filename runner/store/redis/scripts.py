@@ -4,10 +4,9 @@ A stream is a Redis stream whose ids are `N-0`; a register is one with a single 
 for by XREAD. An entry has one field, named after the checksum of its payload. How far a stream was trimmed is written down, so
 that entries that others removed are missed. What is volatile is kept from the append-only file by `set_repl` and expires.
 
-Each script returns a list whose first element says what happened: `done`, or why not.
+Each script returns a list whose first element says what happened: `done`, or why not. The server takes every key in KEYS of a
+script that may write for one that is written: what agents and commands send (APPEND, HOLDER) names in ARGV what it only reads.
 """
-
-from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
@@ -37,22 +36,17 @@ local function now(given)
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
-"""
 
-# The lease's time left, in us; `row`: its expires, ttl and the server's instance. A restarted server grants the holder one time
-# to live to come back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so
-# that later calls do not start the time again.
-_LEFT = """
+-- The lease's time left, in us. A restarted server grants the holder one time to live to come back; a clock set back prolongs
+-- a lease by no more than that. The first call that sees either records it, so that later calls do not start the time again:
+-- a user who may not write sees no new time granted.
 local function left_of(lease, expires, ttl, began, life, time)
-  local left = tonumber(expires) - time
-  if began == life and left <= tonumber(ttl) then return left end
-  redis.call('HSET', lease, 'expires', string.format('%.0f', time + tonumber(ttl)), 'life', life)
-  return tonumber(ttl)
+  local left, most = tonumber(expires) - time, tonumber(ttl)
+  if began == life and left <= most then return left end
+  local done = redis.pcall('HSET', lease, 'expires', string.format('%.0f', time + most), 'life', life)
+  return type(done) == 'table' and math.min(left, most) or most
 end
 """
-
-# How far numbers of entries go: beyond, a script's numbers would not be exact any more. Only others can have filled it so far.
-MAX_NUMBER = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +89,11 @@ return {'done', row[1], row[2], row[3], row[4]}
 """
 )
 
-# KEYS: stream, trims, lease. ARGV: stream's name, at (0: at the end), seen, limit, base ('': durable), holder, token, keep,
-# slack, expiry in ms; then field and payload of each entry.
+# KEYS: stream. ARGV: stream's name, at (0: at the end), seen, limit, base ('': durable), holder, token, keep, slack, expiry in
+# ms, trims, lease; then field and payload of each entry.
 APPEND = _script(
     """
-local lost = fenced(KEYS[3], ARGV[6], ARGV[7])
+local lost = fenced(ARGV[12], ARGV[6], ARGV[7])
 if lost then return lost end
 local volatile = ARGV[5] ~= ''
 local last = last_of(KEYS[1])
@@ -107,23 +101,24 @@ if volatile and last == 0 then last = tonumber(ARGV[5]) end
 if last < tonumber(ARGV[3]) then return {'less', last} end
 local at = tonumber(ARGV[2])
 if at > 0 and at ~= last + 1 then
-  local num = (#ARGV - 10) / 2
+  local num = (#ARGV - 12) / 2
   local found = redis.call('XRANGE', KEYS[1], id(at), id(at + num - 1))
   local same = #found == num
   for i = 1, #found do
     local entry = found[i][2]
-    same = same and entry[1] == ARGV[9 + 2 * i] and entry[2] == ARGV[10 + 2 * i]
+    same = same and entry[1] == ARGV[11 + 2 * i] and entry[2] == ARGV[12 + 2 * i]
   end
   if same then return {'done', at + num - 1} end
-  return {'differs', last, redis.call('HGET', KEYS[2], ARGV[1]) or '0'}
+  return {'differs', last, redis.call('HGET', ARGV[11], ARGV[1]) or '0'}
 end
-for i = 12, #ARGV, 2 do
+for i = 14, #ARGV, 2 do
   if #ARGV[i] > tonumber(ARGV[4]) then return {'large', #ARGV[i]} end
 end
+-- Beyond 2^53 - 1 a script's numbers are not exact; only others can have filled it so far.
 if last + #ARGV > 9007199254740991 then return {'full', last} end
 if volatile then redis.set_repl(redis.REPL_NONE) end
 local before = last
-for i = 11, #ARGV, 2 do
+for i = 13, #ARGV, 2 do
   last = last + 1
   redis.call('XADD', KEYS[1], id(last), ARGV[i], ARGV[i + 1])
 end
@@ -269,8 +264,7 @@ return {'done', redis.call('HGET', KEYS[1], 'version') or '0', found}
 
 # KEYS: lease, meta. ARGV: holder, time to live in us, now in us ('': by the server's clock).
 ACQUIRE = _script(
-    _LEFT
-    + """
+    """
 local row = redis.call('HMGET', KEYS[1], 'holder', 'token', 'expires', 'ttl', 'life')
 local life = redis.call('HGET', KEYS[2], 'life') or '0'
 local time = now(ARGV[3])
@@ -306,13 +300,12 @@ return {'done', 1}
 """
 )
 
-# KEYS: lease, meta. ARGV: now in us.
+# ARGV: lease, meta, now in us.
 HOLDER = _script(
-    _LEFT
-    + """
-local row = redis.call('HMGET', KEYS[1], 'holder', 'token', 'expires', 'ttl', 'life')
+    """
+local row = redis.call('HMGET', ARGV[1], 'holder', 'token', 'expires', 'ttl', 'life')
 if not row[1] then return {'done'} end
-local life = redis.call('HGET', KEYS[2], 'life') or '0'
-return {'done', row[1], row[2], math.max(0, left_of(KEYS[1], row[3], row[4], row[5], life, now(ARGV[1])))}
+local life = redis.call('HGET', ARGV[2], 'life') or '0'
+return {'done', row[1], row[2], math.max(0, left_of(ARGV[1], row[3], row[4], row[5], life, now(ARGV[3])))}
 """
 )

@@ -1,16 +1,16 @@
 """What one thread of a Redis store's handle owns: a connection to the server and a wakeup."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
 import ssl
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from runner.errors import UserError
+from runner.store.connected_store import ThreadConnection
+from runner.store.protocol import Cursors, is_volatile_register, is_volatile_stream
 from runner.store.redis.connection import (
     Command,
     ConnectionLost,
@@ -18,33 +18,34 @@ from runner.store.redis.connection import (
     NotRedis,
     ServerConnection,
 )
+from runner.store.redis.keys import Keys
 from runner.store.redis.scripts import Script
 
-_RAW_ERRORS = (ConnectionLost, NotRedis, ErrorReply, ssl.SSLError)
+# In each instance of the server, volatile numbers start above all earlier ones.
+_INSTANCE_ID_BITS = 32
 
 
-class RedisThreadConnection:
+class RedisThreadConnection(ThreadConnection):
     """A connection, made when first needed and again after an error, and an eventfd that ends its wait.
 
-    `lock` is held by its thread during a call (not while blocked), or by the thread that closes the handle. `cursors`: how far
-    this connection has read streams; None when unknown.
+    `cursors`: how far this connection has read streams; None when unknown. `base`: the number below all volatile ones of the
+    server's present instance.
     """
 
     def __init__(
         self,
+        keys: Keys,
         connect: Callable[[], tuple[ServerConnection, int]],
         translate_error: Callable[[Exception], Exception],
     ) -> None:
         """`connect` returns a connection that is logged in, and the server's instance id."""
-        self.process = os.getpid()
-        self.lock = threading.Lock()
-        self.is_waiting = False
+        super().__init__()
         self.cursors: dict[str, int] | None = None
-        self.instance_id = 0
+        self._keys = self._volatile_keys = keys
+        self.base = 0
         self._connect, self._translate = connect, translate_error
         self._connection: ServerConnection | None = None
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._num_wakes_seen = 0
 
     def knows(self, cursors: Mapping[str, int]) -> bool:
         """Return whether this connection has read these streams exactly so far."""
@@ -52,80 +53,81 @@ class RedisThreadConnection:
         return known is not None and all(known.get(name) == at for name, at in cursors.items())
 
     def ensure_connected(self) -> None:
-        """Connect, also in place of a connection that the server has closed meanwhile."""
         if self._connection is not None and self._connection.is_stale():
             self.disconnect()
         if self._connection is None:
             try:
-                self._connection, self.instance_id = self._connect()
-            except (*_RAW_ERRORS, UserError) as error:
+                self._connection, instance_id = self._connect()
+            except (ConnectionLost, NotRedis, ErrorReply, ssl.SSLError, UserError) as error:
                 raise self._translate(error) from error
+            self._volatile_keys = self._keys.of_instance(instance_id)
+            self.base = (instance_id - 1) << _INSTANCE_ID_BITS
+
+    def keys_of(self, is_volatile: bool) -> Keys:
+        """Return the cluster's keys, or those of the server's present instance."""
+        return self._volatile_keys if is_volatile else self._keys
+
+    def item_keys(self, wanted: Cursors) -> list[str]:
+        """Return the keys of the streams, then of the registers."""
+        streams = [self.keys_of(is_volatile_stream(n)).stream(n) for n in wanted.streams]
+        registers = [self.keys_of(is_volatile_register(n)).register(n) for n in wanted.registers]
+        return streams + registers
 
     def run(self, script: Script, keys: Sequence[str], *arguments: bytes | str | int) -> list[Any]:
         """Run a script and return its reply. `ensure_connected` comes first."""
-        assert self._connection is not None
-        try:
-            return evaluate(self._connection, script, keys, *arguments)
-        except ErrorReply as error:
-            raise self._translate(error) from error
-        except (ConnectionLost, NotRedis, ssl.SSLError) as error:
-            self.disconnect()
-            raise self._translate(error) from error
+        with self._translating() as connection:
+            return evaluate(connection, script, keys, *arguments)
 
     def command(self, *words: bytes | str | int) -> Any:
-        """Run one command; the reply may be a ErrorReply."""
-        assert self._connection is not None
-        try:
-            return self._connection.call(words)[0]
-        except _RAW_ERRORS as error:
-            self.disconnect()
-            raise self._translate(error) from error
+        """Run one command; the reply may be an ErrorReply."""
+        with self._translating() as connection:
+            return connection.call(words)[0]
 
     def begin_wait(self, command: Command) -> None:
         """Send a blocking command; `wait` receives its reply."""
-        assert self._connection is not None
-        try:
-            self._connection.send(command)
-        except _RAW_ERRORS as error:
-            self.disconnect()
-            raise self._translate(error) from error
+        with self._translating() as connection:
+            connection.send(command)
 
     def wait(self, seconds: float, *, deadline_seconds: float) -> tuple[bool, Any]:
         """Wait at most `seconds` for the reply; return whether `wake` ended the wait, and the reply or None."""
-        assert self._connection is not None
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        poll.register(self._wakeup, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll((seconds + deadline_seconds) * 1000)}
-        try:
+        with self._translating() as connection:
+            poll = select.poll()
+            poll.register(connection, select.POLLIN)
+            poll.register(self._wakeup, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll((seconds + deadline_seconds) * 1000)}
             if not ready:
                 raise ConnectionLost("it does not answer in time")
-            if self._connection.fileno() not in ready:
+            if connection.fileno() not in ready:
                 # A late reply must not be taken for that of the next command.
                 self.disconnect()
                 return True, None
-            reply = self._connection.receive(extra_seconds=seconds)
-        except _RAW_ERRORS as error:
-            self.disconnect()
+            reply = connection.receive(extra_seconds=seconds)
+            if isinstance(reply, ErrorReply):
+                raise reply
+            return False, reply
+
+    @contextmanager
+    def _translating(self) -> Iterator[ServerConnection]:
+        assert self._connection is not None
+        try:
+            yield self._connection
+        except (ConnectionLost, NotRedis, ErrorReply, ssl.SSLError) as error:
+            # An error that the server sent leaves the connection usable.
+            if not isinstance(error, ErrorReply):
+                self.disconnect()
             raise self._translate(error) from error
-        if isinstance(reply, ErrorReply):
-            raise self._translate(reply) from reply
-        return False, reply
 
     def wake(self) -> None:
-        """End the wait. May be called from a signal handler."""
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wakeup, 1)
 
-    def has_been_woken(self, num_wakes: Callable[[], int]) -> bool:
-        """Return whether the handle was woken since the last call, and clear the wakeup."""
+    def clear_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wakeup)
-        number = num_wakes()
-        if number == self._num_wakes_seen:
-            return False
-        self._num_wakes_seen = number
-        return True
+
+    def close(self) -> None:
+        if not self.is_waiting:
+            self.disconnect()
 
     def disconnect(self) -> None:
         """Close the connection; the next call makes another."""
@@ -152,6 +154,6 @@ def evaluate(
     if isinstance(reply, ErrorReply) and reply.code == "NOSCRIPT":
         reply = connection.call((eval_, script.source, *rest))[0]
     if isinstance(reply, ErrorReply):
-        raise reply
+        raise ErrorReply(f"{reply.text}: {keys[0]}") if reply.code == "NOPERM" and keys else reply
     assert isinstance(reply, list)
     return reply

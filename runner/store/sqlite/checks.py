@@ -1,21 +1,17 @@
 """What `stoker store doctor` looks at in a store of files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
-from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
+from runner.store.examination import CheckFailed, CheckUnknown, StoreCheck, named, run_checks
 
-# chosen
+# Both limits are chosen, not measured.
 LEAST_FREE_BYTES = 1e9
-# chosen
 MOST_FSYNC_SECONDS = 0.1
 FORGETFUL = ("tmpfs", "ramfs")
 FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "beegfs", "fuse.sshfs", "gpfs")
@@ -23,36 +19,31 @@ FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "beegfs", "fuse.ss
 
 def examine_files(folder: Path) -> Iterator[StoreCheck]:
     """Check the files of a store, their file system and disk; yield each result at once."""
-    checks: dict[str, Callable[[Path], Finding]] = {
-        "reach": _reach,
-        "file_system": _file_system,
-        "free_space": _free_space,
-        "fsync": _fsync,
-        "integrity": _integrity,
-    }
-    yield from run_checks(
-        {name: partial(check, folder) for name, check in checks.items()},
-        fail_on=(OSError, sqlite3.Error),
+    return run_checks(
+        folder,
+        named(_reach, _file_system, _free_space, _fsync, _integrity),
+        *(OSError, sqlite3.Error),
         describe=lambda error: f"{folder}: {error}",
     )
 
 
-def _reach(folder: Path) -> Finding:
+def _reach(folder: Path) -> str:
     files = [path for path in folder.iterdir() if path.suffix != ".lock"]
     size = sum(path.stat().st_size for path in files) / 1e6
-    return PASS, f"SQLite {sqlite3.sqlite_version} in {folder}, {size:.1f} MB in {len(files)} files"
+    return f"SQLite {sqlite3.sqlite_version} in {folder}, {size:.1f} MB in {len(files)} files"
 
 
-def _file_system(folder: Path) -> Finding:
+def _file_system(folder: Path) -> str:
     kind = _kind_of(folder)
+    if not kind:
+        raise CheckUnknown("/proc does not show its type")
     if kind in FORGETFUL:
-        return FAIL, f"{kind}: a reboot deletes it; put `state` on a disk"
+        raise CheckFailed(f"{kind}: a reboot deletes it; put `state` on a disk")
     if kind in FAR:
-        return (
-            FAIL,
-            f"{kind}: locks and wakeups need one machine's disk; put `state` on a local one",
+        raise CheckFailed(
+            f"{kind}: locks and wakeups need one machine's disk; put `state` on a local one"
         )
-    return (PASS, f"{kind}, on this machine") if kind else (UNKNOWN, "/proc does not show its type")
+    return f"{kind}, on this machine"
 
 
 def _kind_of(folder: Path) -> str:
@@ -66,15 +57,15 @@ def _kind_of(folder: Path) -> str:
     return ""
 
 
-def _free_space(folder: Path) -> Finding:
+def _free_space(folder: Path) -> str:
     free = shutil.disk_usage(folder).free
     text = f"{free / 1e9:.1f} GB free"
     if free < LEAST_FREE_BYTES:
-        return FAIL, f"{text}; a store that cannot write stops all action: make room"
-    return PASS, text
+        raise CheckFailed(f"{text}; a store that cannot write stops all action: make room")
+    return text
 
 
-def _fsync(folder: Path) -> Finding:
+def _fsync(folder: Path) -> str:
     path = folder / f"doctor-{os.getpid()}.tmp"
     try:
         with path.open("wb") as file:
@@ -87,18 +78,17 @@ def _fsync(folder: Path) -> Finding:
         path.unlink(missing_ok=True)
     text = f"fsync of 4 kB took {1000 * taken_seconds:.2f} ms"
     if taken_seconds > MOST_FSYNC_SECONDS:
-        return (
-            FAIL,
-            f"{text}; more than {1000 * MOST_FSYNC_SECONDS:.0f} ms delays every decision: use a faster disk",
+        raise CheckFailed(
+            f"{text}; more than {1000 * MOST_FSYNC_SECONDS:.0f} ms delays every decision: use a faster disk"
         )
-    return PASS, text
+    return text
 
 
-def _integrity(folder: Path) -> Finding:
+def _integrity(folder: Path) -> str:
     """Read every page of every file; payloads have checksums of their own, checked when they are read."""
     for path in sorted(folder.glob("*.db")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as file:
             found = [row[0] for row in file.execute("PRAGMA integrity_check(3)")]
         if found != ["ok"]:
-            return FAIL, f"{path.name}: {'; '.join(found)}; put back a copy"
-    return PASS, "every page of every file is whole"
+            raise CheckFailed(f"{path.name}: {'; '.join(found)}; put back a copy")
+    return "every page of every file is whole"

@@ -1,8 +1,5 @@
 """One SQLite file as one thread uses it: opening, transactions with a deadline, and what its errors mean."""
 
-from __future__ import annotations
-
-import fcntl
 import os
 import random
 import sqlite3
@@ -11,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner.atomic_files import lock
 from runner.errors import StoreCorrupt, StoreUnavailable
 
 # "Stok" in the file's header marks a store
@@ -37,10 +35,7 @@ INSERT INTO versions VALUES (0);
 
 _TEMPORARY = frozenset(
     {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_PERM,
@@ -51,7 +46,6 @@ _TEMPORARY = frozenset(
 )
 # Python raises the last three for a damaged file, where a name is not text or a number is text or too large.
 _RAW_ERRORS = (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError)
-_OPENING_PAUSE_SECONDS = 0.005
 # between tries for the write lock, which is held for one fsync; chosen
 _LONGEST_PAUSE_SECONDS = 0.002
 # Beyond it, a burst of large entries gives its disk space back; chosen.
@@ -149,10 +143,7 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path,
-            timeout=self._deadline_seconds,
-            isolation_level=None,
-            check_same_thread=False,
+            self.path, timeout=self._deadline_seconds, isolation_level=None, check_same_thread=False
         )
         try:
             # Locked only to create: a process stopped while it opens must not keep the others from opening.
@@ -218,7 +209,9 @@ def _create(connection: sqlite3.Connection) -> None:
 @contextmanager
 def _exclusive(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
     """Let one process at a time create the file: SQLite fails when two switch it to WAL at once."""
-    deadline = time.monotonic() + deadline_seconds
+    stuck = StoreUnavailable(
+        f"store {lock_path} is being created by another process that does not finish"
+    )
     try:
         descriptor = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -226,20 +219,7 @@ def _exclusive(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
             f"store folder {lock_path.parent} cannot be written: {error}"
         ) from error
     try:
-        while not _locked(descriptor):
-            if time.monotonic() >= deadline:
-                raise StoreUnavailable(
-                    f"store {lock_path} is being created by another process that does not finish"
-                )
-            time.sleep(_OPENING_PAUSE_SECONDS)
+        lock(descriptor, deadline_seconds=deadline_seconds, otherwise=stuck)
         yield
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

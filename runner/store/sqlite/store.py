@@ -6,8 +6,7 @@ after a power cut; it also holds the listeners, whose addresses every writer rin
 local disk: WAL, addresses and the lease clock all want one kernel.
 """
 
-from __future__ import annotations
-
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,29 +14,14 @@ from pathlib import Path
 
 from runner.errors import PermanentError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
+from runner.folder_modes import close_folder
+from runner.store import protocol
+from runner.store.connected_store import ConnectedStore
 from runner.store.examination import StoreCheck
-from runner.store.protocol import (
-    READ_LIMIT,
-    Batch,
-    Clock,
-    Item,
-    Lease,
-    LeaseHolder,
-    Register,
-    boot_id,
-    check_name,
-    check_payloads,
-    check_values,
-    is_volatile_register,
-    is_volatile_stream,
-    seconds_since_boot,
-)
+from runner.store.protocol import Batch, Clock, Cursors, Item, Lease, LeaseHolder, Register
 from runner.store.sqlite import tables
 from runner.store.sqlite.checks import examine_files
-from runner.store.sqlite.notify import Notifier
 from runner.store.sqlite.thread_connection import SqliteThreadConnection
-from runner.store.thread_connections import ThreadConnections
-from runner.store.watermarks import Watermarks
 
 # how long a call waits for other users of the files; chosen
 DEADLINE_SECONDS = 1.0
@@ -45,7 +29,7 @@ DEADLINE_SECONDS = 1.0
 POLL_SECONDS = 1.0
 
 
-class SqliteStore:
+class SqliteStore(ConnectedStore[SqliteThreadConnection]):
     """A handle on the store in `folder`. See `Store` for what the methods promise.
 
     `create`: make what is missing; without it, a folder that holds no store raises PermanentError.
@@ -58,23 +42,17 @@ class SqliteStore:
         folder: Path | str,
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
-        clock: Clock = seconds_since_boot,
+        clock: Clock = protocol.seconds_since_boot,
         boot: str = "",
         create: bool = True,
     ) -> None:
+        super().__init__()
         self.folder = Path(folder)
+        self._deadline_seconds = deadline_seconds
         self._clock = clock
-        self._boot = boot or boot_id()
+        self._boot = boot or protocol.boot_id()
         self._durable_path = self.folder / "store.db"
         self._volatile_path = self.folder / f"volatile-{self._boot[:8]}.db"
-        self._watermarks = Watermarks()
-        self._num_wakes = 0
-        self._is_closed = False
-        self._connections = ThreadConnections(
-            lambda: SqliteThreadConnection(
-                self._durable_path, self._volatile_path, deadline_seconds=deadline_seconds
-            )
-        )
         if not create and not self._durable_path.exists():
             raise PermanentError(
                 f"there is no store in {self.folder}; was a cluster started there?"
@@ -82,8 +60,7 @@ class SqliteStore:
         self._prepare_folder()
 
     @classmethod
-    def of_cluster(cls, cluster: ClusterSpec, *, create: bool) -> SqliteStore:
-        """Open the store in the cluster's state folder; see `BackEnd.of_cluster`."""
+    def of_cluster(cls, cluster: ClusterSpec, *, create: bool) -> "SqliteStore":
         folder = _folder_of(cluster)
         if not create and not folder.is_dir():
             raise UserError(
@@ -94,107 +71,63 @@ class SqliteStore:
 
     @staticmethod
     def exists(cluster: ClusterSpec) -> bool:
-        """Return whether the cluster's folder is there; see `BackEnd.exists`."""
         return _folder_of(cluster).is_dir()
 
-    def append(
-        self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
-    ) -> int:
-        return self._append(stream, (payload,), fence=fence, at=at)
-
-    def append_many(
-        self,
-        stream: str,
-        payloads: Sequence[bytes],
-        *,
-        fence: Lease | None = None,
-        at: int | None = None,
-    ) -> int:
-        return self._append(stream, payloads, fence=fence, at=at if payloads else None)
+    def __str__(self) -> str:
+        return f"store {self.folder}"
 
     def _append(
-        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None, at: int | None
+        self, stream: str, payloads: Sequence[bytes], fence: Lease | None, at: int | None
     ) -> int:
-        check_payloads(check_name(stream), payloads)
-        seen = self._watermarks.end(stream)
+        seen = self._ends[stream]
         with self._connection() as connection:
-            with connection.writing(volatile=is_volatile_stream(stream), fence=fence) as rows:
+            with connection.writing(protocol.is_volatile_stream(stream), fence) as rows:
                 number = tables.append(rows, stream, payloads, seen=seen, at=at)
-            self._watermarks.advance_end(stream, number)
+            self._advance_end(stream, number)
             connection.notify(_of_stream(stream))
         return number
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
-        volatile = is_volatile_stream(stream)
-        with (
-            self._connection() as connection,
-            connection.writing(volatile=volatile, fence=fence) as rows,
-        ):
+        with self._writing(protocol.is_volatile_stream(stream), fence) as rows:
             tables.trim(rows, stream, through)
 
     def last(self, stream: str) -> int:
-        seen = self._watermarks.end(stream)
-        with (
-            self._connection() as connection,
-            connection.reading(volatile=is_volatile_stream(stream)) as rows,
-        ):
+        seen = self._ends[stream]
+        with self._reading(protocol.is_volatile_stream(stream)) as rows:
             number = tables.last_number(rows, stream, seen=seen)
-        self._watermarks.advance_end(stream, number)
+        self._advance_end(stream, number)
         return number
 
-    def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
-        return self.put_many({name: payload}, fence=fence)
-
-    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
-        volatile = check_values(values)
-        seen = self._watermarks.version(volatile)
+    def _put(self, values: Mapping[str, bytes], is_volatile: bool, fence: Lease | None) -> int:
+        seen = self._versions[is_volatile]
         with self._connection() as connection:
-            with connection.writing(volatile=volatile, fence=fence) as rows:
-                version = tables.newest_version(rows, seen=seen)
-                for name, payload in values.items():
-                    version = tables.put(rows, name, payload, seen=version)
-            self._watermarks.advance_version(volatile, version)
+            with connection.writing(is_volatile, fence) as rows:
+                version = tables.put(rows, values, seen=seen)
+            self._advance_version(is_volatile, version)
             for name in values:
                 connection.notify(_of_register(name))
         return version
 
-    def get(self, name: str) -> Register | None:
-        with self._connection() as connection:
-            return self._poll(connection, {}, {name: 0}, limit=0).registers.get(name)
-
-    def registers(self, prefix: str) -> dict[str, Register]:
-        found: dict[str, Register] = {}
-        with self._connection() as connection:
-            for volatile in (False, True):
-                seen = self._watermarks.version(volatile)
-                with connection.reading(volatile=volatile) as rows:
-                    tables.newest_version(rows, seen=seen)
-                    found.update(tables.registers_with_prefix(rows, prefix))
-        return dict(sorted(found.items()))
+    def _list(
+        self, connection: SqliteThreadConnection, prefix: str, is_volatile: bool
+    ) -> dict[str, Register]:
+        seen = self._versions[is_volatile]
+        with connection.reading(is_volatile) as rows:
+            tables.newest_version(rows, seen=seen)
+            return tables.registers_with_prefix(rows, prefix)
 
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
-        volatile = is_volatile_register(name)
-        with (
-            self._connection() as connection,
-            connection.writing(volatile=volatile, fence=fence) as rows,
-        ):
+        with self._writing(protocol.is_volatile_register(name), fence) as rows:
             tables.delete(rows, name)
 
-    def read(
-        self,
-        *,
-        streams: Mapping[str, int],
-        registers: Mapping[str, int],
-        timeout_seconds: float,
-        limit: int = READ_LIMIT,
-    ) -> Batch:
+    def _read(self, wanted: Cursors, timeout_seconds: float) -> Batch:
         deadline = time.monotonic() + timeout_seconds
-        names = {_of_stream(name) for name in streams} | {_of_register(name) for name in registers}
+        names = {*map(_of_stream, wanted.streams), *map(_of_register, wanted.registers)}
         while True:
             with self._connection() as connection:
-                batch = self._poll(connection, streams, registers, limit=limit)
+                batch = self._poll(connection, wanted)
                 left_seconds = deadline - time.monotonic()
-                if batch or left_seconds <= 0 or connection.has_been_woken(self._num_wakes):
+                if batch or left_seconds <= 0 or self._has_been_woken(connection):
                     return batch
                 # Listen first, look again, then wait: no write can slip in between.
                 if connection.listen(names):
@@ -203,20 +136,6 @@ class SqliteStore:
             self._wait(connection, min(left_seconds, POLL_SECONDS))
             if self._is_closed:
                 return Batch()
-
-    def accept_rollback(self) -> None:
-        self._watermarks.reset()
-
-    def wake(self) -> None:
-        self._num_wakes += 1
-        addresses = [
-            connection.wakeup.address
-            for connection in self._connections.of_process()
-            if connection.wakeup is not None
-        ]
-        notifier = Notifier()
-        notifier.notify(addresses)
-        notifier.close()
 
     def _wait(self, connection: SqliteThreadConnection, timeout_seconds: float) -> None:
         assert connection.wakeup is not None
@@ -231,79 +150,75 @@ class SqliteStore:
             with self._connection():
                 connection.check_listening()
 
-    def _poll(
-        self,
-        connection: SqliteThreadConnection,
-        streams: Mapping[str, int],
-        registers: Mapping[str, int],
-        *,
-        limit: int,
-    ) -> Batch:
+    def _poll(self, connection: SqliteThreadConnection, wanted: Cursors) -> Batch:
         items: dict[str, tuple[Item, ...]] = {}
         values: dict[str, Register] = {}
-        for volatile in (False, True):
-            after = {k: v for k, v in streams.items() if is_volatile_stream(k) is volatile}
-            above = {k: v for k, v in registers.items() if is_volatile_register(k) is volatile}
+        # what is asked of streams and of registers, durable and volatile
+        parts: dict[bool, tuple[dict[str, int], dict[str, int]]] = {False: ({}, {}), True: ({}, {})}
+        for name, number in wanted.streams.items():
+            parts[protocol.is_volatile_stream(name)][0][name] = number
+        for name, version in wanted.registers.items():
+            parts[protocol.is_volatile_register(name)][1][name] = version
+        for volatile, (after, above) in parts.items():
             if not after and not above:
                 continue
-            seen_ends = {name: self._watermarks.end(name) for name in after}
-            seen_version = self._watermarks.version(volatile)
-            with connection.reading(volatile=volatile) as rows:
-                items |= tables.items_after(rows, after, limit=limit, seen=seen_ends)
+            seen_ends = {name: self._ends[name] for name in after}
+            seen_version = self._versions[volatile]
+            with connection.reading(volatile) as rows:
+                items |= tables.items_after(rows, after, limit=wanted.limit, seen=seen_ends)
                 version = tables.newest_version(rows, seen=seen_version)
                 values |= tables.registers_above(rows, above)
-            self._watermarks.advance_version(volatile, version)
+            self._advance_version(volatile, version)
         for name, found in items.items():
-            self._watermarks.advance_end(name, found[-1].number)
+            self._advance_end(name, found[-1].number)
         return Batch(items=items, registers=values)
 
-    def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        check_name(name)
-        check_name(holder)
-        with self._connection() as connection, connection.writing(volatile=False) as rows:
-            return tables.acquire_lease(
-                rows, Lease(name=name, holder=holder, token=0, ttl_seconds=ttl_seconds), self._now()
-            )
+    def _acquire(self, wanted: Lease) -> Lease:
+        with self._writing() as rows:
+            return tables.acquire_lease(rows, wanted, self._now())
 
     def renew(self, lease: Lease) -> None:
-        with (
-            self._connection() as connection,
-            connection.writing(volatile=False, fence=lease) as rows,
-        ):
+        with self._writing(fence=lease) as rows:
             tables.extend_lease(rows, lease, self._now())
 
     def release(self, lease: Lease) -> None:
-        with self._connection() as connection, connection.writing(volatile=False) as rows:
+        with self._writing() as rows:
             tables.free_lease(rows, lease.name, lease.holder, token=lease.token)
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
-        with self._connection() as connection, connection.reading(volatile=False) as rows:
+        with self._reading() as rows:
             return tables.lease_holder(rows, name, self._now())
 
     def break_lease(self, name: str, holder: str) -> bool:
-        with self._connection() as connection, connection.writing(volatile=False) as rows:
+        with self._writing() as rows:
             return tables.free_lease(rows, name, holder)
 
     def examine(self) -> Iterator[StoreCheck]:
         return examine_files(self.folder)
 
-    def durability(self) -> tuple[StoreCheck, ...]:
-        """Return nothing: no setting matters."""
-        return ()
+    @contextmanager
+    def _reading(self, is_volatile: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._connection() as connection, connection.reading(is_volatile) as rows:
+            yield rows
 
-    def close(self) -> None:
-        self._is_closed = True
-        self.wake()
-        for connection in self._connections.of_process():
-            with connection.lock:
-                connection.close()
+    @contextmanager
+    def _writing(
+        self, is_volatile: bool = False, fence: Lease | None = None
+    ) -> Iterator[sqlite3.Connection]:
+        with self._connection() as connection, connection.writing(is_volatile, fence) as rows:
+            yield rows
+
+    def _new_connection(self) -> SqliteThreadConnection:
+        return SqliteThreadConnection(
+            self._durable_path, self._volatile_path, deadline_seconds=self._deadline_seconds
+        )
 
     def _now(self) -> tables.LeaseTime:
         return tables.LeaseTime(seconds=self._clock(), boot=self._boot)
 
     def _prepare_folder(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            close_folder(self.folder)
             for path in self.folder.glob("volatile-*"):
                 if path.stem != self._volatile_path.stem and not path.name.startswith(
                     f"{self._volatile_path.name}-"
@@ -313,21 +228,9 @@ class SqliteStore:
         except OSError as error:
             raise StoreUnavailable(f"store folder {self.folder} cannot be used: {error}") from error
         # Refuses foreign files before anything starts.
-        with (
-            self._connection() as connection,
-            connection.reading(volatile=False),
-            connection.reading(volatile=True),
-        ):
-            pass
-
-    @contextmanager
-    def _connection(self) -> Iterator[SqliteThreadConnection]:
-        """Yield the calling thread's connection, locked against `close` from another thread."""
-        connection = self._connections.current()
-        with connection.lock:
-            if self._is_closed:
-                raise PermanentError(f"store {self.folder}: this handle is closed; open another")
-            yield connection
+        for is_volatile in (False, True):
+            with self._reading(is_volatile):
+                pass
 
 
 def _folder_of(cluster: ClusterSpec) -> Path:

@@ -1,27 +1,13 @@
 """The SQL of the SQLite store. Every function works inside a transaction that its caller opened."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
 from runner.errors import StoreCorrupt
-from runner.store.protocol import (
-    MAX_BATCH_BYTES,
-    VOLATILE_KEEP,
-    VOLATILE_SLACK,
-    Item,
-    Lease,
-    LeaseHeld,
-    LeaseHolder,
-    Register,
-    append_refused,
-    check_watermark,
-    is_volatile_stream,
-    lease_lost,
-)
+from runner.store import protocol
+from runner.store.protocol import Item, Lease, LeaseHeld, LeaseHolder, Register
 from runner.store.sqlite.database import NUMBER_BITS
 
 _NUMBER_MASK = (1 << NUMBER_BITS) - 1
@@ -35,16 +21,8 @@ class LeaseTime:
     boot: str
 
 
-# ---- streams
-
-
 def append(
-    rows: sqlite3.Connection,
-    stream: str,
-    payloads: Sequence[bytes],
-    *,
-    seen: int,
-    at: int | None = None,
+    rows: sqlite3.Connection, stream: str, payloads: Sequence[bytes], *, seen: int, at: int | None
 ) -> int:
     """Append payloads and return the number of the last item; raise StoreRolledBack if the stream ends below `seen`."""
     base, last, trimmed = _stream(rows, stream, seen=seen)
@@ -55,7 +33,7 @@ def append(
             (base + at, base + end),
         ).fetchall()
         if not trimmed < at <= end <= last or [row[0] for row in found] != [*payloads]:
-            raise append_refused(stream, at, last=last, trimmed=trimmed)
+            raise protocol.append_refused(stream, at, last=last, trimmed=trimmed)
         return end
     if not payloads:
         return last
@@ -67,8 +45,11 @@ def append(
     )
     end = last + len(payloads)
     rows.execute("UPDATE streams SET last = ? WHERE name = ?", (end, stream))
-    if is_volatile_stream(stream) and end // VOLATILE_SLACK > last // VOLATILE_SLACK:
-        trim(rows, stream, end - VOLATILE_KEEP)
+    if (
+        protocol.is_volatile_stream(stream)
+        and end // protocol.VOLATILE_SLACK > last // protocol.VOLATILE_SLACK
+    ):
+        trim(rows, stream, end - protocol.VOLATILE_KEEP)
     return end
 
 
@@ -92,9 +73,9 @@ def items_after(
 ) -> dict[str, tuple[Item, ...]]:
     """Return up to `limit` items of each stream that has any past the number given."""
     found = {}
-    room_bytes = MAX_BATCH_BYTES
+    room_bytes = protocol.MAX_BATCH_BYTES
     for stream, number in after.items():
-        volatile = is_volatile_stream(stream)
+        volatile = protocol.is_volatile_stream(stream)
         base, last, trimmed = _stream(
             rows, stream, seen=seen[stream] if volatile else max(seen[stream], number)
         )
@@ -103,10 +84,8 @@ def items_after(
         if last <= start:
             continue
         keys = range(base + start + 1, base + last + 1)
-        items = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
-        _check_whole(stream, items, start=start)
-        found[stream] = items
-        room_bytes -= sum(len(item.payload) for item in items)
+        found[stream] = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
+        room_bytes -= sum(len(item.payload) for item in found[stream])
     return found
 
 
@@ -116,7 +95,7 @@ def _stream(rows: sqlite3.Connection, stream: str, *, seen: int) -> tuple[int, i
         "SELECT id, last, trimmed FROM streams WHERE name = ?", (stream,)
     ).fetchone()
     identity, last, trimmed = found or (0, 0, 0)
-    check_watermark(f"stream {stream!r}", number=last, watermark=seen)
+    protocol.check_watermark(f"stream {stream!r}", number=last, watermark=seen)
     return identity << NUMBER_BITS, last, trimmed
 
 
@@ -128,47 +107,46 @@ def _new_stream(rows: sqlite3.Connection, stream: str) -> int:
 def _items(
     rows: sqlite3.Connection, stream: str, keys: range, *, limit: int, room_bytes: int
 ) -> tuple[Item, ...]:
-    items = []
+    """Return the items of these keys that fit; raise StoreCorrupt if one is missing."""
+    items: list[Item] = []
+    expected = keys.start & _NUMBER_MASK
     for key, crc, payload in rows.execute(
         "SELECT key, crc, payload FROM items WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
         (keys.start, keys.stop, limit),
     ):
         number = key & _NUMBER_MASK
+        if number != expected:
+            raise StoreCorrupt(
+                f"stream {stream!r}: item {expected} is missing, {number} follows; put back a copy"
+            )
         items.append(Item(number, _checked(f"stream {stream!r}: item {number}", crc, payload)))
+        expected += 1
         room_bytes -= len(payload)
         if room_bytes <= 0:
             break
+    if not items:
+        raise StoreCorrupt(f"stream {stream!r}: item {expected} is missing; put back a copy")
     return tuple(items)
 
 
-def _check_whole(stream: str, items: Sequence[Item], *, start: int) -> None:
-    for expected, item in enumerate(items, start + 1):
-        if item.number != expected:
-            raise StoreCorrupt(
-                f"stream {stream!r}: item {expected} is missing, {item.number} follows; put back a copy"
-            )
-    if not items:
-        raise StoreCorrupt(f"stream {stream!r}: item {start + 1} is missing; put back a copy")
-
-
-# ---- registers
-
-
-def put(rows: sqlite3.Connection, name: str, payload: bytes, *, seen: int) -> int:
-    """Set a register and return its version: one counter for all, so that a deleted register's versions never return."""
-    version = newest_version(rows, seen=seen) + 1
-    rows.execute("UPDATE versions SET last = ?", (version,))
-    rows.execute(
+def put(rows: sqlite3.Connection, values: Mapping[str, bytes], *, seen: int) -> int:
+    """Set registers and return the newest version: one counter for all, so that a deleted register's never return."""
+    before = newest_version(rows, seen=seen)
+    rows.executemany(
         "INSERT OR REPLACE INTO registers (name, version, crc, payload) VALUES (?, ?, ?, ?)",
-        (name, version, crc32(payload), payload),
+        [
+            (name, version, crc32(payload), payload)
+            for version, (name, payload) in enumerate(values.items(), before + 1)
+        ],
     )
-    return version
+    rows.execute("UPDATE versions SET last = ?", (before + len(values),))
+    return before + len(values)
 
 
 def newest_version(rows: sqlite3.Connection, *, seen: int) -> int:
     """Return the newest version of any register."""
     version = int(rows.execute("SELECT last FROM versions").fetchone()[0])
-    check_watermark("the count of register versions", number=version, watermark=seen)
+    protocol.check_watermark("the count of register versions", number=version, watermark=seen)
     return version
 
 
@@ -211,17 +189,13 @@ def delete(rows: sqlite3.Connection, name: str) -> None:
     rows.execute("DELETE FROM registers WHERE name = ?", (name,))
 
 
-# ---- leases
-
-
 def check_fence(rows: sqlite3.Connection, fence: Lease | None) -> None:
     """Raise Fenced unless the lease is still the current one."""
     if fence is None:
         return
-    row = rows.execute("SELECT holder, token FROM leases WHERE name = ?", (fence.name,)).fetchone()
-    if row != (fence.holder, fence.token):
-        holder, token = row or (None, 0)
-        raise lease_lost(fence, holder=holder, token=token)
+    holder, token, *_ = _lease_row(rows, fence.name)
+    if (holder, token) != (fence.holder, fence.token):
+        raise protocol.lease_lost(fence, holder=holder, token=token)
 
 
 def acquire_lease(rows: sqlite3.Connection, wanted: Lease, now: LeaseTime) -> Lease:
@@ -229,8 +203,7 @@ def acquire_lease(rows: sqlite3.Connection, wanted: Lease, now: LeaseTime) -> Le
     current = lease_holder(rows, wanted.name, now)
     if current and current.holder != wanted.holder and current.expires_in_seconds > 0:
         raise LeaseHeld(wanted.name, current.holder, expires_in_seconds=current.expires_in_seconds)
-    row = rows.execute("SELECT token FROM leases WHERE name = ?", (wanted.name,)).fetchone()
-    lease = replace(wanted, token=(row[0] if row else 0) + 1)
+    lease = replace(wanted, token=_lease_row(rows, wanted.name)[1] + 1)
     extend_lease(rows, lease, now)
     return lease
 
@@ -246,14 +219,18 @@ def extend_lease(rows: sqlite3.Connection, lease: Lease, now: LeaseTime) -> None
 
 def lease_holder(rows: sqlite3.Connection, name: str, now: LeaseTime) -> LeaseHolder | None:
     """Return who holds a lease; one from an earlier boot of the machine has expired."""
-    row = rows.execute(
-        "SELECT holder, token, expires_seconds, boot FROM leases WHERE name = ?", (name,)
-    ).fetchone()
-    if row is None or row[0] is None:
+    holder, token, expires_seconds, boot = _lease_row(rows, name)
+    if holder is None:
         return None
-    holder, token, expires_seconds, boot = row
     left_seconds = max(expires_seconds - now.seconds, 0.0) if boot == now.boot else 0.0
     return LeaseHolder(holder=holder, token=token, expires_in_seconds=left_seconds)
+
+
+def _lease_row(rows: sqlite3.Connection, name: str) -> tuple[str | None, int, float, str]:
+    found = rows.execute(
+        "SELECT holder, token, expires_seconds, boot FROM leases WHERE name = ?", (name,)
+    ).fetchone()
+    return found or (None, 0, 0.0, "")
 
 
 def free_lease(
@@ -265,9 +242,6 @@ def free_lease(
         (name, holder, token),
     )
     return freed.rowcount > 0
-
-
-# ---- listeners
 
 
 def listen(rows: sqlite3.Connection, address: str, names: set[str]) -> None:

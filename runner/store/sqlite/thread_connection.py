@@ -1,65 +1,104 @@
 """What one thread of a SQLite store's handle owns: connections to both files and a wakeup socket."""
 
-from __future__ import annotations
-
 import contextlib
 import os
+import select
+import socket
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from runner.errors import StoreCorrupt, StoreUnavailable
+from runner.store.connected_store import ThreadConnection
 from runner.store.protocol import Lease
 from runner.store.sqlite import tables
 from runner.store.sqlite.database import Database
-from runner.store.sqlite.notify import Notifier, WakeupSocket
+
+# drained per wait; the rest costs one needless look
+_DATAGRAMS_AT_ONCE = 64
 
 
-class SqliteThreadConnection:
-    """Connections to both files, and a wakeup socket from the thread's first wait on.
+class WakeupSocket:
+    """Wakes one blocked reader: a datagram socket in the kernel's abstract namespace; a notifier needs its `address`.
 
-    `lock` is held by its thread during a call (not while blocked), or by the thread that closes the handle.
+    It leaves nothing in the file system, and the kernel removes it with its process, even after SIGKILL. A notification
+    carries no content, and may be lost (a full queue already holds one; a writer in another network namespace cannot reach the
+    socket), so waits are cut into slices.
     """
 
+    def __init__(self) -> None:
+        self.address = f"stoker-wakeup-{os.getpid()}-{os.urandom(6).hex()}"
+        self._socket = _datagram_socket()
+        self._socket.bind("\0" + self.address)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Sleep until a notification comes or the time is over; say which. One sent before the call counts."""
+        if not self._poll.poll(max(timeout_seconds, 0.0) * 1000):
+            return False
+        for _ in range(_DATAGRAMS_AT_ONCE):
+            try:
+                self._socket.recv(16)
+            except BlockingIOError:
+                break
+        return True
+
+    def close(self) -> None:
+        """Close the address; notifications to it fail from now on."""
+        self._socket.close()
+
+
+def notify(sender: socket.socket, addresses: Iterable[str]) -> list[str]:
+    """Notify each address without blocking; return the dead addresses."""
+    gone = []
+    for address in addresses:
+        try:
+            sender.sendto(b"wake", "\0" + address)
+        except ConnectionRefusedError:
+            gone.append(address)
+        except OSError:
+            # Mostly a full queue, which wakes the reader anyway; otherwise it looks after its slice.
+            continue
+    return gone
+
+
+def _datagram_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+
+class SqliteThreadConnection(ThreadConnection):
+    """Connections to both files, and a wakeup socket from the thread's first wait on."""
+
     def __init__(self, durable: Path, volatile: Path, *, deadline_seconds: float) -> None:
-        self.process = os.getpid()
-        self.lock = threading.Lock()
-        self.is_waiting = False
+        super().__init__()
         self.wakeup: WakeupSocket | None = None
         self._durable = Database(durable, durable=True, deadline_seconds=deadline_seconds)
         self._volatile = Database(volatile, durable=False, deadline_seconds=deadline_seconds)
-        self._notifier = Notifier()
+        self._sender = _datagram_socket()
         self._listens_to: set[str] = set()
-        self._num_wakes_seen = 0
 
-    @contextmanager
-    def reading(self, *, volatile: bool) -> Iterator[sqlite3.Connection]:
+    def reading(self, is_volatile: bool) -> AbstractContextManager[sqlite3.Connection]:
         """Run the block on one consistent state of a file."""
-        database = self._volatile if volatile else self._durable
-        with database.transaction(write=False) as rows:
-            yield rows
+        return (self._volatile if is_volatile else self._durable).transaction(write=False)
 
     @contextmanager
-    def writing(
-        self, *, volatile: bool, fence: Lease | None = None
-    ) -> Iterator[sqlite3.Connection]:
+    def writing(self, is_volatile: bool, fence: Lease | None) -> Iterator[sqlite3.Connection]:
         """Run the block in one transaction of a file in which `fence` is the current lease; raise Fenced otherwise."""
-        if not volatile:
-            with self._durable.transaction(write=True) as rows:
-                tables.check_fence(rows, fence)
-                yield rows
-        elif fence is None:
+        if is_volatile and fence is None:
             with self._volatile.transaction(write=True) as rows:
                 yield rows
-        else:
+            return
+        with self._durable.transaction(write=True) as durable_rows:
+            tables.check_fence(durable_rows, fence)
+            if not is_volatile:
+                yield durable_rows
+                return
             # Leases are in the durable file. Holding its write lock, without writing, keeps the lease as it is until the
             # volatile file has committed; a commit that wrote nothing costs no fsync.
-            with self._durable.transaction(write=True) as guard:
-                tables.check_fence(guard, fence)
-                with self._volatile.transaction(write=True) as rows:
-                    yield rows
+            with self._volatile.transaction(write=True) as rows:
+                yield rows
 
     def listen(self, names: set[str]) -> bool:
         """Ask writers for notifications of `names`; say whether that is new, so that the caller looks again."""
@@ -85,20 +124,17 @@ class SqliteThreadConnection:
         with contextlib.suppress(StoreUnavailable):
             with self._volatile.transaction(write=False) as rows:
                 addresses = tables.listeners(rows, name)
-            gone = self._notifier.notify(addresses) if addresses else []
+            gone = notify(self._sender, addresses) if addresses else []
             if gone:
                 with self._volatile.transaction(write=True) as rows:
                     tables.forget_listeners(rows, gone)
 
-    def has_been_woken(self, num_wakes: int) -> bool:
-        """Return whether the handle was woken since the last call."""
-        if num_wakes == self._num_wakes_seen:
-            return False
-        self._num_wakes_seen = num_wakes
-        return True
+    def wake(self) -> None:
+        if self.wakeup is not None:
+            with _datagram_socket() as sender:
+                notify(sender, [self.wakeup.address])
 
     def close(self) -> None:
-        """Close everything but a socket at which the thread waits: that thread closes it."""
         if self.wakeup is not None:
             with (
                 contextlib.suppress(StoreUnavailable),
@@ -107,7 +143,7 @@ class SqliteThreadConnection:
                 tables.forget_listeners(rows, [self.wakeup.address])
             if not self.is_waiting:
                 self.wakeup.close()
-        self._notifier.close()
+        self._sender.close()
         self._durable.close()
         self._volatile.close()
 
@@ -116,7 +152,7 @@ class SqliteThreadConnection:
         if self.process == os.getpid():
             if self.wakeup is not None:
                 self.wakeup.close()
-            self._notifier.close()
+            self._sender.close()
             with contextlib.suppress(StoreUnavailable, StoreCorrupt):
                 self._durable.close()
                 self._volatile.close()

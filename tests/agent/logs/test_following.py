@@ -1,0 +1,194 @@
+"""The agent follows the logs of running ranks and its node's kernel log, and reports known lines at once and once."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.agent.logs.log_search import FOLLOW_SECONDS
+from runner.facts.matches import Match
+from tests.agent.node import REPORTER, SILENT, Node
+from tests.memory_limit import memory_limit
+
+pytestmark = pytest.mark.e2e
+LIMIT_BYTES = 64 << 20
+# Rank 1 enters the group once its logs are followed, and takes memory until it is killed.
+HOARDER = """
+import json, os, sys, time
+do = json.loads(sys.argv[1])
+time.sleep(2.0)
+while os.environ["RANK"] != "1":
+    time.sleep(1.0)
+with open(do["group"], "w") as tasks:
+    tasks.write(str(os.getpid()))
+taken = []
+while True:
+    taken.append(b"x" * (1 << 22))
+"""
+LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off the bus."
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Give a node whose kernel's log is a file."""
+    node = Node(tmp_path, kernel_log=str(tmp_path / "kernel-{node}.log"))
+    kernel_of(node).write_text("")
+    try:
+        yield node
+    finally:
+        node.end()
+        assert searchers(node) == []
+
+
+def kernel_of(node: Node) -> Path:
+    """Return the file that plays the kernel's log."""
+    return Path(node.cluster.kernel_log.replace("{node}", node.name))
+
+
+def searchers(node: Node) -> list[int]:
+    """Return the processes that read logs for the node's agents, as /proc has them."""
+    agents = {agent.pid for agent in node.agents}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if parent in agents and b"runner.collect" in words:
+            found.append(int(folder.name))
+    return found
+
+
+def write(path: Path, text: str) -> float:
+    """Append a line; return when, monotonic seconds."""
+    with path.open("a") as file:
+        file.write(text + "\n")
+    return time.monotonic()
+
+
+def reported(node: Node) -> list[Match]:
+    """Return all lines of living ranks that the store has by now."""
+    return [
+        match for fact in node.signals("LinesMatched") if fact.ranks_alive for match in fact.matches
+    ]
+
+
+def wait_for_line(node: Node, text: str) -> Any:
+    """Return the signal that reports a line."""
+    return node.wait_for(
+        "LinesMatched", lambda fact: any(text in match.text for match in fact.matches)
+    )
+
+
+def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: Node) -> None:
+    """A restarted agent does not repeat them either; it reports what the ranks wrote while there was no agent."""
+    node.start_agent()
+    node.launch(node.plan(REPORTER, {"pause": 0.05}), generation=1)
+    errors = node.state / "attempts" / "1.1.0" / "rank1.err"
+    write(errors, "a line of no signature")
+    write(errors, f"{OOM} (1)")
+    output = wait_for_line(node, "(1)")
+    assert (output.ranks_alive, output.generation, [match.rank for match in output.matches]) == (
+        True,
+        1,
+        [1],
+    )
+    assert output.last_step is not None
+    (match,) = output.matches
+    assert (match.signature, match.line, match.file) == ("cuda-oom", 2, "rank1.err")
+    node.kill_agent()
+    write(errors, f"{OOM} (2)")
+    node.start_agent()
+    wait_for_line(node, "(2)")
+    write(errors, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. (3)")
+    wait_for_line(node, "(3)")
+    texts = [match.text[-3:] for match in reported(node)]
+    assert texts == ["(1)", "(2)", "(3)"]
+
+
+def test_the_agent_reports_a_line_that_a_program_repeats_twice(node: Node) -> None:
+    """The rest is counted; another line gets through at once."""
+    node.start_agent()
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
+    output = node.state / "attempts" / "1.1.0" / "rank0.out"
+    for number in range(200):
+        write(output, f"{OOM} ({number})")
+    write(output, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.")
+    wait_for_line(node, "DataLoader")
+    assert [match.signature for match in reported(node)].count("cuda-oom") == 2
+
+
+def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: Node) -> None:
+    """A second one is started a moment later; the agent and the ranks do not notice."""
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
+    errors = node.state / "attempts" / "1.1.0" / "rank0.err"
+    write(errors, f"{OOM} (1)")
+    wait_for_line(node, "(1)")
+    (searcher,) = searchers(node)
+    os.kill(searcher, signal.SIGKILL)
+    write(errors, f"{OOM} (2)")
+    wait_for_line(node, "(2)")
+    assert [match.text[-3:] for match in reported(node)] == ["(1)", "(2)"]
+    assert [os.path.exists(f"/proc/{pid}") for pid in pids.values()] == [True]
+    assert "log reader ended" in node.log()
+
+
+def test_the_agent_reports_kernel_lines_from_the_time_of_the_run(node: Node) -> None:
+    """Lines from before the ranks started are not theirs; a process that the kernel names is matched to its rank."""
+    kernel = kernel_of(node)
+    before = time.monotonic() - 60.0
+    write(kernel, f"[{before:.6f}] {LOST} (old)")
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT), generation=1)
+    time.sleep(FOLLOW_SECONDS)
+    now = time.monotonic()
+    killed = f"Out of memory: Killed process {pids[1]} (python3) total-vm:9kB, anon-rss:9kB"
+    write(kernel, f"[{now:.6f}] {killed}")
+    write(kernel, f"[{now:.6f}] {LOST} (new)")
+    wait_for_line(node, "(new)")
+    found = reported(node)
+    assert all(match.of_kernel and match.file == "kernel" for match in found)
+    assert not any("(old)" in match.text for match in found)
+    faults = {match.fault: match for match in found}
+    assert (faults["host_oom"].rank, faults["gpu_lost"].rank) == (1, None)
+    assert faults["gpu_lost"].named["gpu"] == "0000:a1:00"
+
+
+def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None:
+    """They come with heartbeats, and a rank's own reports of steps take precedence."""
+    node.start_agent()
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
+    output = node.state / "attempts" / "1.1.0" / "rank0.out"
+    write(output, "iter 7: loss 4.2500, time 310.11ms, mfu 12.50%")
+    for heartbeat in node.heartbeats():
+        if heartbeat.logged_steps:
+            break
+    (record,) = heartbeat.logged_steps
+    assert (record.step, record.loss, heartbeat.last_step) == (7, 4.25, None)
+
+
+def test_the_agent_reports_a_rank_that_the_kernel_kills_for_memory_on_a_shared_machine(
+    tmp_path: Path,
+) -> None:
+    """A real kill, under a limit of a control group, and the real kernel's log: the line names a process of ours."""
+    with memory_limit(LIMIT_BYTES) as group:
+        node = Node(tmp_path)
+        try:
+            node.start_agent()
+            pids = node.launch(node.plan(HOARDER, {"group": str(group)}), generation=1)
+            output = wait_for_line(node, "Killed process")
+            assert node.wait_for("RankExited").exit_code == -signal.SIGKILL
+            found = [
+                (match.fault, match.rank) for match in output.matches if match.rank is not None
+            ]
+            assert found == [("host_oom", 1)]
+            assert f"Killed process {pids[1]}" in output.matches[-1].text
+        finally:
+            node.end()

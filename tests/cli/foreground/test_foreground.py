@@ -1,0 +1,160 @@
+"""`stoker run` with real supervisors, agents and ranks: plain scripts, interrupted and killed by signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.cli.clusters import find_cluster
+from runner.cli.foreground.leftovers import kill_all, processes_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+STOKER = [sys.executable, "-m", "runner.cli.main"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+@pytest.fixture
+def place(folder: Path) -> Iterator[Path]:
+    """An empty working directory; the fixture kills all clusters in it at the end."""
+    yield folder
+    for spec in sorted((folder / ".stoker").glob("*")):
+        kill_all(find_cluster(str(spec)))
+
+
+def write_run(folder: Path, command: list[str], **more: object) -> None:
+    """Write run.yaml; JSON is YAML."""
+    (folder / "run.yaml").write_text(json.dumps({"name": "plain", "command": command, **more}))
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start the command line as a process of its own."""
+    return subprocess.Popen(
+        [*STOKER, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
+def stoker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        [*STOKER, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+
+
+def wait_for(what: Callable[[], bool], *, seconds: float = 30.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def has_no_process() -> bool:
+    """Whether the run's cluster has no process."""
+    return processes_of(find_cluster("plain")) == []
+
+
+def test_a_run_that_finishes_ends_with_0_and_leaves_nothing(place: Path) -> None:
+    """Two nodes with two ranks each, to the end: summary, exit code 0, no process."""
+    write_run(place, ["sleep", "1"], nodes=2, ranks_per_node=2)
+    done = stoker("run", "run.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "run 1 plain finished: all 4 ranks ended with 0" in done.stdout
+    assert has_no_process()
+    assert "shut down in order" in stoker("status").stdout
+
+
+def test_a_second_run_in_the_same_folder_starts_again(place: Path) -> None:
+    """A cluster that was shut down is led again by the next run, under the next number."""
+    write_run(place, ["true"])
+    assert stoker("run", "run.yaml").returncode == 0
+    again = stoker("run", "run.yaml", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["run"]["run"] == 2
+
+
+def test_a_run_that_cannot_work_ends_with_1_and_its_reason(place: Path) -> None:
+    """A crash loop stops, and the summary has the incident and the script's last output."""
+    script = "import sys; sys.exit('out of cheese')"
+    write_run(place, [sys.executable, "-c", script])
+    done = stoker("run", "run.yaml")
+    assert done.returncode == 1, done.stderr
+    assert "out of cheese" in done.stdout
+    assert "gave_up" in done.stdout
+    summary = done.stdout.partition("\nrun 1 ")[2]
+    assert "out of cheese (more: stoker story i1)" in summary
+    assert has_no_process()
+
+
+def test_ctrl_c_stops_in_order_and_leaves_nothing(place: Path) -> None:
+    """The first Ctrl-C ends ranks by SIGTERM, then agents and supervisor; exit code 130."""
+    script = "import signal,sys,time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); open('up', 'w'); time.sleep(100)"
+    write_run(place, [sys.executable, "-c", script], ranks_per_node=2)
+    with start("run", "run.yaml") as process:
+        wait_for(lambda: (place / "up").exists())
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "stopping at the next step boundary" in output
+    assert "run 1 plain stopped" in output
+    assert has_no_process()
+
+
+def test_a_second_ctrl_c_kills_at_once(place: Path) -> None:
+    """Ranks that ignore SIGTERM do not delay an operator who insists."""
+    script = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w'); time.sleep(100)"
+    write_run(place, [sys.executable, "-c", script], stop_grace_seconds=90)
+    with start("run", "run.yaml") as process:
+        wait_for(lambda: (place / "up").exists())
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        insisted = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - insisted < 10
+    assert "killed; nothing is left" in errors
+    assert has_no_process()
+
+
+def test_a_dead_supervisor_is_restarted_and_the_run_goes_on(place: Path) -> None:
+    """kill-supervisor under a foreground run: the same rank continues, and the next supervisor records its end."""
+    script = "import os,time; open('pid-' + str(os.getpid()), 'w'); time.sleep(6)"
+    write_run(place, [sys.executable, "-c", script])
+    with start("run", "run.yaml") as process:
+        wait_for(lambda: bool(list(place.glob("pid-*"))))
+        assert stoker("drill", "kill-supervisor").returncode == 0
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "no supervisor holds the lease (exit code -9): starting one" in output
+    assert len(list(place.glob("pid-*"))) == 1
+    assert has_no_process()
+
+
+def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
+    """--detach leaves it to the supervisor; stop, status and shutdown work from elsewhere."""
+    write_run(place, ["sleep", "100"], stop_grace_seconds=1)
+    admitted = stoker("run", "run.yaml", "--detach", "--json")
+    assert admitted.returncode == 0, admitted.stderr
+    assert json.loads(admitted.stdout)["run"] == 1
+    wait_for(lambda: "running" in stoker("status").stdout)
+    write_run(place, ["sleep", "101"], stop_grace_seconds=1)
+    twin = stoker("run", "run.yaml")
+    assert twin.returncode == 2
+    assert "stop it first" in twin.stderr
+    second = stoker("supervise", "--cluster", "plain")
+    assert second.returncode == 2
+    assert "led by another supervisor" in second.stderr
+    stopped = stoker("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert stoker("shutdown").returncode == 0
+    assert has_no_process()

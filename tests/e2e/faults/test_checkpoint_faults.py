@@ -1,0 +1,151 @@
+"""Deaths in the middle of a save, and checkpoints whose bytes changed: no resume ever uses an incomplete checkpoint."""
+
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runner.checkpoints import list_sealed, read_folder_name
+from runner.facts.messages.requests import Drill
+from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of, kill, run_of
+from tests.e2e.reference import Reference, assert_equal, prepare
+
+pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SEED = 20240611
+POINTS = ("before_shards", "between_shards", "before_seal", "after_seal")
+SOME_TIME = "some time in the save"
+NUM_DEATHS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One rank dies during a save: at a point of the code, or some milliseconds after the folder appeared."""
+
+    point: str
+    rank: int
+    delay_seconds: float
+
+
+def plan(seed: int) -> list[Death]:
+    """Return ten deaths, each point among them at least once."""
+    rng = random.Random(seed)
+    points = [*POINTS, *rng.choices(POINTS, k=NUM_DEATHS - len(POINTS) - 3), *[SOME_TIME] * 3]
+    rng.shuffle(points)
+    return [Death(point, rng.randrange(4), rng.uniform(0.0, 0.05)) for point in points]
+
+
+def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
+    harness: ClusterHarness, undisturbed: Reference
+) -> None:
+    """Ten deaths inside ten saves: each resume uses the newest sealed checkpoint, and the end equals the undisturbed one."""
+    prepare(harness)
+    run = harness.start("run", "run.yaml")
+    now = harness.training(past_step=1)
+    for death in plan(SEED):
+        die_in_save(harness, now, death)
+        harness.until(lambda: harness.observer.is_gone(now.attempt), "the gang's end")  # noqa: B023 - called at once
+        sealed, rests = folders(harness)
+        print(
+            f"{now.attempt}: rank {death.rank} died {death.point}; sealed {sealed}, rests {rests}"
+        )
+        before, now = now, harness.training(past_step=furthest(harness), after=now.attempt)
+        resumed = harness.observer.resumes()[str(before.attempt.restarted())]
+        assert resumed == (sealed[0] if sealed else "")
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
+
+    assert_equal(harness, undisturbed)
+    assert list(harness.observer.starts().values()) == [4] * (NUM_DEATHS + 1)
+    assert {i.fault for i in incidents_of(harness.view())} == {"rank_crash"}
+    sealed, rests = folders(harness)
+    assert len(sealed) == 3
+    # An incomplete save is removed soon.
+    assert rests == []
+
+
+def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
+    harness: ClusterHarness, undisturbed: Reference
+) -> None:
+    """One bit of the newest sealed checkpoint flips, a rank dies: the run resumes from the one before, and the supervisor pages."""
+    prepare(harness, keep_checkpoints=0)
+    run = harness.start("run", "run.yaml")
+    now = harness.training(past_step=9)
+    root = checkpoints(harness)
+    newest = flip_a_bit_of_the_newest(root, harness)
+    kill(now.pids[1])
+    after = harness.training(past_step=now.step, after=now.attempt)
+    resumed = harness.observer.resumes()[str(after.attempt)]
+    sealed = [path.name for path in list_sealed(root)]
+    older = [name for name in sealed if step_of(name) < step_of(newest)]
+    print(f"flipped {newest}, resumed from {resumed}; sealed are {sealed}")
+    assert resumed == older[0]
+    assert newest in (harness.state / "supervisor.log").read_text()
+    assert "PAGE" in (harness.state / "supervisor.log").read_text()
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
+    assert_equal(harness, undisturbed)
+
+
+def die_in_save(harness: ClusterHarness, now: Training, death: Death) -> None:
+    """Let a rank die in the next save."""
+    if death.point != SOME_TIME:
+        drill = Drill(
+            id=f"e2e-{uuid.uuid4().hex[:12]}",
+            run=harness.name,
+            fault="ask-ranks",
+            rank=death.rank,
+            point=death.point,
+        )
+        answer = harness.ask(drill)
+        assert answer.state == "done", answer
+        return
+    root = checkpoints(harness)
+    known = {path.name for path in root.iterdir()}
+    deadline = time.monotonic() + 60.0
+    while {path.name for path in root.iterdir()} <= known:
+        assert time.monotonic() < deadline, f"no save began\n{harness.report()}"
+        time.sleep(0.001)
+    time.sleep(death.delay_seconds)
+    kill(now.pids[death.rank])
+
+
+def flip_a_bit_of_the_newest(root: Path, harness: ClusterHarness) -> str:
+    """Change one bit in the middle of the newest sealed checkpoint's largest file; return the folder's name."""
+    harness.until(lambda: len(list_sealed(root)) >= 2 or None, "two checkpoints")
+    newest = list_sealed(root)[0]
+    largest = max(newest.iterdir(), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as file:
+        file.seek(largest.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    return newest.name
+
+
+def checkpoints(harness: ClusterHarness) -> Path:
+    """Return the folder that holds the run's checkpoints."""
+    return Path(run_of(harness.view()).checkpoints)
+
+
+def folders(harness: ClusterHarness) -> tuple[list[str], list[str]]:
+    """Name the sealed checkpoints, newest first, and what was never sealed."""
+    root = checkpoints(harness)
+    sealed = [path.name for path in list_sealed(root)]
+    rests = [path.name for path in root.iterdir() if path.is_dir() and path.name not in sealed]
+    return sealed, sorted(rests)
+
+
+def furthest(harness: ClusterHarness) -> int:
+    """Return the furthest step the run has reached."""
+    return run_of(harness.view()).best_step
+
+
+def step_of(name: str) -> int:
+    """Return the step in a checkpoint's name."""
+    read = read_folder_name(name)
+    assert read is not None
+    return read[1]

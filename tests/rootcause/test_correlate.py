@@ -1,0 +1,239 @@
+"""Correlation of many lines to one cause: the deepest layer wins, then its first line; a culprit has the fault alone."""
+
+from msgspec.structs import replace
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.facts.causes import Culprit, Verdict
+from runner.facts.matches import LoggedStep, Match
+from runner.rootcause.correlation import correlate
+
+ENGINE: Engine = engine_for()
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
+WATCHDOG = (
+    "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=1, "
+    "NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out."
+)
+XID_79 = "[ 812.3] NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+SXID = "[ 812.4] nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up"
+
+
+def diagnosed(*logs: str) -> list[Verdict]:
+    """Judge logs of one run."""
+    diagnosis = Diagnosis(engine=ENGINE)
+    for number, text in enumerate(logs):
+        log = diagnosis.log(f"log{number}")
+        log.feed(text.encode())
+        log.finish()
+    return diagnosis.verdicts()
+
+
+def one(*logs: str) -> Verdict:
+    """Judge logs that hold one incident."""
+    (verdict,) = diagnosed(*logs)
+    return verdict
+
+
+def test_a_device_fault_is_the_cause_of_program_and_collective_errors() -> None:
+    """That holds however many echoes there are and whichever file comes first."""
+    ranks = "\n".join(f"[rank{rank}]: {RESET}" for rank in range(8))
+    timeouts = "\n".join(
+        f"[rank{rank}]:{WATCHDOG.format(rank=rank, sequence=7)}" for rank in range(8)
+    )
+    verdict = one(f"{timeouts}\n{ranks}\n{ILLEGAL}\n", f"{SXID}\n{XID_79}\n")
+    assert verdict.cause.fault == "gpu_lost"
+    assert verdict.cause.culprit == Culprit(kind="gpu", id="0000:a1:00")
+    assert verdict.cause.action_class == "swap"
+    assert verdict.evidence[0].file == "log1"
+
+
+def test_the_first_line_of_a_file_is_the_upper_one_and_of_several_files_the_earlier_one() -> None:
+    """Python prints no time above its tracebacks, and loggers do: that makes a line no earlier."""
+    timed = "2026-02-03 04:05:{second:02d},000 ERROR CUDA out of memory. Tried to allocate 2 GiB"
+    verdict = one(f"{ILLEGAL}\n{timed.format(second=9)}\n")
+    assert verdict.cause.fault == "cuda_illegal_access"
+    later = "2026-02-03 04:05:30,000 ERROR CUDA error: an illegal memory access was encountered"
+    assert one(later, timed.format(second=9)).cause.fault == "cuda_oom"
+
+
+def test_a_rank_is_named_only_if_it_alone_has_the_fault() -> None:
+    """The other ranks only lost their peer; if all ranks have the fault, the program is its cause."""
+    others = "\n".join(f"[rank{rank}]: {RESET}" for rank in (0, 2, 3))
+    verdict = one(f"[rank1]: {ILLEGAL}\n{others}\n")
+    assert (verdict.cause.fault, verdict.cause.culprit) == (
+        "cuda_illegal_access",
+        Culprit(kind="rank", id="1"),
+    )
+    every = "\n".join(f"[rank{rank}]: {ILLEGAL}" for rank in range(4))
+    assert one(every).cause.culprit is None
+
+
+def test_an_error_in_the_settings_names_no_rank() -> None:
+    """The rank that is shown first is only the one that printed first."""
+    verdict = one(
+        f"[rank2]: AttributeError: 'Config' object has no attribute 'n'\n[rank0]: {RESET}\n"
+    )
+    assert (verdict.cause.fault, verdict.cause.culprit) == ("config_error", None)
+    assert verdict.cause.action_class == "stop"
+
+
+def test_the_rank_that_its_launcher_saw_fail_first_is_named() -> None:
+    """Its summary has the times that the ranks' own lines lack."""
+    summary = "Root Cause (first observed failure):\n  rank      : 5 (local_rank: 1)\n"
+    verdict = one(f"[rank3]: {ILLEGAL}\n[rank5]: {ILLEGAL}\n{summary}")
+    assert verdict.cause.culprit == Culprit(kind="rank", id="5")
+
+
+def test_the_rank_absent_from_a_collective_is_named() -> None:
+    """A trace may name the rank, else its sequence number is the lowest; two equally late ranks are not named."""
+    absent = "[2] finished collective #41, but didn't join collective #42"
+    lines = [WATCHDOG.format(rank=rank, sequence=42) for rank in (0, 1, 3)]
+    assert one("\n".join([*lines, absent])).cause.culprit == Culprit(kind="rank", id="2")
+    late = WATCHDOG.format(rank=2, sequence=41)
+    assert one("\n".join([*lines, late])).cause.culprit == Culprit(kind="rank", id="2")
+    two = [WATCHDOG.format(rank=rank, sequence=41) for rank in (2, 5)]
+    assert one("\n".join([*lines, *two])).cause.culprit is None
+
+
+def test_a_fault_that_steps_follow_is_no_incident_unless_it_lasts() -> None:
+    """A lost connection before a thousand more steps did no harm; a failing disk will fail again."""
+    steps = "\n".join(
+        f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(100, 160)
+    )
+    assert diagnosed(f"{RESET}\n{steps}\n") == []
+    assert one(f"{steps}\n{RESET}\n").cause.fault == "nccl_network"
+    error = "EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory"
+    assert one(f"{error}\n{steps}\n").cause.fault == "filesystem"
+
+
+def test_errors_after_a_successful_end_are_tear_down() -> None:
+    """Threads that are ended complain of each other; hardware that fails then is still broken."""
+    end = "[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51"
+    assert (
+        diagnosed(f"{end}\nTraceback (most recent call last):\nFileNotFoundError: [Errno 2]\n")
+        == []
+    )
+    assert one(f"{end}\n{XID_79}\n").cause.fault == "gpu_lost"
+
+
+def test_exceptions_raised_while_the_interpreter_exits_are_ignored() -> None:
+    """Python prints that it ignores them; exceptions raised elsewhere count."""
+    ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"
+    raised = "Traceback (most recent call last):\nTypeError: 'NoneType' object is not callable\n"
+    assert diagnosed(ignored + raised) == []
+    assert one(raised).cause.fault == "config_error"
+
+
+def test_an_exception_quoted_by_a_warning_was_handled() -> None:
+    """Only where Python prints it, or below a traceback, was it raised."""
+    quoted = "WARNING apex is not there (ModuleNotFoundError: No module named 'apex')"
+    assert diagnosed(quoted) == []
+    assert one("ModuleNotFoundError: No module named 'apex'").cause.fault == "config_error"
+    raised = "worker | ModuleNotFoundError: No module named 'apex'"
+    assert diagnosed(raised) == []
+    assert one(f"Traceback (most recent call last):\n{raised}").cause.fault == "config_error"
+
+
+def test_an_end_mark_that_steps_follow_excuses_nothing() -> None:
+    """An epoch is complete, the run goes on, and fails later; a failed save after its end is reported too."""
+    generation = "Epoch 1: training complete in 12 s\n"
+    steps = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
+    oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    assert one(generation + steps + oom).cause.fault == "cuda_oom"
+    saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
+    assert (
+        one(f"{steps}Training finished, saving the model\n{saving}").cause.fault == "checkpoint_io"
+    )
+
+
+def test_the_summary_of_a_launcher_names_the_root_cause_not_the_others() -> None:
+    """It lists the others first; where it names several and no root, none of them is the culprit."""
+    others = (
+        "Failures:\n[1]:\n  rank      : 5 (local_rank: 1)\n[2]:\n  rank      : 6 (local_rank: 2)\n"
+    )
+    root = "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n"
+    assert one(ILLEGAL + "\n" + others + root).cause.culprit == Culprit(kind="rank", id="2")
+    assert one(ILLEGAL + "\n" + others).cause.culprit is None
+
+
+def test_an_unknown_exception_is_the_cause_of_a_cancelled_job() -> None:
+    """Not a preemption: the scheduler ends the tasks of a step that lost one."""
+    raised = "Traceback (most recent call last):\nRuntimeError: the frobnicator wobbles\n"
+    ended = "slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 ***\n"
+    assert one(raised + ended).cause.fault == "unknown"
+    assert one(ended).cause.fault == "preemption"
+
+
+def test_a_rank_far_behind_in_another_group_is_not_the_late_one() -> None:
+    """Groups of ranks count their collectives apart."""
+    lines = [WATCHDOG.format(rank=rank, sequence=8000) for rank in (1, 2, 3)]
+    assert one("\n".join([*lines, WATCHDOG.format(rank=0, sequence=12)])).cause.culprit is None
+
+
+def test_a_missing_file_is_classified_by_its_path_and_frames() -> None:
+    """Data, a checkpoint, or a mistake in the settings."""
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    assert one(missing.format(path="/corpus/shard_00001.bin")).cause.fault == "data_error"
+    assert (
+        one(missing.format(path="/runs/7/checkpoints/global_step10/a.pt")).cause.fault
+        == "checkpoint_io"
+    )
+    assert one(missing.format(path="settings.yaml")).cause.fault == "config_error"
+    assert one(missing.format(path="configs/train_gpt.yaml")).cause.fault == "config_error"
+    frame = '  File "/job/data/indexed_dataset.py", line 20, in __init__\n'
+    assert one(frame + missing.format(path="x.idx")).cause.fault == "data_error"
+
+
+def test_a_full_disk_during_a_save_is_a_checkpoint_fault() -> None:
+    """Elsewhere it is the file system's."""
+    full = "OSError: [Errno 28] No space left on device"
+    assert one(full).cause.fault == "filesystem"
+    assert (
+        one(f'  File "/job/checkpointing.py", line 3, in save_checkpoint\n{full}').cause.fault
+        == "checkpoint_io"
+    )
+
+
+def test_a_numeric_incident_beside_a_crash_is_reported_after_the_root_cause() -> None:
+    """They are two incidents."""
+    crash = Match(
+        signature="cuda-oom", fault="cuda_oom", layer="program", scope="user", file="a", line=90
+    )
+    spike = replace(crash, signature="metrics", fault="divergence", layer="metrics", line=10)
+    verdicts = correlate([spike, crash], [LoggedStep(file="a", line=80, step=80)])
+    assert [verdict.cause.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
+
+
+def test_a_traceback_without_its_last_line_is_reported_with_low_confidence() -> None:
+    """A log may be cut off at its end; that does not make it healthy."""
+    head = "Traceback (most recent call last):\n"
+    imports = '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\n'
+    assert one(head + imports).cause.fault == "config_error"
+    verdict = one(head + '  File "train.py", line 3, in main\n')
+    assert (verdict.cause.fault, verdict.cause.confidence) == ("unknown", 0.3)
+
+
+def test_a_healthy_log_has_no_verdict() -> None:
+    """An empty log has none either."""
+    assert diagnosed("", "all is well\nloss is falling\n") == []
+
+
+def test_summarised_matches_of_a_log_correlate_like_the_whole_log() -> None:
+    """The summary drops excused lines, frames, survived faults and a hundred echoes of one kind."""
+    saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
+    noise = "Connection reset by peer, retrying in 3 s\n" * 20
+    for text in (
+        noise + saving + f"{RESET}\n" * 50,
+        f"{noise}Traceback (most recent call last):\nKeyError: 'a'\n",
+        f"{noise}{ILLEGAL}\n{RESET}\n",
+    ):
+        diagnosis = Diagnosis(engine=ENGINE)
+        log = diagnosis.log("log0")
+        log.feed(text.encode())
+        log.finish()
+        scanned = diagnosis.scanned(10, text=300)
+        assert len(scanned.matches) <= 10
+        (elsewhere,) = correlate(scanned.matches, scanned.steps)
+        assert elsewhere.cause.fault == one(text).cause.fault
