@@ -109,10 +109,19 @@ class Signer:
 
     def link(self, previous: bytes, message: bytes, number: int = 0) -> bytes:
         """Return the code, of this token, of a journal's entry that follows the one with code `previous`, b"" for the first."""
-        code = self._known.by_number[number][1].copy()
-        code.update(previous)
-        code.update(message)
-        return code.hexdigest().encode()
+        return self.links_of(number)(previous, message)
+
+    def links_of(self, number: int) -> Callable[[bytes, bytes], bytes]:
+        """Return `link` for one token: a journal has entries by the million."""
+        start = self._known.by_number[number][1].copy
+
+        def link(previous: bytes, message: bytes) -> bytes:
+            code = start()
+            code.update(previous)
+            code.update(message)
+            return code.hexdigest().encode()
+
+        return link
 
     def token_of_link(self, previous: bytes, message: bytes, code: bytes) -> int | None:
         """Return the number of the token that made an entry's code; None: none of them."""

@@ -99,8 +99,8 @@ class Ledger:
         for fact in (entry.input, *entry.records):
             if (handler := _HANDLERS.get(type(fact))) is not None:
                 handler(self, now, fact)
-            elif (run := self._run_of(fact)) is not None:
-                self._apply_to_run(run, now, fact)
+            elif (of_run := _RUN_HANDLERS.get(type(fact))) and (run := self._run_of(fact)):
+                of_run(self, run, now, fact)
 
     def summary(self, run: int, now: float) -> RunSummary:
         """Describe where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
@@ -161,35 +161,48 @@ class Ledger:
                 run=record.run, name=record.spec.name, admitted_at=now, since=now
             )
 
-    def _apply_to_run(self, run: RunAccounting, now: float, fact: object) -> None:
-        match fact:
-            case RankExited() | RanksTerminated():
-                run.reached(fact.attempt, fact.last_step)
-            case r.RunChanged():
-                run.changed(now, fact.state)
-            case r.AttemptPlanned():
-                run.planned(now, fact.attempt)
-                if self._bounded:
-                    run.put_away(KEPT_ATTEMPTS)
-            case r.AttemptPrepared():
-                self._settle(run.prepared(fact.attempt, fact.resume, fact.resume_step))
-            case r.AttemptChanged(state="launching"):
-                run.launching(now, fact.attempt)
-            case r.AttemptChanged(state="running"):
-                run.running(now, fact.attempt)
-            case r.AttemptChanged(state="stopping" | "ended"):
-                run.stopping(now, fact.attempt, fact.outcome, self._incident_that_ended(fact))
-                if fact.state == "ended":
-                    run.ended(now, fact.attempt)
-            case r.StepsAdvanced():
-                self._advanced(run, now, fact)
-            case r.RankCapabilitiesRecorded():
-                run.reports_steps = True
-            case r.CheckpointRecorded() if fact.checkpoint.attempt in run.attempts:
-                run.checkpoints[fact.checkpoint.path] = fact.checkpoint.attempt
-                run.reached(fact.checkpoint.attempt, fact.checkpoint.step)
-            case r.CheckpointRemoved():
-                run.checkpoints.pop(fact.path, None)
+    def _last_step_of_ranks(
+        self, run: RunAccounting, _now: float, fact: RankExited | RanksTerminated
+    ) -> None:
+        run.reached(fact.attempt, fact.last_step)
+
+    def _run_changed(self, run: RunAccounting, now: float, record: r.RunChanged) -> None:
+        run.changed(now, record.state)
+
+    def _planned(self, run: RunAccounting, now: float, record: r.AttemptPlanned) -> None:
+        run.planned(now, record.attempt)
+        if self._bounded:
+            run.put_away(KEPT_ATTEMPTS)
+
+    def _prepared(self, run: RunAccounting, _now: float, record: r.AttemptPrepared) -> None:
+        self._settle(run.prepared(record.attempt, record.resume, record.resume_step))
+
+    def _attempt_changed(self, run: RunAccounting, now: float, record: r.AttemptChanged) -> None:
+        match record.state:
+            case "launching":
+                run.launching(now, record.attempt)
+            case "running":
+                run.running(now, record.attempt)
+            case "stopping" | "ended":
+                incident = self._incident_that_ended(record)
+                run.stopping(now, record.attempt, record.outcome, incident)
+                if record.state == "ended":
+                    run.ended(now, record.attempt)
+
+    def _reports_steps(
+        self, run: RunAccounting, _now: float, _record: r.RankCapabilitiesRecorded
+    ) -> None:
+        run.reports_steps = True
+
+    def _checkpoint(self, run: RunAccounting, _now: float, record: r.CheckpointRecorded) -> None:
+        if record.checkpoint.attempt in run.attempts:
+            run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
+            run.reached(record.checkpoint.attempt, record.checkpoint.step)
+
+    def _checkpoint_removed(
+        self, run: RunAccounting, _now: float, record: r.CheckpointRemoved
+    ) -> None:
+        run.checkpoints.pop(record.path, None)
 
     def _advanced(self, run: RunAccounting, now: float, record: r.StepsAdvanced) -> None:
         first = run.phase != "step"
@@ -282,4 +295,17 @@ _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
     r.IncidentOpened: Ledger._incident_opened,
     r.IncidentAmended: Ledger._incident_amended,
     r.IncidentChanged: Ledger._incident_changed,
+}
+# Those that matter to the books of one run, if it has books.
+_RUN_HANDLERS: dict[type, Callable[[Ledger, RunAccounting, float, Any], None]] = {
+    RankExited: Ledger._last_step_of_ranks,
+    RanksTerminated: Ledger._last_step_of_ranks,
+    r.RunChanged: Ledger._run_changed,
+    r.AttemptPlanned: Ledger._planned,
+    r.AttemptPrepared: Ledger._prepared,
+    r.AttemptChanged: Ledger._attempt_changed,
+    r.StepsAdvanced: Ledger._advanced,
+    r.RankCapabilitiesRecorded: Ledger._reports_steps,
+    r.CheckpointRecorded: Ledger._checkpoint,
+    r.CheckpointRemoved: Ledger._checkpoint_removed,
 }

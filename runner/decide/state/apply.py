@@ -162,7 +162,7 @@ def _attempt_ended(state: State, attempt: Attempt, *, failed: bool) -> None:
 def _node_launched(state: State, record: r.NodeLaunched) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None and record.node not in attempt.launched:
-        attempt.launched.append(record.node)
+        attempt.launched[record.node] = record.not_forked_reason
         if record.not_forked_reason and not attempt.not_forked_reason:
             attempt.not_forked_reason = f"{record.node}: {record.not_forked_reason}"
 

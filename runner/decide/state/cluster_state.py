@@ -187,8 +187,9 @@ class Attempt(MutableValue):
     stop_requested_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
-    launched: list[str] = field(default_factory=list)
-    # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
+    # Nodes that have started their ranks: why these are fresh processes although they were to be forked; "" if all is as wanted.
+    launched: dict[str, str] = field(default_factory=dict)
+    # "n2: why" of the first of them; "": none did
     not_forked_reason: str = ""
     exit_codes: dict[int, int | None] = field(default_factory=dict)
     # One rank is confirmed dead: a synchronous gang cannot advance any more.

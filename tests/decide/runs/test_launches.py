@@ -41,7 +41,7 @@ def test_a_gang_is_up_once_its_last_node_has_started_its_ranks() -> None:
     world.run_until(29.0)
     run = world.state.runs[1]
     assert run.attempt is not None
-    assert run.attempt.launched == ["n2"]
+    assert list(run.attempt.launched) == ["n2"]
     assert watched(world).since is None
     assert not run.has_proved_itself(29.0)
     world.run_until(35.0)
@@ -73,7 +73,7 @@ def test_a_snapshot_without_the_start_time_of_a_gang_loads(
         generation=1,
         nodes=["n1", "n2"],
         launched_at=7.0,
-        launched=launched,
+        launched=dict.fromkeys(launched, ""),
     )
     run = Run(run=1, spec=RunSpec(name="a", command=("train",)), attempt=attempt)
     snapshot = wire.encode(State(runs={1: run}))
