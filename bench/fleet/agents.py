@@ -121,7 +121,7 @@ class FakeAgent:
             return
         if self.session.wants_join(now):
             self.session.join(self._joined(), now)
-        plan, stamp = self.plan, self.session.next_header()
+        plan, stamp = self.plan, {**self.session.next_header(), "sent_at": time.time()}
         if plan is None:
             heartbeat = Heartbeat(
                 **stamp, generation=self.generation, agent_resident_bytes=50_000_000, **WARM

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from msgspec.structs import replace
 
 from bench.clusters import cpu_seconds
 from runner.facts import wire
@@ -30,7 +31,7 @@ STOKER = str(Path(sys.executable).parent / "stoker")
 # Chosen: two processes for 2,000 agents, since there are two cores.
 AGENTS_PER_PROCESS = 1000
 # For the fleet to join, or a gang to be up; far above what it takes.
-WAIT_SECONDS = 600.0
+WAIT_SECONDS = 120.0
 END_SECONDS = 20.0
 # The default.
 SILENT_HEARTBEATS = 5.0
@@ -107,9 +108,8 @@ class Stage:
 
     def ask(self, request: Request) -> float:
         """Hand a request in; return when the store had it (monotonic seconds)."""
-        self.store.append(
-            "requests", signer_of(self.cluster).sign("requests", wire.encode(request))
-        )
+        message = wire.encode(replace(request, sent_at=time.time()))
+        self.store.append("requests", signer_of(self.cluster).sign("requests", message))
         return time.monotonic()
 
     def view(self) -> ClusterStatus | None:
