@@ -59,6 +59,11 @@ WAITING = entry(
 GROUPS = (Collective(group="3 tp", sequence=3, operation="_all_gather_base", waits_at=3),)
 
 
+END = b"end"
+# A reader has a second or two in all, and this machine may stand still for as long.
+TRIES = 5
+
+
 class Recorders:
     """Plays ranks that listen at their pipes."""
 
@@ -75,16 +80,16 @@ class Recorders:
         path = flight_recorder.record_path(self.folder / FLIGHT, rank)
 
         def listen() -> None:
-            os.read(descriptor, 128)
-            if answer is not None:
-                answer(path)
+            while os.read(descriptor, 128) != END:
+                if answer is not None:
+                    answer(path)
 
         threading.Thread(target=listen, daemon=True).start()
 
     def close(self) -> None:
         """Have all threads end."""
         for descriptor in self._pipes:
-            os.write(descriptor, b"end")
+            os.write(descriptor, END)
 
 
 @pytest.fixture
@@ -104,6 +109,17 @@ def ask(
     return flight_recorder.collect_records(str(folder), asked, budget_seconds=budget_seconds)
 
 
+def ask_until(
+    expected: flight_recorder.CollectivesByRank, folder: Path, *ranks: int
+) -> flight_recorder.CollectivesByRank:
+    """Ask until the answer is the expected one; return the last answer."""
+    for _ in range(TRIES):
+        found = ask(folder, *ranks, budget_seconds=2.0)
+        if found == expected:
+            break
+    return found
+
+
 def test_a_record_shows_in_which_collectives_a_rank_waits(
     recorders: Recorders, tmp_path: Path
 ) -> None:
@@ -120,12 +136,16 @@ def test_a_record_shows_in_which_collectives_a_rank_waits(
     recorders.add(0, slowly)
     recorders.add(1, None)
     recorders.add(2, lambda path: path.write_bytes(record()))
-    assert ask(tmp_path, 0, 1, 2, 3) == {0: GROUPS, 2: ()}
+    expected: flight_recorder.CollectivesByRank = {0: GROUPS, 2: ()}
+    assert ask_until(expected, tmp_path, 0, 1, 2, 3) == expected
 
 
-def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
+def test_without_a_recorder_nothing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most ranks have none: no folder, no pipe, no reader of the pipe, a file in its place, a record that stayed."""
-    begun = time.monotonic()
+    # What waits is the child.
+    monkeypatch.delattr(subprocess, "run")
     assert ask(tmp_path, 0) == {}
     make_output_folder(tmp_path)
     folder = tmp_path / FLIGHT
@@ -134,7 +154,6 @@ def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
     (folder / "rank3-3.pipe").symlink_to(folder / "rank2-2.pipe")
     (folder / "record1-1").write_bytes(record(WAITING))
     assert ask(tmp_path, 0, 1, 2, 3) == {}
-    assert time.monotonic() - begun < 1.0
 
 
 def test_a_record_of_an_earlier_time_out_is_not_taken_for_an_answer(
@@ -179,7 +198,8 @@ def test_malformed_bytes_are_no_record(
     """And what the others recorded is read all the same."""
     recorders.add(0, lambda path: path.write_bytes(malformed))
     recorders.add(1, lambda path: path.write_bytes(record(entry(2), WAITING)))
-    assert ask(tmp_path, 0, 1, budget_seconds=2.0) == {1: GROUPS}
+    expected = {1: GROUPS}
+    assert ask_until(expected, tmp_path, 0, 1) == expected
 
 
 def test_a_child_that_cannot_be_started_costs_the_records_alone(
@@ -215,7 +235,7 @@ def test_a_record_that_is_no_file_is_left_alone(recorders: Recorders, tmp_path: 
 def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path) -> None:
     """A reader that opened one would wait for ever."""
     recorders.add(0, lambda path: path.write_bytes(record(WAITING)))
-    assert ask(tmp_path, 0)
+    assert ask_until({0: GROUPS}, tmp_path, 0) == {0: GROUPS}
     for name in (
         "rank1-0.pipe",
         "rank2-2.pipe",
