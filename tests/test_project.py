@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,20 @@ def test_the_control_plane_needs_no_torch() -> None:
 def test_no_requirement_of_the_control_plane_brings_torch() -> None:
     """Installing stoker without extras pulls in none of the trainer's large packages."""
     assert not {"torch", "deepspeed", "numpy"} & closure(project()["dependencies"]).keys()
+
+
+def test_stoker_leaves_the_versions_of_others_alone(wheel: Path) -> None:
+    """Neither the wheel nor anything it needs asks for drain3, jsonpickle or cachetools: any version installs beside it."""
+    metadata = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("METADATA"))
+    table = Parser().parsestr(zipfile.ZipFile(wheel).read(metadata).decode())
+    asked = [Requirement(text) for text in table.get_all("Requires-Dist", [])]
+    assert len(asked) > len(project()["dependencies"])
+    others = {"drain3", "jsonpickle", "cachetools"}
+    assert not others & {canonicalize_name(each.name) for each in asked}
+    extras = project()["optional-dependencies"]
+    needed = closure([*project()["dependencies"], *extras["trainer"]])
+    assert not others & needed.keys()
+    assert not others & pins().keys()
 
 
 def test_the_command_exists() -> None:

@@ -1,5 +1,6 @@
 """Alerts: every rule uses existing metrics, and fires when it should and only then."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -57,11 +58,11 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(
     assert set(re.findall(r'alertname="(\w+)"', firing)) == names
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
-)
 def test_promtool_checks_the_rules(tmp_path: Path) -> None:
     """Prometheus' own tool finds the rules valid, and each fires and stays silent as in its cases."""
+    if shutil.which("promtool") is None:
+        assert not os.environ.get("CI"), "tests/install-tools.sh installs promtool"
+        pytest.skip("no promtool; tests/install-tools.sh installs it")
     for source, name in ((RULES, "alerts.yml"), (CASES, "alerts.test.yml")):
         (tmp_path / name).write_text(source.read_text())
     for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts.test.yml"]):
