@@ -115,6 +115,8 @@ class Trial:
         self.rng, self.tally = random.Random(seed), Tally()
         self.progress = Progress(harness.folder)
         self.is_out_of_reach = False
+        # Pids, ever.
+        self.paused_with_their_node: set[int] = set()
         # What ends a fault that is in force, and when.
         self._due: list[tuple[float, Callable[[], object]]] = []
         # Of commands, beside the usual one.
@@ -166,7 +168,7 @@ class Trial:
                 self._obey_pages()
             self._tend_for(0.05)
         self.tally.longest_seconds = max(self.tally.longest_seconds, time.monotonic() - began)
-        self.harness.observer.check(out_of_reach=self.is_out_of_reach)
+        self._check_observer()
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
         """End a fault in so many seconds."""
@@ -189,13 +191,14 @@ class Trial:
         # Spares may be given up; no fault of the run is.
         incidents = [each for each in incidents_of(self.harness.view()) if each.run is not None]
         assert {each.state for each in incidents} <= {"resolved"}, self.harness.report()
-        self.harness.observer.check(out_of_reach=self.is_out_of_reach)
+        self._check_observer()
         kinds, attempts = Counter(self.tally.faults), self.harness.observer.attempts()
         return (
             f"{len(self.tally.faults)} faults: {dict(sorted(kinds.items()))}\n"
             f"{len(attempts)} attempts, {last} steps, steps missing: 0, two gangs: 0, longest time to the next new step: "
             f"{self.tally.longest_seconds:.1f} s, readmits that Stoker asked for: {self.tally.readmits}, "
-            f"exit codes of programs started again: {dict(self.tally.exits)}"
+            f"exit codes of programs started again: {dict(self.tally.exits)}, looks at a rank of a node that was paused and "
+            f"given up beside the next gang: {len(self.harness.observer.overlaps)}"
         )
 
     def _tend_for(self, seconds: float) -> None:
@@ -225,6 +228,11 @@ class Trial:
             done = self.stoker("readmit", node)
             print(f"stoker readmit {node}: {done.stdout.strip()} {done.stderr.strip()}", flush=True)
             self.tally.readmits += done.returncode == 0
+
+    def _check_observer(self) -> None:
+        self.harness.observer.check(
+            out_of_reach=self.is_out_of_reach, paused=self.paused_with_their_node
+        )
 
     def stoker(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on the cluster."""
@@ -312,7 +320,10 @@ class Chaos(Trial):
         elif verb == "kill":
             self._kill(self._pids_of(target, node))
         else:
-            self._pause(self._pids_of(target, node), seconds)
+            pids = self._pids_of(target, node)
+            if target == "node":
+                self.paused_with_their_node.update(pids)
+            self._pause(pids, seconds)
         return f"{node}, {hours:+d} h"
 
     def _jump(self, hours: int) -> None:

@@ -8,7 +8,7 @@ It reads every process about a hundred times a second and records facts of the k
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +51,8 @@ class Overlap:
     num_older: int
     num_newer: int
     world_size: int
+    # Of the older one's ranks.
+    older_pids: frozenset[int] = frozenset()
 
     @property
     def is_two_gangs(self) -> bool:
@@ -119,16 +121,19 @@ class Observer:
         """Whether no rank of an attempt lives any more."""
         return all(rank.is_gone for rank in list(self.seen) if rank.attempt == attempt)
 
-    def check(self, *, out_of_reach: bool = False) -> None:
+    def check(self, *, out_of_reach: bool = False, paused: Collection[int] = ()) -> None:
         """Raise AssertionError if an invariant was violated.
 
         `out_of_reach`: hosts were cut off, so that single ranks of an older attempt may have lived on out there, stuck.
+        `paused`: pids of ranks that someone stopped together with their agent and keeper. A node like that is given up, and no
+        one there can end its rank; it ends when it may go on.
         """
         assert self._error is None, f"the observer itself failed: {self._error!r}"
         two = [overlap for overlap in self.overlaps if overlap.is_two_gangs]
         assert not two, f"two live gangs: {two}"
         # Stricter than two whole gangs: on one machine every death can be confirmed before the next launch.
-        assert out_of_reach or not self.overlaps, f"ranks of two attempts at once: {self.overlaps}"
+        unconfirmed = [each for each in self.overlaps if not each.older_pids <= set(paused)]
+        assert out_of_reach or not unconfirmed, f"ranks of two attempts at once: {unconfirmed}"
         assert not self.unsealed_resumes, f"resumed from no checkpoint: {self.unsealed_resumes}"
         for name, count in self.starts().items():
             size = next(rank.world_size for rank in self.seen if str(rank.attempt) == name)
@@ -208,9 +213,15 @@ class Observer:
             older = _still(by_attempt[before])
             newer = _still(by_attempt[after])
             if older and newer:
-                size = newer[0].world_size
                 self.overlaps.append(
-                    Overlap(before[1], after[1], len(older), len(newer), world_size=size)
+                    Overlap(
+                        before[1],
+                        after[1],
+                        len(older),
+                        len(newer),
+                        world_size=newer[0].world_size,
+                        older_pids=frozenset(rank.pid for rank in older),
+                    )
                 )
 
 
