@@ -268,6 +268,7 @@ def range_(
     assert done.returncode == 0, done
 
 
+@pytest.mark.alone
 def test_faults_are_diagnosed_correctly_and_healthy_runs_have_none(range_: Range) -> None:
     """Each fault is injected into a rank drawn by a seed; ten healthy runs beside show no incident."""
     seed = int(os.environ.get("STOKER_SEED", random.SystemRandom().randrange(10**6)))

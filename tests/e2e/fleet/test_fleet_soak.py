@@ -16,6 +16,7 @@ SEED = int(os.environ.get("STOKER_SOAK_SEED", "20261122"))
 NUM_ROUNDS = 300 if IS_SOAK else 8
 
 
+@pytest.mark.alone
 def test_a_run_in_a_fleet_survives_rounds_of_kills_bit_for_bit(
     harness: ClusterHarness, tmp_path: Path
 ) -> None:

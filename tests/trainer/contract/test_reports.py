@@ -128,6 +128,7 @@ def test_validation_disturbs_nothing(gangs: Gangs) -> None:
     assert len(watched.of_kind("validation")) == 8
 
 
+@pytest.mark.alone
 def test_reporting_is_cheap(gangs: Gangs) -> None:
     """The run logs what reporting cost per step."""
     ended = gangs.run(SETTINGS, layout=Layout())
@@ -147,6 +148,7 @@ def test_survivors_of_a_frozen_rank_give_up(gangs: Gangs, rank: int) -> None:
     assert 3 < ended.frozen_seconds < 15
 
 
+@pytest.mark.alone
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """Ranks started as any launcher starts them compile nothing and leave no file in shared memory."""
     extensions, home = tmp_path / "extensions", tmp_path / "home"
