@@ -9,8 +9,9 @@ import pytest
 
 from bench.__main__ import names
 from bench.report import Report, median_interval
+from tests.e2e.fleet_harness import redis_server
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIGURE = re.compile(
     r"^  (?P<name>[^|]+?) \| (?P<value>[^|]+) \| (?P<limit>[^|]+) \| (?P<verdict>PASS|MISS|-)$"
 )
@@ -143,3 +144,15 @@ def test_supervision_weighs_every_process() -> None:
     assert "in a rank, per step" in figures
     limited = {name for name, match in figures.items() if match["limit"] != "-"}
     assert limited == {cpu[-1], *nodes, "resident, supervisor", "in a rank, per step"}
+
+
+@pytest.mark.slow
+def test_a_small_fleet_runs_dies_and_comes_back(tmp_path: Path) -> None:
+    """Its agents and requests are believed by a supervisor of today."""
+    # Skips where there is no server.
+    redis_server(tmp_path)
+    small = ("--nodes=16", "--seconds=1", "--rounds=1", "--deaths=1", "--gang-rounds=1")
+    figures = run_bench("fleet", *small)
+    limited = {name for name, match in figures.items() if match["limit"] != "-"}
+    assert "all 2 decisions, 99 %" in limited
+    assert "one gang of 15 nodes, from the request to its first step" in figures

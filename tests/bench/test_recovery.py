@@ -30,10 +30,10 @@ from runner.facts.messages.signals import (
     RanksStarted,
     RanksTerminated,
 )
+from tests.bench.test_report import run_bench
 from tests.plans import launch_plan
-from tests.test_bench import run_bench
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OLD, NEW = AttemptId(1, 1, 0), AttemptId(1, 1, 1)
 PLAN = launch_plan(attempt=NEW, num_nodes=2, ranks_per_node=1)
 
