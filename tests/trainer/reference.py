@@ -142,17 +142,18 @@ def attention(weights: Weights, block: str, x: torch.Tensor, settings: Settings)
     qkv = linear(weights, f"{block}attention.qkv", x).view(b, t, heads, 3, width // heads)
     q, k, v = (qkv[:, :, :, i].transpose(1, 2) for i in range(3))
     if settings.model.positions == "rotary":
-        q, k = turned(q), turned(k)
+        base = settings.model.rotary_base
+        q, k = turned(q, base), turned(k, base)
     scores = q @ k.transpose(-1, -2) / math.sqrt(width // heads)
     future = torch.ones(t, t, dtype=torch.bool).triu(1)
     mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ v
     return linear(weights, f"{block}attention.output", mixed.transpose(1, 2).reshape(b, t, width))
 
 
-def turned(x: torch.Tensor) -> torch.Tensor:
-    """Rotate pairs (k, k + K/2) of (..., T, K) as complex numbers by position x 10000^(-2k/K)."""
+def turned(x: torch.Tensor, base: float) -> torch.Tensor:
+    """Rotate pairs (k, k + K/2) of (..., T, K) as complex numbers by position x base^(-2k/K)."""
     t, size = x.shape[-2:]
-    rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)
+    rates = base ** (-torch.arange(0, size, 2) / size)
     angles = torch.arange(t)[:, None] * rates
     pairs = torch.complex(x[..., : size // 2], x[..., size // 2 :])
     pairs = pairs * torch.polar(torch.ones_like(angles), angles)
@@ -161,10 +162,11 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 
 def norm(weights: Weights, name: str, x: torch.Tensor, settings: Settings) -> torch.Tensor:
     """RMSNorm or LayerNorm, written out."""
+    eps = settings.model.norm_eps
     if settings.model.norm == "rmsnorm":
-        return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weights[f"{name}.weight"]
+        return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weights[f"{name}.weight"]
     centred = x - x.mean(-1, keepdim=True)
-    scaled = centred * (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    scaled = centred * (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
     return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 

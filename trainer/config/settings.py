@@ -40,7 +40,11 @@ class Model:
         default="rotary", metadata=about("how a block knows the position of a token")
     )
     rotary_base: float = field(
-        default=10_000.0, metadata=about("slowest turn of rotary positions", "tokens", more_than=1)
+        default=10_000.0,
+        metadata=about(
+            "of rotary positions: pair k of a head's K dims turns by base^(-2k/K) radians a token",
+            more_than=1,
+        ),
     )
     norm: Literal["rmsnorm", "layernorm"] = field(
         default="rmsnorm", metadata=about("normalisation before attention, MLP and head")

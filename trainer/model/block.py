@@ -16,29 +16,27 @@ from trainer.config.settings import Model
 from trainer.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear, sum_gradient
 from trainer.parallel.collectives import TensorAxis
 
-# As in the papers of RMSNorm models and of rotary positions (Llama; Su et al., 2021).
-NORM_EPS = 1e-5
-ROTARY_BASE = 10_000.0
-
 
 def make_norm(model: Model) -> nn.Module:
     """Return the norm the settings ask for, over the last dim (width)."""
     if model.norm == "rmsnorm":
-        return nn.RMSNorm(model.width, eps=NORM_EPS)
-    return nn.LayerNorm(model.width, eps=NORM_EPS)
+        return nn.RMSNorm(model.width, eps=model.norm_eps)
+    return nn.LayerNorm(model.width, eps=model.norm_eps)
 
 
 @lru_cache(maxsize=8)
 def rotary_table(
-    positions: int, head_width: int, device: torch.device
+    positions: int, head_width: int, base: float, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cosine and sine, each (T, K), fp32, of the angle of every position and dim.
+
+    Pair k of a head turns by base^(-2k/K) a position (Su et al., 2021).
 
     Kept outside the modules on purpose: a buffer would be cast to the training precision, and a
     bf16 angle is wrong by whole radians at long positions.
     """
     exponents = torch.arange(0, head_width, 2, dtype=torch.float32) / head_width
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), ROTARY_BASE**-exponents)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), base**-exponents)
     angles_TK = torch.cat((angles, angles), dim=1)
     return angles_TK.cos().to(device), angles_TK.sin().to(device)
 
@@ -62,6 +60,7 @@ class Attention(nn.Module):
         self._axis = axis
         self._head_width = model.head_width
         self._rotary = model.positions == "rotary"
+        self._rotary_base = model.rotary_base
         self.qkv = ColumnParallelLinear(model.width, 3 * model.width, axis=axis, bias=model.bias)
         self.output = RowParallelLinear(model.width, model.width, axis=axis, bias=model.bias)
 
@@ -71,7 +70,7 @@ class Attention(nn.Module):
         qkv_BTH3K = self.qkv(sum_gradient(x_BTD, self._axis)).view(b, t, -1, 3, self._head_width)
         q_BTHK, k_BTHK, v_BTHK = qkv_BTH3K.unbind(3)
         if self._rotary:
-            cos_TK, sin_TK = rotary_table(t, self._head_width, x_BTD.device)
+            cos_TK, sin_TK = rotary_table(t, self._head_width, self._rotary_base, x_BTD.device)
             q_BTHK, k_BTHK = rotate(qkv_BTH3K[:, :, :, :2], cos_TK, sin_TK).unbind(3)
         mixed_BHTK = F.scaled_dot_product_attention(
             q_BTHK.transpose(1, 2), k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2), is_causal=True

@@ -1,9 +1,12 @@
 """Settings: recipes, changes to them, and the errors about them."""
 
+import ast
 import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -12,6 +15,8 @@ from hypothesis import strategies as st
 
 from runner.errors import SpecError
 from trainer.config.settings import Settings, conflicts, load_settings, recipe_names
+
+TRAINER = Path(__file__).parents[3] / "trainer"
 
 
 def refusal(*arguments: Any, **options: Any) -> list[str]:
@@ -210,3 +215,22 @@ def test_loads_without_torch() -> None:
         "from trainer.config.settings import load_settings; load_settings('tiny_cpu')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+def attributes_read() -> Iterator[str]:
+    """Names of all attributes that the trainer reads, the checks of its settings left out: refusing a value is no use of it."""
+    for path in TRAINER.rglob("*.py"):
+        tree: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
+        if path.name == "settings.py":
+            classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+            tree = ast.Module(body=list(classes), type_ignores=[])
+        yield from (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+
+
+def test_every_setting_is_read() -> None:
+    """No field of the settings is without a reader in the trainer's code."""
+    hints = get_type_hints(Settings).values()
+    groups = [hint for hint in hints if dataclasses.is_dataclass(hint)]
+    names = {item.name for group in (Settings, *groups) for item in dataclasses.fields(group)}
+    assert len(groups) >= 6
+    assert names - set(attributes_read()) == set()

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.trainer.reference import shapes
+from tests.trainer.reference import gpt, shapes
 from trainer.config import estimate
 from trainer.config.flops import matrix_parameters
 from trainer.config.settings import Layout, Model, Settings
+from trainer.model.block import make_norm, rotary_table
 from trainer.model.gpt import layers
 from trainer.model.loss import CrossEntropy
 from trainer.parallel.collectives import Meter, TensorAxis
@@ -48,6 +49,55 @@ def test_every_parameter_has_a_row(model: Model) -> None:
         assert full_shape(parts[0].shape, sharding, size=2) == shape
         joined = parts[0] if sharding.dim is None else torch.cat(parts, sharding.dim)
         assert torch.equal(joined, whole)
+
+
+def logits(model: Model) -> torch.Tensor:
+    """Return what the layers make of a window of different tokens, (1, T, V)."""
+    flow = torch.arange(model.sequence)[None] % model.vocabulary
+    for index, recipe in enumerate(layers(model, alone(), recompute=False)):
+        module = recipe.kind(*recipe.arguments, **recipe.options)
+        layer = layer_name(index, model.layers)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                full = f"{layer}.{name}"
+                parameter.copy_(initial_values(full, parameter.shape, model=model, seed=1))
+            flow = module(flow)
+    return flow
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MODERN,
+        replace(MODERN, rotary_base=100.0),
+        replace(MODERN, norm_eps=1e-2),
+        replace(GPT_2, norm_eps=1e-2),
+    ],
+    ids=["default", "rotary_base", "norm_eps", "norm_eps of layernorm"],
+)
+def test_settings_of_norms_and_positions_take_effect(model: Model) -> None:
+    """Logits are those of the oracle, which reads `rotary_base` and `norm_eps`, and not those of the default."""
+    settings = Settings(model=model)
+    tokens = torch.arange(model.sequence)[None] % model.vocabulary
+    weights = {
+        name: initial_values(name, shape, model=model, seed=1)
+        for name, shape in shapes(settings).items()
+    }
+    expected = gpt(weights, tokens, settings)
+    torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-5)
+    usual = replace(model, rotary_base=Model().rotary_base, norm_eps=Model().norm_eps)
+    if model != usual:
+        assert (logits(usual) - expected).abs().max() > 1e-3
+
+
+def test_defaults_are_those_of_earlier_checkpoints() -> None:
+    """By default angles and norms are, to the bit, those of base 10,000 and epsilon 1e-5, which earlier releases trained with."""
+    exponents = torch.arange(0, 32, 2, dtype=torch.float32) / 32
+    angles = torch.outer(torch.arange(64, dtype=torch.float32), 10_000.0**-exponents)
+    cosine, sine = rotary_table(64, 32, MODERN.rotary_base, torch.device("cpu"))
+    assert torch.equal(cosine, torch.cat((angles, angles), 1).cos())
+    assert torch.equal(sine, torch.cat((angles, angles), 1).sin())
+    assert [make_norm(model).eps for model in (MODERN, GPT_2)] == [1e-5, 1e-5]
 
 
 def test_initial_values_follow_name_and_seed() -> None:
