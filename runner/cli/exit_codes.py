@@ -16,7 +16,7 @@ Exit codes:
   1    failed; the run failed, or something broke
   2    refused: bad input, or something that cannot be done as asked
   3    the run was stopped by a person
-  4    no supervisor holds the lease, or it did not answer in time; a check is UNKNOWN
+  4    no supervisor holds the lease, or it did not answer in time; a check or a curve is UNKNOWN
   5    the store lost or damaged acknowledged entries, or some do not verify: all action stops until
        `stoker store accept`
   130  interrupted with Ctrl-C, after an orderly stop

@@ -20,6 +20,8 @@ class _CurveResult:
     warnings: list[str] = field(default_factory=list)
     steps: tuple[int, int] | None = None
     findings: list[NumericFinding] = field(default_factory=list)
+    # Why the loss was not judged; empty when it was.
+    not_judged: str = ""
 
     @property
     def incidents(self) -> list[NumericFinding]:
@@ -31,7 +33,7 @@ def diagnose_metrics(
 ) -> int:
     """Print what is wrong in these files: CSV, JSON lines, or folders of TensorBoard events. `planned` changes are not.
 
-    Returns 0 when all are healthy, 1 with an incident, 2 when one cannot be used.
+    Returns 0 when all are healthy, 1 with an incident, 2 when one cannot be used, 4 when the loss of one could not be judged.
     """
     looked = [_examine(curve, planned) for path in paths for curve in curves_in(Path(path))]
     for one in looked:
@@ -40,11 +42,15 @@ def diagnose_metrics(
                 output.print_note(f"{one.curve.path}: {warning}")
             for finding in one.incidents:
                 output.print_text(json.dumps(as_object(finding)))
+            if one.not_judged and one.steps is not None:
+                output.print_text(json.dumps(_unknown(one)))
         else:
             _report(one)
     if any(one.steps is None for one in looked) or not looked:
         return exit_codes.BAD_INPUT
-    return exit_codes.FAILED if any(one.incidents for one in looked) else exit_codes.DONE
+    if any(one.incidents for one in looked):
+        return exit_codes.FAILED
+    return exit_codes.NO_ANSWER if any(one.not_judged for one in looked) else exit_codes.DONE
 
 
 def as_object(finding: NumericFinding) -> dict[str, object]:
@@ -59,6 +65,12 @@ def as_object(finding: NumericFinding) -> dict[str, object]:
     }
 
 
+def _unknown(looked: _CurveResult) -> dict[str, object]:
+    """Return, as programs read it, that the loss of a curve was not judged."""
+    why = f"{looked.curve.path}: the loss was not judged: {looked.not_judged}"
+    return {"fault": None, "severity": "unknown", "evidence": [why]}
+
+
 def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
     numerics = Numerics(planned=planned)
     looked = _CurveResult(curve)
@@ -66,6 +78,7 @@ def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
         first = looked.steps[0] if looked.steps else record.step
         looked.steps = (first, record.step)
         looked.findings += numerics.judge(record, extra)
+    looked.not_judged = numerics.not_judged
     looked.warnings = [*curve.warnings, *numerics.warnings]
     return looked
 
@@ -100,5 +113,8 @@ def _report(looked: _CurveResult) -> None:
         )
     if len(notes) > MAX_NOTES_SHOWN:
         output.print_text(f"  and {len(notes) - MAX_NOTES_SHOWN} more notes")
-    if not looked.incidents:
-        output.print_text("  healthy: no incident")
+    if looked.not_judged:
+        output.print_text(f"  unknown: the loss was not judged: {looked.not_judged}")
+    elif not looked.incidents:
+        judged = [name for name in curve.columns if name != "step"]
+        output.print_text(f"  healthy: no incident in {', '.join(judged)}")

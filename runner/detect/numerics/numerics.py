@@ -15,11 +15,13 @@ import runner.detect.numerics
 from runner.detect.detector import import_modules
 from runner.detect.numerics.baseline import Baseline
 from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.loss import LEAST, LossDetector
 from runner.detect.numerics.metric_detector import (
     METRIC_DETECTORS,
     Extra,
     MetricDetector,
     NumericSettings,
+    finite,
 )
 from runner.facts.messages.signals import StepRecord
 from runner.facts.specs.planned_changes import ALL_METRICS, Metric, PlannedChange
@@ -70,6 +72,8 @@ class Numerics:
         self._num_records = 0
         self._num_norms = 0
         self._num_losses = 0
+        # Finite, on time and not part of a planned change.
+        self._num_usable_losses = 0
 
     def begin_attempt(self) -> None:
         """Expect what comes with a start: slow first steps, a search for the loss scale."""
@@ -82,11 +86,25 @@ class Numerics:
         self._count(record)
         expected = self._expect(record.step) if self._planned and not is_late else ()
         findings: list[NumericFinding] = []
+        if not (is_late or record.skipped or LossDetector.metric in expected):
+            self._num_usable_losses += finite(record.loss) is not None
         is_plain = not (is_late or record.skipped or expected)
         for detector in self._detectors.values():
             if is_plain or detector.judges(record, is_late=is_late, expected=expected):
                 findings += detector.judge(record, extra)
         return findings
+
+    @property
+    def not_judged(self) -> str:
+        """Why no loss of these records was judged, for people; empty once one was."""
+        if self._num_usable_losses > LEAST:
+            return ""
+        if not self._num_losses:
+            return "no loss in these samples; log it as 'loss'"
+        return (
+            f"{self._num_usable_losses} values of it are too few; from the {LEAST + 1}th on they are "
+            "compared with those before"
+        )
 
     def _is_late(self, step: int) -> bool:
         """Return whether a record is late; go back with the run where it went back."""

@@ -100,3 +100,48 @@ def test_several_files_are_judged_separately(
     paths = [write(tmp_path / "a.csv"), write(tmp_path / "b.csv", spike_at=300)]
     assert diagnose_metrics(paths, as_json=True) == 1
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def without_loss(path: Path, *, num_losses: int) -> str:
+    """Write a healthy run of 400 samples with a gradient norm each, of which only the first few have a loss."""
+    lines = ["step,loss,grad_norm"]
+    lines += [f"{at},{2.5 if at < num_losses else ''},{0.3 + at % 7 / 100}" for at in range(400)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("num_losses", "words"),
+    [(0, "no loss in these samples"), (16, "16 values of it are too few"), (17, "")],
+)
+def test_what_was_not_judged_is_not_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], num_losses: int, words: str
+) -> None:
+    """Without enough values of the loss the verdict is unknown, exit code 4, and says why; one more and it is judged."""
+    path = without_loss(tmp_path / "run.csv", num_losses=num_losses)
+    expected = 4 if words else 0
+    assert diagnose_metrics([path], as_json=False) == expected
+    report = capsys.readouterr().out
+    assert ("healthy" in report, "unknown: " in report) == (not words, bool(words))
+    assert words in report
+    assert diagnose_metrics([path], as_json=True) == expected
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["fault"], one["severity"]) for one in objects] == [(None, "unknown")] * bool(words)
+    assert all(words in one["evidence"][0] for one in objects)
+
+
+def test_an_incident_outranks_what_was_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run with an incident ends with code 1 also beside one that could not be judged."""
+    paths = [without_loss(tmp_path / "a.csv", num_losses=0)]
+    paths.append(write(tmp_path / "b.csv", spike_at=300))
+    assert diagnose_metrics(paths, as_json=True) == 1
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["severity"] for one in objects] == ["unknown", "incident"]
+
+
+def test_healthy_names_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict on a healthy curve lists the metrics that it is about."""
+    diagnose_metrics([write(tmp_path / "run.csv")], as_json=False)
+    assert "healthy: no incident in loss, grad_norm\n" in capsys.readouterr().out
