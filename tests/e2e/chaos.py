@@ -115,8 +115,6 @@ class Trial:
         self.rng, self.tally = random.Random(seed), Tally()
         self.progress = Progress(harness.folder)
         self.is_out_of_reach = False
-        # Pids, ever.
-        self.paused_with_their_node: set[int] = set()
         # What ends a fault that is in force, and when.
         self._due: list[tuple[float, Callable[[], object]]] = []
         # Of commands, beside the usual one.
@@ -168,7 +166,7 @@ class Trial:
                 self._obey_pages()
             self._tend_for(0.05)
         self.tally.longest_seconds = max(self.tally.longest_seconds, time.monotonic() - began)
-        self._check_observer()
+        self.harness.observer.check(out_of_reach=self.is_out_of_reach)
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
         """End a fault in so many seconds."""
@@ -191,7 +189,7 @@ class Trial:
         # Spares may be given up; no fault of the run is.
         incidents = [each for each in incidents_of(self.harness.view()) if each.run is not None]
         assert {each.state for each in incidents} <= {"resolved"}, self.harness.report()
-        self._check_observer()
+        self.harness.observer.check(out_of_reach=self.is_out_of_reach)
         kinds, attempts = Counter(self.tally.faults), self.harness.observer.attempts()
         return (
             f"{len(self.tally.faults)} faults: {dict(sorted(kinds.items()))}\n"
@@ -228,11 +226,6 @@ class Trial:
             done = self.stoker("readmit", node)
             print(f"stoker readmit {node}: {done.stdout.strip()} {done.stderr.strip()}", flush=True)
             self.tally.readmits += done.returncode == 0
-
-    def _check_observer(self) -> None:
-        self.harness.observer.check(
-            out_of_reach=self.is_out_of_reach, paused=self.paused_with_their_node
-        )
 
     def stoker(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on the cluster."""
@@ -322,7 +315,7 @@ class Chaos(Trial):
         else:
             pids = self._pids_of(target, node)
             if target == "node":
-                self.paused_with_their_node.update(pids)
+                self.harness.observer.paused.update(pids)
             self._pause(pids, seconds)
         return f"{node}, {hours:+d} h"
 

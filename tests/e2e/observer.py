@@ -8,7 +8,7 @@ It reads every process about a hundred times a second and records facts of the k
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -62,9 +62,14 @@ class Overlap:
 
 @dataclass(slots=True)
 class Observer:
-    """Watches the ranks of one cluster while it is entered."""
+    """Watches the ranks of one cluster while it is entered.
+
+    `paused`: pids of ranks that a test stopped together with their agent and keeper. A node like that is given up, and no one
+    there can end its rank, which ends when it may go on.
+    """
 
     cluster: str
+    paused: set[int] = field(default_factory=set)
     seen: list[RankSeen] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
     unsealed_resumes: list[str] = field(default_factory=list)
@@ -121,18 +126,16 @@ class Observer:
         """Whether no rank of an attempt lives any more."""
         return all(rank.is_gone for rank in list(self.seen) if rank.attempt == attempt)
 
-    def check(self, *, out_of_reach: bool = False, paused: Collection[int] = ()) -> None:
+    def check(self, *, out_of_reach: bool = False) -> None:
         """Raise AssertionError if an invariant was violated.
 
         `out_of_reach`: hosts were cut off, so that single ranks of an older attempt may have lived on out there, stuck.
-        `paused`: pids of ranks that someone stopped together with their agent and keeper. A node like that is given up, and no
-        one there can end its rank; it ends when it may go on.
         """
         assert self._error is None, f"the observer itself failed: {self._error!r}"
         two = [overlap for overlap in self.overlaps if overlap.is_two_gangs]
         assert not two, f"two live gangs: {two}"
         # Stricter than two whole gangs: on one machine every death can be confirmed before the next launch.
-        unconfirmed = [each for each in self.overlaps if not each.older_pids <= set(paused)]
+        unconfirmed = [each for each in self.overlaps if not each.older_pids <= self.paused]
         assert out_of_reach or not unconfirmed, f"ranks of two attempts at once: {unconfirmed}"
         assert not self.unsealed_resumes, f"resumed from no checkpoint: {self.unsealed_resumes}"
         for name, count in self.starts().items():
