@@ -8,6 +8,9 @@ from healthchecks.limits import nearest
 from healthchecks.registry import all_checks
 from runner.errors import UserError
 
+# What ranks depend on and no check looks at; a check that does removes its words here.
+NOT_COVERED = ("GPUs and other accelerators", "the network between nodes")
+
 
 def required_checks() -> tuple[str, ...]:
     """Return the names of those that a node must pass before it is called healthy."""
@@ -29,7 +32,8 @@ def pick(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str, Any]:
     """Return the overall result as plain values: FAIL if a check failed, PASS if every required one passed, else UNKNOWN.
 
-    `left_out` names required checks that were not requested: a PASS proves nothing about them.
+    A PASS proves nothing about required checks that were not requested (`left_out`), nor about what no check looks at
+    (`not_covered`).
     """
     outcomes = {verdict.check: verdict.outcome for verdict in verdicts}
     missing = [name for name in required if outcomes.get(name) is not Outcome.PASS]
@@ -46,4 +50,5 @@ def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str
         "unknown": [name for name, each in outcomes.items() if each is Outcome.UNKNOWN],
         "not_run": [name for name in required if name not in outcomes],
         "left_out": [name for name in required_checks() if name not in required],
+        "not_covered": list(NOT_COVERED),
     }

@@ -48,7 +48,8 @@ MAX_ERROR_BYTES = 2000
 def check(*, as_json: bool, **asked: Any) -> None:
     """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
 
-    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not healthy (exit code 4).
+    GPUs and the network between nodes are not checked, and the last line says so. PASS needs every required check to pass; a check
+    without a result is UNKNOWN, which is not healthy (exit code 4).
     """
     arguments = [
         f"--{name.replace('_', '-')}={value}"
@@ -111,7 +112,9 @@ def _total(found: Sequence[dict[str, Any]], code: int, errors: IO[bytes]) -> dic
 
 def _summary(total: dict[str, Any]) -> str:
     text = f"{total['outcome']}; required: {', '.join(total['required'])}"
-    for key, label in (("failed", "failed"), ("unknown", "unknown"), ("left_out", "not asked for")):
+    labels = {"failed": "failed", "unknown": "unknown", "left_out": "not asked for"}
+    labels["not_covered"] = "no check looks at"
+    for key, label in labels.items():
         if total[key]:
             text += f"; {label}: {', '.join(total[key])}"
     return text

@@ -40,6 +40,7 @@ def test_all_checks_pass_here(tmp_path: Path, quiet_log: Path) -> None:
     assert (code, total["outcome"]) == (0, "PASS"), checks
     assert total["required"] == list(required_checks())
     assert not total["left_out"]
+    assert total["not_covered"] == ["GPUs and other accelerators", "the network between nodes"]
 
 
 def test_one_failure_fails_the_node(tmp_path: Path) -> None:
@@ -126,6 +127,9 @@ def test_stoker_check_shows_a_table() -> None:
     assert lines[0].split() == ["CHECK", "OUTCOME", "TIME", "WHY"]
     assert [line.split()[:2] for line in lines[1:3]] == [["clock", "PASS"], ["loopback", "PASS"]]
     assert lines[-1].startswith("PASS; required: clock, loopback; not asked for: ")
+    assert lines[-1].endswith(
+        "; no check looks at: GPUs and other accelerators, the network between nodes"
+    )
     failed = stoker("--check", "clock", "--limit", "clock.earliest_year=2199")
     assert failed.exit_code == 1
     assert "at least 2,199" in failed.stdout
