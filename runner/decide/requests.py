@@ -6,19 +6,17 @@ from typing import Any
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
-from runner.decide.placement.topology import tensor_groups_across_nodes
+from runner.decide.placement.topology import describe_torn_groups
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import AddRemedy, Drill, Request, ShutDown, StartRun, StopRun
 from runner.facts.messages.signals import NodeJoined
 from runner.facts.remedies import REMEDIES
-from runner.facts.specs.run import RunSpec
 from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
 # Chosen, not measured.
-MAX_GROUPS_NAMED = 4
 DRILL_SECONDS = 10.0
 
 
@@ -74,7 +72,9 @@ def _start_run(decision: Decision, request: StartRun) -> Reply:
     admitted = Run(run=state.next_run, spec=spec, user=request.user)
     decision.add(r.RunAdmitted(run=admitted.run, spec=spec, user=request.user))
     text = f"run {admitted.run}; files in {run_folder(cluster, admitted)}"
-    text += _carry_over(decision, admitted) + _torn(spec)
+    text += _carry_over(decision, admitted)
+    torn = describe_torn_groups(spec)
+    text += f"; {torn}" if torn else ""
     return Reply("done", text, run=admitted.run)
 
 
@@ -88,18 +88,6 @@ def _start_twin(decision: Decision, request: StartRun, twin: Run) -> Reply:
         return Reply("done", f"run {twin.run} goes on; files in {folder}", run=twin.run)
     return refused(
         f"{name} {twin.state}, with other settings; stop it first or choose another name"
-    )
-
-
-def _torn(spec: RunSpec) -> str:
-    """Describe which tensor-parallel groups do not fit on one node: it works, and slowly."""
-    groups = tensor_groups_across_nodes(spec.tensor, spec.ranks_per_node, spec.world_size)
-    if not groups:
-        return ""
-    named = join_words([f"{first}-{last}" for first, last in groups], most=MAX_GROUPS_NAMED)
-    return (
-        f"; tensor groups span nodes: ranks {named} (tensor {spec.tensor} does not divide {spec.ranks_per_node} ranks "
-        "per node, so each step waits for the network between them)"
     )
 
 

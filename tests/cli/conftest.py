@@ -138,8 +138,8 @@ class Cluster:
 class Answering:
     """A thread in the supervisor's role: it gives the next request all its answers."""
 
-    def __init__(self, cluster: Cluster, *answers: tuple[str, str]) -> None:
-        self._store, self._answers = cluster.store, answers
+    def __init__(self, cluster: Cluster, *answers: tuple[str, str], run: int | None = None) -> None:
+        self._store, self._answers, self._run = cluster.store, answers, run
         self._after = cluster.store.last("requests")
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -150,7 +150,12 @@ class Answering:
         )
         request: Request = wire.decode(batch.items["requests"][-1].payload)
         for state, message in self._answers:
-            answer = Answer(id=request.id, state=state, message=message)  # type: ignore[arg-type]
+            answer = Answer(
+                id=request.id,
+                state=state,  # type: ignore[arg-type]
+                message=message,
+                run=self._run,
+            )
             self._store.put(f"answer/{request.id}", wire.encode(answer))
             time.sleep(0.05)
 

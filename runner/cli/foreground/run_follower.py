@@ -15,6 +15,7 @@ from runner.cli.foreground.screen import PlainScreen, screen_for
 from runner.cli.foreground.summary import Summary, summarize
 from runner.cli.foreground.supervisor_child import SupervisorChild
 from runner.cli.request_client import ask, new_request_id, requester, send, submitting_user
+from runner.decide.placement.topology import describe_torn_groups
 from runner.errors import Forged, StokerError, StoreUnavailable, TemporaryError, UserError
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
@@ -71,6 +72,8 @@ def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
         output.print_note(
             f"run {answer.run} {spec.name} is live already, and goes on from where it is"
         )
+    elif answer.state == "done" and (torn := describe_torn_groups(spec)):
+        output.print_note(torn)
     if answer.state != "done" or answer.run is None:
         raise UserError(f"run {spec.name!r} was {answer.state}: {answer.message}")
     return answer.run

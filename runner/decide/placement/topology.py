@@ -8,6 +8,11 @@ one pipeline are `columns` nodes apart: they form a *column*. Otherwise all node
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from runner.facts.specs.run import RunSpec
+from runner.facts.wording import join_words
+
+# Chosen, not measured.
+MAX_GROUPS_NAMED = 4
 # Kind -> name -> nodes, the nearest kind first.
 Domains = Mapping[str, Mapping[str, Sequence[str]]]
 # A node's domain of each kind, "" where it has none.
@@ -244,6 +249,18 @@ def _nearest(
         if not spares_at[best]:
             del spares_at[best]
     return [node for node in chosen if node is not None]
+
+
+def describe_torn_groups(spec: RunSpec) -> str:
+    """Describe which tensor-parallel groups do not fit on one node: it works, and slowly. Empty when all do."""
+    groups = tensor_groups_across_nodes(spec.tensor, spec.ranks_per_node, spec.world_size)
+    if not groups:
+        return ""
+    named = join_words([f"{first}-{last}" for first, last in groups], most=MAX_GROUPS_NAMED)
+    return (
+        f"tensor groups span nodes: ranks {named} (tensor {spec.tensor} does not divide {spec.ranks_per_node} ranks "
+        "per node, so each step waits for the network between them)"
+    )
 
 
 def tensor_groups_across_nodes(

@@ -127,7 +127,9 @@ class RunSpec(Value, kind="run_spec"):
     ] = 0
     tensor: Annotated[
         Ranks,
-        "Ranks in a tensor-parallel group, which are neighbours by rank: placement keeps them on one node.",
+        "Ranks in a tensor-parallel group, which are neighbours by rank. Each node has the next `ranks_per_node` ranks, so every "
+        "group is on one node if `tensor` divides that number. If not, the run starts all the same, and `stoker run` and `stoker "
+        "story` name the groups that span nodes.",
         Default("1; with `trainer`, what its layout says"),
     ] = 1
     pipeline: Annotated[

@@ -3,6 +3,7 @@
 import pytest
 
 from runner.decide.controller import Controller
+from runner.decide.placement.launch_plans import Plans
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Attempt, Run, State
 from runner.facts import wire
@@ -11,6 +12,7 @@ from runner.facts.messages import records as r
 from runner.facts.specs.run import RunSpec
 from runner.facts.watch import WatchedAttempt
 from runner.simulate.world import World
+from tests.decide.controller_harness import CLUSTER, training_harness
 from tests.decide.scenario import parse_text
 
 HELD = """# A node whose devices are held, until 30.
@@ -27,6 +29,20 @@ SCRIPT = ("command=train.sh", "reports=no")
 def held(kind: tuple[str, str] = ("", "")) -> World:
     """Begin the story."""
     return parse_text("held", HELD.format(*kind)).build()
+
+
+@pytest.mark.parametrize(("tensor", "named"), [(1, ""), (2, ""), (4, "0-3"), (3, "0-2")])
+def test_tensor_groups_are_placed_as_run_yaml_says(tensor: int, named: str) -> None:
+    """Each node has the next ranks; a group that is not on one node is named in the answer, and the run starts."""
+    harness = training_harness(tensor=tensor)
+    attempt = harness.state.runs[1].attempt
+    assert attempt is not None
+    plans = Plans(CLUSTER)
+    placed = [plans.plan_of(harness.state.runs[1], attempt, node).ranks for node in attempt.nodes]
+    assert [list(ranks) for ranks in placed] == [[0, 1], [2, 3]]
+    message = harness.state.requests["q1"].message
+    assert ("span nodes" in message) == bool(named)
+    assert named in message
 
 
 def watched(world: World) -> WatchedAttempt:
