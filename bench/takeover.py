@@ -29,7 +29,8 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import JOURNAL
 from runner.history.ledger import Ledger
 from runner.journal.chain import split
-from runner.journal.journal import Journal, decode_entry
+from runner.journal.journal import Journal
+from runner.journal.kept_entries import decode_entry
 from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
 from runner.signer import signer_of

@@ -14,7 +14,7 @@ from runner.facts.messages.requests import StartRun
 from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import JOURNAL
 from runner.journal.chain import split
-from runner.journal.journal import decode_entry
+from runner.journal.kept_entries import decode_entry
 from runner.signer import signer_of
 from runner.store.protocol import MAX_LARGE_BYTES
 

@@ -31,6 +31,11 @@ ACCEPTED = "journal.accepted"
 STOPPED = "journal.stopped"
 
 
+def snapshot_part(snapshot: str, number: int) -> str:
+    """Name the register of a part, from 1, of a snapshot that is too large for one; `snapshot`: one of SNAPSHOTS."""
+    return f"{snapshot}.part.{number}"
+
+
 def assignment_register(node: str) -> str:
     """Name the register of a node's assignment."""
     return f"assignment/{node}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from runner.errors import StokerError, StoreCorrupt
 from runner.facts.store_names import HEARTBEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
 from runner.journal.journal import Journal
-from runner.journal.snapshots import good_snapshots
+from runner.journal.snapshots import Snapshots
 from runner.signer import UNSIGNED, Signer
 from runner.store.examination import FAIL, CheckFailed, CheckUnknown, StoreCheck, named, run_checks
 from runner.store.protocol import LeaseHeld, Store
@@ -121,7 +121,7 @@ def _entries(examined: tuple[Store, Signer | None]) -> str:
 
 def _snapshots(examined: tuple[Store, Signer | None]) -> str:
     store, signer = examined
-    good, refused = good_snapshots(store, signer or UNSIGNED)
+    good, refused = Snapshots(store, signer or UNSIGNED).good()
     if refused:
         raise CheckFailed("; ".join(refused) + "; the next snapshot replaces it")
     last = store.last(JOURNAL)

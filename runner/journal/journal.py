@@ -12,31 +12,26 @@ A journal with a high-water mark records on its own machine how far the store go
 """
 
 import contextlib
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from runner.errors import (
     Forged,
     PermanentError,
-    StoreCorrupt,
     StoreRolledBack,
-    StoreUnavailable,
-    WireError,
 )
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.store_rollback import AcceptedRollbacks
 from runner.facts.store_names import ACCEPTED, ARCHIVE_INDEX, JOURNAL, SNAPSHOTS
 from runner.journal import chain
-from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
+from runner.journal.archive import SEGMENT_ENTRIES, Archive, ArchiveIndex
 from runner.journal.chain import Chain
 from runner.journal.high_water_mark import HighWaterFile, HighWaterMark
-from runner.journal.snapshots import Snapshot, SnapshotSeal, good_snapshots, sha256
+from runner.journal.kept_entries import KeptEntries, decode_entry
+from runner.journal.snapshots import Snapshot, Snapshots, sha256
 from runner.signer import UNSIGNED, Signer
-from runner.store.protocol import MAX_LARGE_BYTES, READ_LIMIT, Item, Lease, Store
-
-_LOG = logging.getLogger("stoker")
+from runner.store.protocol import Lease, Store
 
 
 class Journal:
@@ -60,7 +55,8 @@ class Journal:
         self._store = store
         self._lease = lease
         self._signer, self._chain = signer, Chain(signer)
-        self._archive = archive
+        self._archive, self._kept = archive, KeptEntries(store, archive)
+        self._snapshots = Snapshots(store, signer)
         self._mark = mark
         self._segment_entries = segment_entries
         self._newest_unpersisted: HighWaterMark | None = None
@@ -154,40 +150,27 @@ class Journal:
 
     def last(self) -> int:
         """Return the number of the newest entry; 0 if there is none."""
-        return self._store.last(JOURNAL)
+        return self._kept.last()
 
     def first_stored(self) -> int:
         """Return the number of the oldest entry that the store itself still has; the next one's if it has none."""
-        items = self._stored_after(0, limit=1)
-        return items[0].number if items else self.last() + 1
+        return self._kept.first_stored()
 
     def begins_at(self) -> int:
         """Return the first entry that can be read here: 1, or later where the archive is out of reach."""
-        first = self.first_stored()
-        if first == 1 or (self._archive is not None and self._archive.is_here()):
-            return 1
-        return first
+        return self._kept.begins_at()
 
     def since(self, moment: float) -> int:
         """Return an entry from which replay covers all after `moment`, without the files before."""
         return max(self.index().since(moment), self.begins_at())
 
     def payload(self, number: int) -> bytes | None:
-        """Return an entry's bytes; None when it was never written, or is in a file that cannot be read here.
+        """Return an entry's bytes; None when it was never written, or is in a file that cannot be read here."""
+        return self._kept.payload(number)
 
-        A supervisor on another machine, without a shared folder, archives to files of its own.
-        """
-        items = self._stored_after(min(number - 1, self.last()), limit=1)
-        if items and items[0].number == number:
-            return items[0].payload
-        segment = self.index().holding(number)
-        if segment is None or self._archive is None or not self._archive.is_here():
-            return None
-        try:
-            return self._archive.read(segment)[number - segment.first]
-        except (StoreCorrupt, StoreUnavailable) as error:
-            _LOG.warning("journal entry %d cannot be read: %s", number, error)
-            return None
+    def index(self) -> ArchiveIndex:
+        """Return the files that hold old entries."""
+        return self._kept.index()
 
     def replay(self, from_number: int = 1, *, unsigned_through: int = 0) -> Iterator[JournalEntry]:
         """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or does not verify.
@@ -205,11 +188,11 @@ class Journal:
         while True:
             # Before the read: an entry appended after it was not trimmed.
             last = self.last()
-            items = self._stored_after(number)
+            items = self._kept.stored_after(number)
             stored_from = items[0].number if items else last + 1
             if stored_from > number + 1:
                 # The next look may find the stream trimmed further.
-                items = self._from_files(number + 1, stored_from)
+                items = self._kept.from_files(number + 1, stored_from)
             if not items:
                 return
             self.passed_bytes += sum(len(item.payload) for item in items)
@@ -219,11 +202,7 @@ class Journal:
 
     def is_without_codes(self) -> bool:
         """Whether this cluster has a token, and an earlier release, which made no codes, wrote all that there is."""
-        if (
-            not self._signer.is_active
-            or not self.last()
-            or good_snapshots(self._store, self._signer)[0]
-        ):
+        if not self._signer.is_active or not self.last() or self._snapshots.good()[0]:
             return False
         return not any(map(self._code_of, (self.first_stored(), self.last())))
 
@@ -235,7 +214,7 @@ class Journal:
         for number in (last, min(last, max(first, 2))) if last else ():
             if not self._code_of(number) or self._token_of(number) is not None:
                 return False
-        return last > 0 and not good_snapshots(self._store, self._signer)[0]
+        return last > 0 and not self._snapshots.good()[0]
 
     def _follow_from(self, number: int) -> None:
         """Let the chain go on from this entry: after the one passed last, or after the one that the store has before it."""
@@ -251,19 +230,6 @@ class Journal:
         message, code = chain.split(self.payload(number) or b"")
         return self._signer.token_of_link(self._code_of(number - 1), message, code)
 
-    def index(self) -> ArchiveIndex:
-        """Return the files that hold old entries."""
-        register = self._store.get(ARCHIVE_INDEX)
-        if register is None:
-            return ArchiveIndex()
-        try:
-            found = wire.decode(register.payload, limit_bytes=MAX_LARGE_BYTES)
-        except WireError as error:
-            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} cannot be read: {error}") from error
-        if not isinstance(found, ArchiveIndex):
-            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} holds a {type(found).__name__}")
-        return found
-
     def archive(self) -> int:
         """Move whole segments of entries that both snapshots contain to files; return the number of entries trimmed.
 
@@ -278,10 +244,10 @@ class Journal:
         through = 0
         # Snapshots are read only when a segment is full.
         if self.last() - index.last >= self._segment_entries:
-            good, _ = good_snapshots(self._store, self._signer)
+            good, _ = self._snapshots.good()
             through = good[-1].seal.through if len(good) == len(SNAPSHOTS) else 0
         while through - index.last >= self._segment_entries:
-            payloads, ended = self._segment_after(index.last)
+            payloads, ended = self._kept.segment_after(index.last, self._segment_entries)
             seal = self._archive.write(index.last + 1, payloads, ended=ended)
             index = ArchiveIndex(segments=(*index.segments, seal))
             self._store.put(ARCHIVE_INDEX, wire.encode(index), fence=self._writing_lease())
@@ -293,49 +259,6 @@ class Journal:
         for stream, through in cursors.items():
             self._store.trim(stream, through, fence=self._writing_lease())
 
-    def _segment_after(self, number: int) -> tuple[list[bytes], float]:
-        """Return the entries of the segment that begins after an entry, and when its last one was written."""
-        payloads: list[bytes] = []
-        room_bytes = SEGMENT_BYTES
-        while len(payloads) < self._segment_entries and room_bytes > 0:
-            limit = min(READ_LIMIT, self._segment_entries - len(payloads))
-            items = self._stored_after(number, limit=limit)
-            if not items:
-                raise StoreCorrupt(f"journal entry {number + 1} is missing: the journal ends there")
-            for item in items:
-                number += 1
-                if item.number != number or b"\n" in item.payload:
-                    raise StoreCorrupt(
-                        f"journal entry {number} is missing or no line: {item.number} of {len(item.payload)} bytes follows"
-                    )
-                newest = item
-                payloads.append(item.payload)
-                room_bytes -= len(item.payload)
-                if room_bytes <= 0:
-                    break
-        return payloads, decode_entry(newest.number, chain.split(newest.payload)[0]).now
-
-    def _stored_after(self, number: int, *, limit: int = READ_LIMIT) -> tuple[Item, ...]:
-        """Return the next entries that the store itself has, without waiting."""
-        batch = self._store.read(
-            streams={JOURNAL: number}, registers={}, timeout_seconds=0, limit=limit
-        )
-        return batch.items.get(JOURNAL, ())
-
-    def _from_files(self, first: int, stored_from: int) -> tuple[Item, ...]:
-        """Return the entries of one segment, from `first` on, that the stream does not have any more."""
-        segment = self.index().holding(first)
-        if segment is None:
-            raise StoreCorrupt(
-                f"journal entry {first} is missing, {stored_from} follows; it was lost, or trimmed by another program"
-            )
-        if self._archive is None:
-            raise StoreUnavailable(
-                f"journal entry {first} is in file {segment.name} of the journal's folder, which cannot be seen from here"
-            )
-        payloads = self._archive.read(segment)[first - segment.first :]
-        return tuple(Item(number, payload) for number, payload in enumerate(payloads, first))
-
     def write_snapshot(self, state: object, through: int) -> None:
         """Write `state`, a registered message, as of entry `through`; the newest good snapshot stays.
 
@@ -345,16 +268,8 @@ class Journal:
 
     def write_encoded_snapshot(self, body: bytes, through: int) -> None:
         """Write a state that was encoded already; see `write_snapshot`."""
-        good, _ = good_snapshots(self._store, self._signer)
-        if good and good[0].seal.through == through:
-            # the same one, repeated
-            name = good[0].register
-        else:
-            name = next(name for name in SNAPSHOTS if not good or name != good[0].register)
         code = self._code_of(through).decode() if self._signer.is_active else ""
-        seal = SnapshotSeal(through=through, bytes=len(body), sha256=sha256(body), code=code)
-        payload = self._signer.sign(name, wire.encode(seal) + b"\n" + body)
-        self._store.put(name, payload, fence=self._writing_lease())
+        self._snapshots.write(body, through=through, code=code, fence=self._writing_lease())
         self.snapshot_bytes = len(body)
 
     def _sign_kept_again(self) -> None:
@@ -376,43 +291,15 @@ class Journal:
         # Read before the snapshots: they are signed again before the first entry of a newer token. Doubt helps no attacker.
         newest = self._token_of(self.last())
         newest = self._signer.number if newest is None else newest
-        good, refused = good_snapshots(self._store, self._signer)
-        for register, seal, body, token in good:
-            if at_most is not None and seal.through > at_most:
-                continue
-            if token < newest:
-                refused.append(f"{register} is signed with an earlier token than the newest entry")
-                continue
-            try:
-                state = wire.decode(body, limit_bytes=MAX_LARGE_BYTES)
-            except WireError as error:
-                refused.append(f"{register} cannot be read: {error}")
-                continue
-            self.snapshot_bytes = seal.bytes
-            made_by = self._token_of(seal.through)
-            made_by = token if made_by is None else made_by
-            self._chain.start_after(seal.through, seal.code.encode(), made_by)
-            return Snapshot(state=state, through=seal.through, refused=tuple(refused))
-        self.snapshot_bytes = 0
-        return Snapshot(refused=tuple(refused))
+        found = self._snapshots.newest(at_most=at_most, least_token=newest)
+        self.snapshot_bytes = found.bytes
+        if found.state is not None:
+            made_by = self._token_of(found.through)
+            made_by = found.token if made_by is None else made_by
+            self._chain.start_after(found.through, found.code.encode(), made_by)
+        return found
 
     def _writing_lease(self) -> Lease:
         if self._lease is None:
             raise PermanentError("this journal was opened for reading; writing needs the lease")
         return self._lease
-
-
-def decode_entry(number: int, message: bytes) -> JournalEntry:
-    """Decode an entry's message; raise StoreCorrupt if it is not the entry with that number."""
-    try:
-        entry = wire.decode(message, limit_bytes=MAX_LARGE_BYTES)
-    except WireError as error:
-        raise StoreCorrupt(
-            f"journal entry {number} cannot be read: {error}; it is damaged, or another version of Stoker wrote it: "
-            "lead this cluster with that version, or start a new cluster"
-        ) from error
-    if not isinstance(entry, JournalEntry):
-        raise StoreCorrupt(f"journal entry {number} is a {type(entry).__name__}, not an entry")
-    if entry.sequence != number:
-        raise StoreCorrupt(f"journal entry {number} has the number {entry.sequence}")
-    return entry

@@ -27,7 +27,7 @@ from runner.facts.store_names import HEARTBEATS, STOPPED
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
 from runner.journal.journal import Journal
-from runner.journal.snapshots import good_snapshots
+from runner.journal.snapshots import Snapshots
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 from runner.supervisor.decisions import DecisionLog, policy_of
@@ -181,10 +181,11 @@ def accept_rollback(
     """
     mark = HighWaterFile(mark_path(cluster))
     journal = Journal(store, lease, signer=signer, archive=archive_of(cluster), mark=mark)
-    for kept in good_snapshots(store, signer)[0]:
+    snapshots = Snapshots(store, signer)
+    for kept in snapshots.good()[0]:
         # A snapshot of entries that are lost.
         if kept.seal.through > journal.last():
-            store.delete(kept.register, fence=lease)
+            snapshots.delete(kept.register, lease)
     archive_of(cluster).put_aside(journal.index().last)
     log = _read_all(cluster, journal, known.unsigned_through)
     state = log.controller.state

@@ -150,6 +150,7 @@ def test_the_cluster_s_user_may_not_do_what_a_store_does_not(tmp_path: Path) -> 
 SUPERVISORS_ONLY = (
     "XADD stoker:c:s:journal * f v", "XADD stoker:c:r:journal.snapshot.0 * f v",
     "XADD stoker:c:r:journal.accepted * f v", "XADD stoker:c:~1:r:status * f v",
+    "XADD stoker:c:r:journal.snapshot.0.part.1 * f v", "DEL stoker:c:r:journal.snapshot.0.part.1",
     "XADD stoker:c:r:assignment/n1 * f v", "XADD stoker:c:r:answer/q * f v",
     "XADD stoker:c:s:tasks/n1 * f v", "XADD stoker:c:s: * f v", "HSET stoker:c:meta version 9",
     "HSETNX stoker:c:meta id x", "HINCRBY stoker:c:meta life 1", "HSET stoker:c:trims journal 9",
@@ -170,6 +171,7 @@ REFUSED = {
         "XRANGE stoker:c:s:signals - +", "XRANGE stoker:c:~1:s:heartbeats - +",
         "XRANGE stoker:c:~1:r:status - +", "XRANGE stoker:c:r:answer/q-0 - +",
         "XRANGE stoker:c:r:journal.snapshot.0 - +", "HGET stoker:c:l:supervisor holder",
+        "XRANGE stoker:c:r:journal.snapshot.0.part.1 - +",
         "ZRANGEBYLEX stoker:c:names - +",
     ),
     "command": (
