@@ -38,10 +38,6 @@ STEP_FIELDS = {
 }
 
 
-# CPU time of one thread, which the machine's load hardly changes: 202 us on the machine of bench/results/supervision.txt.
-MOST_MICROSECONDS = 2500
-
-
 def test_every_rank_reports_every_step(gangs: Gangs) -> None:
     """All ranks report all fields of the contract in its order: hello, phases, timings, then steps."""
     settings = {**SETTINGS, "validate_every": 4, "peak_tflops": 0.01}
@@ -134,14 +130,14 @@ def test_validation_disturbs_nothing(gangs: Gangs) -> None:
 
 @pytest.mark.alone
 def test_reporting_is_cheap(gangs: Gangs) -> None:
-    """A step is one packet, and the run logs what reporting cost: some CPU time, and little of it."""
+    """A step is one packet, and the run logs what reporting cost; bench.supervision has its limit."""
     ended = gangs.run(SETTINGS, layout=Layout())
     kinds = [report["kind"] for report in ended.reports[0]]
     assert kinds[kinds.index("step") :] == ["step"] * 8
     last = (ended.output / "rank0.out").read_text().splitlines()[-1]
     cost = re.fullmatch(r"supervision took (\d+) us of CPU a step on this rank", last)
     assert cost is not None
-    assert 0 < int(cost[1]) < MOST_MICROSECONDS
+    assert int(cost[1]) > 0
 
 
 @pytest.mark.parametrize("rank", [0, 3])
