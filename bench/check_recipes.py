@@ -36,7 +36,7 @@ def states(answer: dict[str, Any]) -> int:
 
 def check(name: str) -> dict[str, Any]:
     """Ask the trainer, as a supervisor does: a child that answers in JSON."""
-    command = [sys.executable, "-P", "-m", "trainer", "--check", "--recipe", name]
+    command = [sys.executable, "-P", "-m", "trainer", "--check", "--recipe", name, "--ranks-here=0"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

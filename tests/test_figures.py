@@ -80,7 +80,8 @@ def measured(result: str, line: str, *, most: bool) -> tuple[str, str]:
     ]
     match = VALUE.match(rest)
     assert match is not None, rest
-    return match["most" if most else "value"], match["unit"].replace("cores", "of a core")
+    value, unit = str(match["most" if most else "value"]), str(match["unit"])
+    return value, unit.replace("cores", "of a core")
 
 
 def rounded(value: str, figure: str) -> str:
@@ -106,7 +107,7 @@ def wrong_figures(
 def linked(text: str) -> str:
     """Return the result file that a text links to."""
     (name,) = LINK.findall(text)
-    return (ROOT / name).read_text(encoding="utf-8")
+    return (ROOT / str(name)).read_text(encoding="utf-8")
 
 
 def wrong_in_the_marked(readme: str) -> list[str]:

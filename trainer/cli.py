@@ -66,12 +66,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check the settings and answer in JSON: parameters, bytes, bubble; trains nothing",
+        help="check the settings and answer in JSON: parameters, bytes, bubble; refuse what the device's memory "
+        "cannot hold; trains nothing",
     )
     parser.add_argument(
         "--world-size", type=int, metavar="N", help="with --check: refuse a layout of other size"
     )
+    parser.add_argument(
+        "--ranks-here",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="with --check: ranks that this machine runs and that share its memory; 0: none, so that only a stated "
+        "device_memory_bytes is compared; default 1",
+    )
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of ranks: give a whole number from 0"
+        )
+    return int(text)
 
 
 def _settings_source(options: argparse.Namespace) -> tuple[Mapping[str, Any] | str, list[str]]:
@@ -108,11 +125,12 @@ def _mapping(plain: Any, name: str) -> Mapping[str, Any]:
 def _check(options: argparse.Namespace) -> int:
     # A rank that trains does not need it.
     from trainer.config import estimate
+    from trainer.config.device_memory import device_memory
 
     try:
-        answer = estimate.estimate(
-            load_settings(*_settings_source(options), world_size=options.world_size)
-        )
+        settings = load_settings(*_settings_source(options), world_size=options.world_size)
+        memory = device_memory(settings.device_memory_bytes, options.ranks_here)
+        answer = estimate.refuse_too_large(estimate.estimate(settings), memory)
     except SpecError as error:
         answer = estimate.refusal(str(error))
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")

@@ -221,6 +221,14 @@ class Settings:
             "dense peak of one rank's device, for MFU; 0: unknown, no MFU", "TFLOP/s", at_least=0
         ),
     )
+    device_memory_bytes: int = field(
+        default=0,
+        metadata=about(
+            "memory of one rank's device, which `--check` compares with what a rank needs; 0: as found on this machine",
+            "bytes",
+            at_least=0,
+        ),
+    )
     # Ten is chosen. It costs 0.2 to 0.3 % of a step of tiny_cpu and 0.7 % of one of tiny_3d, which has replicas; measured on two
     # cores that had other work too. What it finds: docs/replicas.md.
     sdc_every: int = field(

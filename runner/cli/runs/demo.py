@@ -143,7 +143,8 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     code 0 only if the run recovered from both faults and reached its last step, and no process is left behind.
     """
     folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
-    spec = check_trainer(make_run(steps))
+    spec = make_run(steps)
+    spec = check_trainer(spec, ranks_here=spec.world_size)
     before = shared_memory()
     cluster = make_cluster(folder, spec, spares=SPARES)
     with store_of(cluster, create=True) as store, Interrupts(store) as interrupts:

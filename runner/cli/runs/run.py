@@ -60,7 +60,9 @@ def run(
     """
     from runner.load.specs import load_run
 
-    spec = check_trainer(apply_changes(load_run(file), changes))
+    spec = apply_changes(load_run(file), changes)
+    # Without a cluster this machine plays all nodes.
+    spec = check_trainer(spec, ranks_here=spec.world_size if where is None else 0)
     cluster = prepare_cluster(clusters.cluster_for_run(where, spec, spares=spares), spec)
     with clusters.store_of(cluster, create=True) as store:
         if detach:

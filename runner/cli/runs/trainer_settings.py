@@ -35,10 +35,11 @@ def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
     return replace(spec, trainer=settings)
 
 
-def check_trainer(spec: RunSpec) -> RunSpec:
+def check_trainer(spec: RunSpec, *, ranks_here: int) -> RunSpec:
     """Let the built-in trainer check its settings, without torch; raise SpecError with its message before anything starts.
 
     Returns the spec with the trainer's layout, which placement needs; a run with a command states its layout itself.
+    `ranks_here`: how many ranks share this machine's memory; 0: they run elsewhere.
     """
     from runner.decide.placement.launch_plans import command_of
 
@@ -48,7 +49,7 @@ def check_trainer(spec: RunSpec) -> RunSpec:
     command = [spec.python or sys.executable if part == "{python}" else part for part in command]
     try:
         judged = subprocess.run(
-            [*command, "--check"],
+            [*command, "--check", f"--ranks-here={ranks_here}"],
             # Where the ranks will read what has a relative path.
             cwd=spec.working_directory or None,
             stdin=subprocess.DEVNULL,

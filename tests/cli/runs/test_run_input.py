@@ -70,13 +70,23 @@ def test_set_is_refused_for_a_command() -> None:
 
 def test_the_trainer_checks_its_settings_before_anything_starts() -> None:
     """A layout that does not fill the ranks, and a misspelt setting, are refused with the trainer's own message."""
-    check_trainer(TRAINED)
+    check_trainer(TRAINED, ranks_here=4)
     with pytest.raises(SpecError, match=r"nodes x ranks_per_node: 3 x 2 = 6 ranks.* needs 4"):
-        check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2))
+        check_trainer(
+            RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2), ranks_here=6
+        )
+    huge = apply_changes(TRAINED, ["model.width=65536", "model.ffn_width=262144"])
+    with pytest.raises(
+        SpecError, match=r"needs \d+ bytes .* has \d+ \(this machine's \d+ bytes, which 4"
+    ):
+        check_trainer(huge, ranks_here=4)
+    check_trainer(huge, ranks_here=0)
     with pytest.raises(SpecError, match="widht"):
-        check_trainer(apply_changes(TRAINED, ["model.widht=64"]))
+        check_trainer(apply_changes(TRAINED, ["model.widht=64"]), ranks_here=4)
     with pytest.raises(SpecError, match="cannot be checked"):
-        check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"))
+        check_trainer(
+            RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"), ranks_here=4
+        )
 
 
 def test_a_generated_cluster_fits_its_run(folder: Path) -> None:
@@ -123,11 +133,11 @@ def test_placement_follows_the_layout_of_the_trainer() -> None:
     """Tensor and pipeline ranks are the trainer's; a run.yaml that contradicts them is refused."""
     settings = {"recipe": "tiny_cpu", "layout": {"tensor": 2, "pipeline": 2, "data": 1}}
     spec = RunSpec(name="x", trainer=settings, nodes=2, ranks_per_node=2)
-    settled = check_trainer(spec)
+    settled = check_trainer(spec, ranks_here=4)
     assert (settled.tensor, settled.pipeline) == (2, 2)
-    assert check_trainer(settled) == settled
+    assert check_trainer(settled, ranks_here=4) == settled
     with pytest.raises(SpecError, match=r"pipeline: 4, but the trainer's layout has pipeline 2"):
-        check_trainer(replace(spec, pipeline=4))
+        check_trainer(replace(spec, pipeline=4), ranks_here=4)
 
 
 def test_the_demo_refuses_a_folder_it_did_not_make(folder: Path) -> None:
@@ -143,5 +153,8 @@ def test_the_demo_refuses_a_folder_it_did_not_make(folder: Path) -> None:
 def test_the_interpreter_of_the_tests_is_the_trainers() -> None:
     """Stoker checks the built-in trainer with its own interpreter unless run.yaml names one."""
     check_trainer(
-        RunSpec(name="x", trainer=TRAINED.trainer, nodes=2, ranks_per_node=2, python=sys.executable)
+        RunSpec(
+            name="x", trainer=TRAINED.trainer, nodes=2, ranks_per_node=2, python=sys.executable
+        ),
+        ranks_here=4,
     )

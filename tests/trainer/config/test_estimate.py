@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainer.config import device_memory as memory
 from trainer.config import estimate
 from trainer.config.settings import Settings, load_settings, recipe_names
 
@@ -189,7 +190,7 @@ def check(*arguments: str, folder: Path | None = None) -> tuple[int, dict[str, A
 @pytest.mark.parametrize("name", recipe_names())
 def test_check_without_torch(name: str) -> None:
     """Every recipe is judged in an interpreter without torch and numpy: exit 0, an answer in JSON, nothing else."""
-    code, answer, errors = check("--recipe", name)
+    code, answer, errors = check("--recipe", name, "--ranks-here", "0")
     assert (code, errors) == (0, "")
     assert answer["ok"] is True
     assert answer["errors"] == []
@@ -250,3 +251,53 @@ def test_check_reads_the_source(tmp_path: Path) -> None:
         )
         assert code == 78
         assert words in answer["errors"][0]
+
+
+FITS = ("--recipe", "tiny_cpu", "--set", "layout.pipeline=1", "--set", "layout.tensor=1")
+
+
+def test_check_refuses_what_the_device_cannot_hold() -> None:
+    """A model of terabytes on one rank of this machine is refused with the numbers of both, exit code 78; a small one is not."""
+    grown = ("model.width=65536", "model.ffn_width=262144", "model.layers=2")
+    code, answer, _ = check(*FITS, *(part for change in grown for part in ("--set", change)))
+    (error,) = answer["errors"]
+    needed, size_bytes = answer["bytes_per_rank"]["total"], answer["device_memory"]["size_bytes"]
+    assert (code, answer["ok"]) == (78, False)
+    assert needed > 2e12 > size_bytes > 0
+    assert f"needs {needed} bytes" in error
+    assert f"its device has {size_bytes} (" in error
+    code, answer, _ = check(*FITS)
+    assert (code, answer["ok"], answer["errors"]) == (0, True, [])
+
+
+def test_check_compares_with_the_stated_memory() -> None:
+    """One byte less than needed is refused, exactly as much is not; unknown memory is shown as such and refuses nothing."""
+    total = check(*FITS)[1]["bytes_per_rank"]["total"]
+    for stated, expected in ((total - 1, 78), (total, 0)):
+        code, answer, _ = check(*FITS, "--set", f"device_memory_bytes={stated}")
+        assert (code, answer["device_memory"]["size_bytes"]) == (expected, stated)
+    code, answer, _ = check(*FITS, "--ranks-here", "0")
+    unknown = {"size_bytes": None, "source": "the ranks run on other machines"}
+    assert (code, answer["device_memory"]) == (0, unknown)
+
+
+def test_ranks_of_a_machine_share_its_memory_and_the_group_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least of the machine's memory and all limits above this process, divided by the ranks; a GPU's own where there is one."""
+    inner = tmp_path / "groups" / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "meminfo").write_text("MemFree: 5 kB\nMemTotal: 4096 kB\n")
+    (tmp_path / "own").write_text("0::/a/b\n")
+    (inner / "memory.max").write_text("max\n")
+    for name, path in (("MEMORY", "meminfo"), ("OWN_GROUPS", "own"), ("GROUPS", "groups")):
+        monkeypatch.setattr(memory, name, tmp_path / path)
+    monkeypatch.setattr(memory, "DEVICES", tmp_path)
+    assert memory.device_memory(0, 4).size_bytes == 4096 * 1024 // 4
+    (inner.parent / "memory.max").write_text("1000\n")
+    assert memory.device_memory(0, 4).size_bytes == 250
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for shown, size_bytes in (("81559\\n40960", 40960 << 20), ("[N/A]", None)):
+        monkeypatch.setattr(memory, "QUERY", ("printf", shown))
+        assert memory.device_memory(0, 4).size_bytes == size_bytes
