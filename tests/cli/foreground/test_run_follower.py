@@ -7,9 +7,9 @@ from runner.facts.specs.run import RunSpec
 from tests.cli.conftest import Answering, Cluster
 
 
-@pytest.mark.parametrize(("tensor", "says"), [(2, ""), (4, "tensor groups span nodes: ranks 0-3")])
+@pytest.mark.parametrize(("tensor", "note"), [(2, ""), (4, "tensor groups span nodes: ranks 0-3")])
 def test_tensor_groups_that_span_nodes_are_named(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tensor: int, says: str
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], tensor: int, note: str
 ) -> None:
     """A new run whose tensor-parallel groups do not fit on a node starts, with a note of which."""
     cluster.lead()
@@ -18,5 +18,5 @@ def test_tensor_groups_that_span_nodes_are_named(
     assert start_run(cluster.store, cluster.spec, spec) == 7
     supervisor.join()
     notes = capsys.readouterr().err
-    assert ("span nodes" in notes) == bool(says)
-    assert says in notes
+    assert ("span nodes" in notes) == bool(note)
+    assert note in notes
