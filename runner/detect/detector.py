@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import ClassVar, Generic, TypeVar
 
+from runner.errors import WireError
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
@@ -41,6 +42,9 @@ class Detector:
 
     `order`: a detector may read what those of a lower order have made of the same heartbeat. `is_advisory`: no safety depends on
     it, so an error resets it instead of ending the supervisor.
+
+    A detector that learns for longer than some seconds dumps what it has learned of a run, and loads it in the next supervisor. It
+    bounds its dump, whatever the size of the gang; all together have 60 KB (`supervisor/learned.py`).
     """
 
     order: ClassVar[int]
@@ -60,6 +64,14 @@ class Detector:
     def due_at(self, watch: WatchList) -> float | None:
         """Return when `tick` has a finding at the earliest if no heartbeat arrives, or a time before that; None: never."""
         return None
+
+    def dump(self, run: int, now: float) -> object | None:
+        """Return what was learned of a run, as a value that is encoded at once; None: nothing."""
+        return None
+
+    def load(self, run: int, dumped: object, now: float) -> None:
+        """Continue from a dump, as plain JSON, in a new detector. Raises WireError, and learns nothing, if it does not fit."""
+        raise WireError(f"{type(self).__name__} keeps nothing here")
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which the supervisor received no heartbeats, so that it counts against no node and no gang."""

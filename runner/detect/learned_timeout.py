@@ -1,8 +1,8 @@
 """Learned timeouts: the gaps between signs of progress that a run shows while healthy, and the gap at which it counts as hung.
 
 A *gap* is the time between two signs of progress: a new step, a change of phase, or, of ranks that report nothing, a write to
-their output. It belongs to the phase it was in. From the longest gap seen a limit follows, across attempts, as long as this
-supervisor runs. A false alarm costs more trust than a hang costs time (users ask for hang detection, and complain first about
+their output. It belongs to the phase it was in. From the longest gap seen a limit follows, across attempts
+and supervisors. A false alarm costs more trust than a hang costs time (users ask for hang detection, and complain first about
 being killed in evaluations and long steps), so every rule here leans to waiting:
 
 - A limit is a multiple of the *longest* gap, never of a usual one, never under a floor, and never over the limit that

@@ -4,7 +4,7 @@ Each node of a gang reports the same step. Loss and norms are judged as one node
 loss. All nodes report whose gradient was not finite before it was reduced: a NaN came from that rank, and all others only got it
 from there.
 
-What is learned is kept as long as this supervisor runs.
+What is learned outlives attempts and supervisors, except whose gradients were not finite in the last two minutes.
 """
 
 import math
@@ -14,10 +14,13 @@ from msgspec.structs import replace
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
 from runner.detect.numerics.findings import NumericFinding
-from runner.detect.numerics.numerics import Numerics
+from runner.detect.numerics.numerics import Numerics, NumericsMemory
+from runner.facts import wire
 from runner.facts.faults import FAULTS, Finding
+from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.wire import Value
 
 # A drop in throughput is reported when it has lasted that long: shared machines have slow minutes; chosen.
 SLOW_SECONDS = 300.0
@@ -55,6 +58,16 @@ class _Run:
     unnamed: Finding | None = None
     # A drop in throughput that was not reported yet, and since when.
     slow: tuple[float, NumericFinding] | None = None
+
+
+class LiveNumericsMemory(Value, forbid_unknown_fields=True):
+    """What is kept of a run. `slow`: a drop in throughput that was not reported yet, found so many seconds ago."""
+
+    attempt: AttemptId
+    numerics: NumericsMemory
+    source: str = ""
+    slow_seconds: float = 0.0
+    slow: NumericFinding | None = None
 
 
 @register
@@ -111,7 +124,34 @@ class LiveNumerics(Detector):
             for memory in (run.origins, run.skipped, run.last_steps, run.gaps):
                 memory.clear()
         run.watched = watched
+        run.numerics.planned = watched.planned
         return run
+
+    def dump(self, run: int, now: float) -> object | None:
+        """Return what was learned of a run's metrics: 56 KB at most."""
+        known = self._runs.get(run)
+        if known is None:
+            return None
+        since, slow = known.slow or (now, None)
+        return LiveNumericsMemory(
+            attempt=known.watched.attempt,
+            numerics=known.numerics.dump(),
+            source=known.source,
+            slow_seconds=max(0.0, now - since),
+            slow=slow,
+        )
+
+    def load(self, run: int, dumped: object, now: float) -> None:
+        """Continue from a dump, as plain JSON; raise WireError if it does not fit."""
+        memory: LiveNumericsMemory = wire.from_plain(LiveNumericsMemory, dumped)
+        numerics = Numerics()
+        numerics.load(memory.numerics)
+        # Until its first heartbeat, only its name is known.
+        watched = WatchedAttempt(
+            attempt=memory.attempt, nodes=(), since=None, start_seconds=0.0, progress_seconds=0.0
+        )
+        slow = None if memory.slow is None else (now - memory.slow_seconds, memory.slow)
+        self._runs[run] = _Run(watched, numerics, source=memory.source, slow=slow)
 
     def _forget_idle(self) -> None:
         """Forget runs that are not watched, except the newest: they may be between two attempts."""

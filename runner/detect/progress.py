@@ -1,20 +1,48 @@
 """Progress: gangs that are alive and make no step, and ranks that are stopped."""
 
 import math
+from collections.abc import Mapping
+
+from msgspec import field
 
 from runner.detect.detector import Detector, NodeSilence, register
 from runner.detect.learned_timeout import COMPILE_FACTOR, COMPILING, RULES, GapLimit, LearnedTimeout
 from runner.detect.observed_gang import ObservedGang, ObservedNode, first_phase, observe
+from runner.errors import WireError
+from runner.facts import wire
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
+from runner.facts.wire import Value
 
 # Writes of an attempt, and their seconds, before ranks that only write are held to a limit; chosen.
 LEAST_WRITES = 20
 LEAST_WRITING_SECONDS = 10.0
 ANNOUNCED = ("evaluate", "checkpoint")
 LEAST_FLOOR_SECONDS = min(rule.floor_seconds for rule in RULES.values())
+
+
+class LearnedGaps(Value, forbid_unknown_fields=True):
+    """A `LearnedTimeout`, without its rule."""
+
+    num_gaps: int = 0
+    longest_seconds: float = 0.0
+    watched_seconds: float = 0.0
+    needed_seconds: float = 0.0
+
+    def is_sensible(self) -> bool:
+        """Whether nothing is negative or infinite."""
+        seconds = (self.longest_seconds, self.watched_seconds, self.needed_seconds)
+        return self.num_gaps >= 0 and all(0 <= each < math.inf for each in seconds)
+
+
+class PaceMemory(Value, forbid_unknown_fields=True):
+    """What is kept of a run: its gaps by rule, and what its ranks have ever reported."""
+
+    gaps: Mapping[str, LearnedGaps] = field(default_factory=dict)
+    reports_steps: bool = False
+    announces: bool = False
 
 
 @register
@@ -32,7 +60,7 @@ class GangProgress(Detector):
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
         self._gangs: dict[AttemptId, ObservedGang] = {}
-        # By run and rule. These three are small, and kept as long as this supervisor runs.
+        # By run and rule. These three are small; they outlive attempts and supervisors.
         self._timeouts: dict[tuple[int, str], LearnedTimeout] = {}
         self._reporting_runs: dict[int, bool] = {}
         # Runs that were seen in an evaluation or a checkpoint.
@@ -79,6 +107,36 @@ class GangProgress(Detector):
         self._idle = (None, 0.0)
         for gang in self._gangs.values():
             gang.shift(seconds)
+
+    def dump(self, run: int, now: float) -> object | None:
+        gaps = {
+            rule: LearnedGaps(
+                num_gaps=learned.num_gaps,
+                longest_seconds=learned.longest_seconds,
+                watched_seconds=learned.watched_seconds,
+                needed_seconds=learned.needed_seconds,
+            )
+            for rule in RULES
+            if (learned := self._timeouts.get((run, rule))) is not None
+        }
+        reports_steps, announces = run in self._reporting_runs, run in self._announcing
+        if not gaps and not reports_steps:
+            return None
+        return PaceMemory(gaps=gaps, reports_steps=reports_steps, announces=announces)
+
+    def load(self, run: int, dumped: object, now: float) -> None:
+        memory: PaceMemory = wire.from_plain(PaceMemory, dumped)
+        unknown = [rule for rule in memory.gaps if rule not in RULES]
+        bad = [rule for rule, gaps in memory.gaps.items() if not gaps.is_sensible()]
+        if unknown or bad:
+            raise WireError(f"gaps of unknown phases {unknown}, or no numbers of seconds: {bad}")
+        for rule, gaps in memory.gaps.items():
+            learned = self._timeouts[run, rule] = LearnedTimeout(rule=RULES[rule])
+            learned.num_gaps, learned.longest_seconds = gaps.num_gaps, gaps.longest_seconds
+            learned.watched_seconds = gaps.watched_seconds
+            learned.needed_seconds = gaps.needed_seconds
+        self._reporting_runs |= {run: True} if memory.reports_steps else {}
+        self._announcing |= {run: True} if memory.announces else {}
 
     def due_at(self, watch: WatchList) -> float | None:
         """Return when the next gang passes its fixed limit if it makes no step, or a time before that."""

@@ -1,10 +1,13 @@
-"""All detectors behind one door: a heartbeat or the passing of time in, findings out.
+"""All detectors behind one door: a heartbeat or the passing of time in, findings out; and what they have learned, for the next.
 
 Every module of this package that registers a detector takes part; there is no list of them.
 """
 
+from collections.abc import Mapping
+
 import runner.detect
 from runner.detect.detector import DETECTORS, Detector, NodeSilence, import_modules
+from runner.errors import WireError
 from runner.facts.faults import Finding
 from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
@@ -17,7 +20,7 @@ import_modules(runner.detect)
 
 
 class DetectorRegistry:
-    """The detectors of one cluster. Their findings are durable; their memory is not."""
+    """The detectors of one cluster. Their findings are durable; of their memory, what `dump` returns may outlive them."""
 
     def __init__(self, heartbeat_timeout_seconds: float) -> None:
         self._silence = NodeSilence(heartbeat_timeout_seconds)
@@ -62,6 +65,24 @@ class DetectorRegistry:
     def shift(self, seconds: float) -> None:
         for detector in self._detectors:
             detector.shift(seconds)
+
+    def dump(self, run: int, now: float) -> dict[str, object]:
+        """Return what each detector has learned of a run, by its name, to be encoded at once."""
+        dumps = ((type(each).__name__, each.dump(run, now)) for each in self._detectors)
+        return {name: dump for name, dump in dumps if dump is not None}
+
+    def load(self, run: int, dumped: Mapping[str, object], now: float) -> list[str]:
+        """Continue from a dump, as plain JSON, in new detectors; return why parts of it were refused."""
+        refused = []
+        detectors = {type(each).__name__: each for each in self._detectors}
+        for name, part in dumped.items():
+            try:
+                if name not in detectors:
+                    raise WireError("this release has no such detector")
+                detectors[name].load(run, part, now)
+            except WireError as error:
+                refused.append(f"{name}: {error}")
+        return refused
 
     def due_at(self) -> float | None:
         times = (detector.due_at(self._watch) for detector in self._detectors)

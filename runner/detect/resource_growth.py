@@ -9,21 +9,25 @@ A finding is made if the limit is reached within the time in `AHEAD_SECONDS`: th
 extrapolated, so a leak that ends a run tonight is found within hours, and one that ends it in a month after two days. Memory is
 counted by node, over all its ranks that grow; descriptors by process. A leak and a very large cache look alike.
 
-Soft state: another supervisor, and another attempt, start over and need hours again.
+Another attempt starts over and needs hours again. Another supervisor continues with the nodes that have grown most, as many as
+fit into its summary; the ranks of the others start over.
 """
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
+from runner.errors import WireError
+from runner.facts import wire
 from runner.facts.faults import Fault, Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import WatchList
+from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.wire import Value
 
 # Of a rank's run time, in which growth is normal; chosen.
 START_SECONDS = 3600.0
@@ -49,6 +53,8 @@ HIGH_SHARE = 0.9
 LEAST_BYTES, LEAST_DESCRIPTORS = 64e6, 24.0
 # Of one node; chosen.
 MAX_RANKS = 64
+# Whose series another supervisor continues with, the steepest nodes; chosen: they take 20 KB.
+MAX_KEPT_RANKS = 16
 # Of one attempt and fault: all ranks of a program leak alike; chosen.
 MAX_FINDINGS = 4
 # Bytes or descriptors; more is a reporting error.
@@ -92,6 +98,42 @@ class Series:
         self._lowest = min(self._lowest, self.newest)
         return is_complete
 
+    @property
+    def rise(self) -> float:
+        """By how much its newest bucket lies above its first one; 0 before there are two."""
+        return self._floors[-1] - self._floors[0] if len(self._floors) > 1 else 0.0
+
+    def dump(self) -> "SeriesMemory":
+        """Return all of it: 560 bytes as JSON at most."""
+        return SeriesMemory(
+            begins_at=self._begins_at,
+            closes_at=self._closes_at,
+            floors=self._floors.tobytes(),
+            lowest=self._lowest if self._lowest < math.inf else None,
+            newest=self.newest,
+        )
+
+    @staticmethod
+    def load(memory: "SeriesMemory", now: float) -> "Series":
+        """Return the series of a dump; raise WireError if its times or values are impossible."""
+        series = Series(memory.begins_at, 0.0)
+        if len(memory.floors) % 4 == 0:
+            series._floors.frombytes(memory.floors)
+        series._closes_at, series.newest = memory.closes_at, memory.newest
+        series._lowest = math.inf if memory.lowest is None else memory.lowest
+        numbers = [*series._floors, memory.newest, memory.lowest or 0.0]
+        is_near = abs(memory.closes_at - now) < MAX_BUCKETS * BUCKET_SECONDS
+        if (
+            len(series._floors) > MAX_BUCKETS
+            or len(memory.floors) % 4
+            or not all(0.0 <= number <= MAX_VALUE for number in numbers)
+            or not (is_near and memory.begins_at < memory.closes_at)
+        ):
+            raise WireError(
+                f"{len(memory.floors)} bytes of buckets until {memory.closes_at:.0f} are no series at {now:.0f}"
+            )
+        return series
+
     def trends(self, least: float) -> Iterator[Trend]:
         """Yield the steady growths by more than `least` units, over the shortest time first."""
         for length, ahead_seconds in AHEAD_SECONDS.items():
@@ -105,6 +147,16 @@ class Series:
                     seconds = length * BUCKET_SECONDS
                     rate = rise / (seconds * (NUM_PARTS - 1) / NUM_PARTS)
                     yield Trend(rate=rate, seconds=seconds, ahead_seconds=ahead_seconds)
+
+
+class SeriesMemory(Value, forbid_unknown_fields=True):
+    """A `Series`. Times are the controller's, `floors` four bytes a bucket."""
+
+    begins_at: float
+    closes_at: float
+    floors: bytes = b""
+    lowest: float | None = None
+    newest: float = 0.0
 
 
 def steady_rise(floors: "array[float]") -> float:
@@ -150,6 +202,25 @@ class _Gang:
     attempt: AttemptId
     nodes: dict[str, _Node]
     num_findings: dict[Fault, int] = field(default_factory=dict)
+    # Of the nodes that another supervisor would continue with: by how much their memory rose.
+    steepest: dict[str, float] = field(default_factory=dict)
+
+
+class KeptRank(Value):
+    """A rank of a node, and which of its faults were reported."""
+
+    rank: int
+    memory: SeriesMemory
+    descriptors: SeriesMemory
+    reported: tuple[Fault, ...] = ()
+
+
+class GrowthMemory(Value, forbid_unknown_fields=True):
+    """What is kept of a gang: some of its nodes."""
+
+    attempt: AttemptId
+    nodes: Mapping[str, tuple[KeptRank, ...]] = field(default_factory=dict)
+    num_findings: Mapping[Fault, int] = field(default_factory=dict)
 
 
 @register
@@ -161,8 +232,42 @@ class ResourceGrowth(Detector):
 
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
-        self._gangs = WatchedGangs(
-            lambda watched: _Gang(attempt=watched.attempt, nodes=_nodes(watched.nodes))
+        self._gangs = WatchedGangs(self._begin)
+        # By run, until its first heartbeat.
+        self._loaded: dict[int, _Gang] = {}
+
+    def _begin(self, watched: WatchedAttempt) -> _Gang:
+        gang = _Gang(attempt=watched.attempt, nodes=_nodes(watched.nodes))
+        loaded = self._loaded.pop(watched.attempt.run, None)
+        if loaded is not None and loaded.attempt == watched.attempt:
+            for name, node in loaded.nodes.items():
+                if name in gang.nodes:
+                    gang.nodes[name].ranks = node.ranks
+                    gang.steepest[name] = _rise(node)
+            gang.num_findings = loaded.num_findings
+        return gang
+
+    def dump(self, run: int, now: float) -> object | None:
+        """Return the series of the steepest nodes: 20 KB at most."""
+        for gang in (*self._gangs.known.values(), *self._loaded.values()):
+            if gang.attempt.run == run and any(node.ranks for node in gang.nodes.values()):
+                return _dump(gang)
+        return None
+
+    def load(self, run: int, dumped: object, now: float) -> None:
+        """Continue from a dump, as plain JSON; raise WireError if it does not fit."""
+        memory: GrowthMemory = wire.from_plain(GrowthMemory, dumped)
+        nodes = {}
+        for name, ranks in memory.nodes.items():
+            node = nodes[name] = _Node(start_seconds=START_SECONDS)
+            for one in ranks:
+                rank = node.ranks[one.rank] = _Rank(
+                    Series.load(one.memory, now), Series.load(one.descriptors, now)
+                )
+                rank.trends = tuple(rank.memory.trends(LEAST_BYTES))
+                rank.reported = dict.fromkeys(one.reported)
+        self._loaded[run] = _Gang(
+            attempt=memory.attempt, nodes=nodes, num_findings=dict(memory.num_findings)
         )
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
@@ -171,7 +276,7 @@ class ResourceGrowth(Detector):
         if gang is None or heartbeat.node not in gang.nodes:
             return []
         node = gang.nodes[heartbeat.node]
-        findings, grows = list[Finding](), False
+        findings, grows, has_new = list[Finding](), False, False
         for item in heartbeat.rank_resources[:MAX_RANKS]:
             rank = node.ranks.get(item.rank)
             if rank is None:
@@ -179,7 +284,9 @@ class ResourceGrowth(Detector):
                     continue
                 rank = _Rank(Series(now, node.start_seconds), Series(now, node.start_seconds))
                 node.ranks[item.rank] = rank
+                _keep(gang, heartbeat.node)
             if rank.memory.add(item.memory_bytes, now):
+                has_new = True
                 rank.trends = tuple(rank.memory.trends(LEAST_BYTES))
                 grows = grows or bool(rank.trends)
             limit = item.descriptors_limit
@@ -187,6 +294,8 @@ class ResourceGrowth(Detector):
                 continue
             if rank.descriptors.add(item.descriptors, now):
                 findings += self._judge_descriptors(gang, heartbeat.node, item.rank, limit)
+        if has_new:
+            _keep(gang, heartbeat.node)
         if grows and heartbeat.memory_free_bytes > 0:
             findings += self._judge_memory(gang, heartbeat.node, heartbeat.memory_free_bytes)
         return findings
@@ -232,6 +341,41 @@ class ResourceGrowth(Detector):
         rank.reported[fault] = None
         gang.num_findings[fault] = gang.num_findings.get(fault, 0) + 1
         yield Finding(fault=fault, evidence=evidence, attempt=gang.attempt, node=node, rank=number)
+
+
+def _rise(node: _Node) -> float:
+    return sum(rank.memory.rise for rank in node.ranks.values())
+
+
+def _keep(gang: _Gang, name: str) -> None:
+    """Keep a node for another supervisor if it has risen more than those that are kept."""
+    gang.steepest[name] = _rise(gang.nodes[name])
+    num_ranks = sum(len(gang.nodes[each].ranks) for each in gang.steepest)
+    while num_ranks > MAX_KEPT_RANKS and len(gang.steepest) > 1:
+        least = min(gang.steepest, key=lambda each: gang.steepest[each])
+        del gang.steepest[least]
+        num_ranks -= len(gang.nodes[least].ranks)
+
+
+def _steepest(node: _Node) -> list[tuple[int, _Rank]]:
+    ranks = sorted(node.ranks.items(), key=lambda item: item[1].memory.rise, reverse=True)
+    return ranks[:MAX_KEPT_RANKS]
+
+
+def _dump(gang: _Gang) -> GrowthMemory:
+    nodes = {
+        name: tuple(
+            KeptRank(
+                rank=number,
+                memory=rank.memory.dump(),
+                descriptors=rank.descriptors.dump(),
+                reported=tuple(rank.reported),
+            )
+            for number, rank in _steepest(gang.nodes[name])
+        )
+        for name in gang.steepest
+    }
+    return GrowthMemory(attempt=gang.attempt, nodes=nodes, num_findings=gang.num_findings)
 
 
 def _nodes(names: Iterable[str]) -> dict[str, _Node]:

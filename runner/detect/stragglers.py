@@ -13,17 +13,23 @@ A doubtful rank is not named:
 - With few peers a spread is a guess, so the ratio is larger.
 - More than a third of the peers above the rest are no stragglers: the work is uneven, or they are stages that were not reported.
 
-Soft state: another supervisor, and another attempt, start over and need the whole time again.
+Another attempt starts over and needs the whole time again. Another supervisor continues; the window that is open goes on in a
+small gang, and is begun again in a large one.
 """
 
+import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
+from runner.errors import WireError
+from runner.facts import wire
 from runner.facts.faults import Finding
+from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.wire import Value
 from runner.facts.wording import join_words
 
 # Of a window, at least; it lasts until most ranks have reported a step in it. Chosen: three reports of each node.
@@ -45,6 +51,8 @@ MOST_SLOW_SHARE = 1 / 3
 MAX_FINDINGS = 8
 # Of one node, in the evidence; chosen.
 MAX_RANKS_SHOWN = 8
+# Slow ranks, and samples of the open window, for another supervisor; chosen: 7 KB.
+MAX_KEPT = 32
 # A normal distribution's standard deviation in median absolute deviations.
 DEVIATION = 1.4826
 _MASK = (1 << NUM_WINDOWS) - 1
@@ -95,6 +103,48 @@ class _Gang:
     # Node -> its slow ranks, until they recover.
     reported: dict[str, tuple[int, ...]] = field(default_factory=dict)
     num_findings: int = 0
+    # Ranks that had reported to another supervisor.
+    least_known: int = 0
+
+    @property
+    def num_known(self) -> int:
+        """Return the number of ranks that ever reported."""
+        return max(len(self.known), self.least_known)
+
+
+class KeptRecord(Value):
+    """A `_Record`, and the numbers of its newest window. Times are the controller's."""
+
+    rank: int
+    windows: int
+    since: float
+    seconds: float
+    median: float
+    num_peers: int
+    node: str
+    stage: int | None = None
+
+
+class KeptSample(Value):
+    """A `_Sample`."""
+
+    rank: int
+    seconds: float
+    node: str
+    stage: int | None = None
+
+
+class StragglerMemory(Value, forbid_unknown_fields=True):
+    """What is kept of a gang. `num_known`: of ranks that ever reported."""
+
+    attempt: AttemptId
+    num_known: int = 0
+    records: tuple[KeptRecord, ...] = ()
+    reported: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    num_findings: int = 0
+    window: tuple[KeptSample, ...] = ()
+    # Seconds that the window has been open.
+    opened_seconds: float | None = None
 
 
 @register
@@ -106,7 +156,9 @@ class StragglerDetector(Detector):
 
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
-        self._gangs = WatchedGangs(_Gang)
+        self._gangs = WatchedGangs(self._begin)
+        # By run, until its first heartbeat.
+        self._loaded: dict[int, _Gang] = {}
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Report stragglers, and nodes that have recovered, when the heartbeat completes a window."""
@@ -122,7 +174,7 @@ class StragglerDetector(Detector):
                 gang.window[item.rank] = _Sample(
                     rank=item.rank, seconds=item.seconds, stage=item.stage, node=heartbeat.node
                 )
-        is_whole = len(gang.window) >= REPORTED_SHARE * len(gang.known)
+        is_whole = len(gang.window) >= REPORTED_SHARE * gang.num_known
         if now < gang.opened_at + WINDOW_SECONDS or not is_whole:
             return []
         self._close(gang, gang.opened_at)
@@ -134,6 +186,23 @@ class StragglerDetector(Detector):
             gang.window = {}
             if gang.opened_at is not None:
                 gang.opened_at += seconds
+
+    def _begin(self, watched: WatchedAttempt) -> _Gang:
+        gang = self._loaded.pop(watched.attempt.run, None)
+        if gang is None or gang.watched.attempt != watched.attempt:
+            return _Gang(watched)
+        gang.watched = watched
+        return gang
+
+    def dump(self, run: int, now: float) -> object | None:
+        for gang in (*self._gangs.known.values(), *self._loaded.values()):
+            if gang.watched.attempt.run == run and gang.num_known:
+                return _dump(gang, now)
+        return None
+
+    def load(self, run: int, dumped: object, now: float) -> None:
+        memory: StragglerMemory = wire.from_plain(StragglerMemory, dumped)
+        self._loaded[run] = _load(memory, now)
 
     def _close(self, gang: _Gang, opened_at: float) -> None:
         stages: dict[int | None, list[_Sample]] = {}
@@ -147,6 +216,65 @@ class StragglerDetector(Detector):
         for rank, each in slow.items():
             record = gang.records.setdefault(rank, _Record(since=opened_at, newest=each))
             record.windows, record.newest = record.windows | 1, each
+
+
+def _dump(gang: _Gang, now: float) -> StragglerMemory:
+    """Return what is kept of a gang: of many slow ranks, those that were slow most often."""
+    reported = {rank: None for ranks in gang.reported.values() for rank in ranks}
+    often = heapq.nlargest(
+        MAX_KEPT, gang.records.items(), key=lambda item: (item[0] in reported, item[1].count)
+    )
+    is_small = len(gang.window) <= MAX_KEPT and gang.opened_at is not None
+    return StragglerMemory(
+        attempt=gang.watched.attempt,
+        num_known=gang.num_known,
+        records=tuple(
+            KeptRecord(
+                rank=rank,
+                windows=record.windows,
+                since=record.since,
+                seconds=record.newest.sample.seconds,
+                median=record.newest.median,
+                num_peers=record.newest.num_peers,
+                node=record.newest.sample.node,
+                stage=record.newest.sample.stage,
+            )
+            for rank, record in sorted(often)
+        ),
+        reported={node: ranks[:MAX_RANKS_SHOWN] for node, ranks in gang.reported.items()},
+        num_findings=gang.num_findings,
+        window=tuple(
+            KeptSample(rank=one.rank, seconds=one.seconds, node=one.node, stage=one.stage)
+            for one in (gang.window.values() if is_small else ())
+        ),
+        opened_seconds=now - gang.opened_at if is_small and gang.opened_at is not None else None,
+    )
+
+
+def _load(memory: StragglerMemory, now: float) -> _Gang:
+    """Return the gang of a dump, whose ranks and nodes are not known yet; raise WireError for impossible numbers."""
+    numbers = [one.seconds for one in memory.window]
+    numbers += [number for one in memory.records for number in (one.seconds, one.median)]
+    if not all(0.0 < number < math.inf for number in numbers):
+        raise WireError(f"seconds of a step in {memory.attempt} are not positive numbers")
+    watched = WatchedAttempt(
+        attempt=memory.attempt, nodes=(), since=None, start_seconds=0.0, progress_seconds=0.0
+    )
+    gang = _Gang(watched, num_findings=memory.num_findings, reported=dict(memory.reported))
+    gang.least_known = memory.num_known
+    for one in memory.records:
+        sample = _Sample(rank=one.rank, seconds=one.seconds, stage=one.stage, node=one.node)
+        newest = _Slow(sample=sample, median=one.median, num_peers=one.num_peers)
+        gang.records[one.rank] = _Record(
+            windows=one.windows & _MASK, since=one.since, newest=newest
+        )
+    for item in memory.window:
+        gang.window[item.rank] = _Sample(
+            rank=item.rank, seconds=item.seconds, stage=item.stage, node=item.node
+        )
+    if memory.opened_seconds is not None:
+        gang.opened_at = now - memory.opened_seconds
+    return gang
 
 
 def _stage_of(sample: _Sample, watched: WatchedAttempt) -> int | None:

@@ -22,6 +22,8 @@ def task_stream(node: str) -> str:
 # Registers that begin with this one's name are not on disk.
 STATUS = "status"
 STANDBY_PREFIX = "status.standby."
+# What detectors have learned of a run, by its number.
+LEARNED_PREFIX = "status.learned."
 # A register that no one reads; writing it probes whether the store accepts writes.
 PROBE = "status.probe"
 SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
@@ -39,6 +41,11 @@ def snapshot_part(snapshot: str, number: int) -> str:
 def assignment_register(node: str) -> str:
     """Name the register of a node's assignment."""
     return f"assignment/{node}"
+
+
+def learned_register(run: int) -> str:
+    """Name the register of what detectors have learned of a run."""
+    return f"{LEARNED_PREFIX}{run}"
 
 
 def answer_register(request: str) -> str:

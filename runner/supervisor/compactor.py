@@ -1,9 +1,11 @@
 """The journal's compactor: a thread that writes snapshots and moves old entries to files, so that no decision waits for it.
+Learned summaries are written by it, too.
 
 The thread that owns the state encodes it between two decisions; hashing, the store and the disk are this thread's work. It has
 one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -30,7 +32,7 @@ class JournalCompactor:
 
     def __init__(self, journal: Journal, on_error: Callable[[Exception], None]) -> None:
         self._journal, self._on_error = journal, on_error
-        self._jobs: queue.SimpleQueue[StateImage | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[StateImage | Callable[[], None] | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
         self._is_failing = False
@@ -52,6 +54,11 @@ class JournalCompactor:
         self._idle.clear()
         self._jobs.put(image)
 
+    def submit_write(self, write: Callable[[], None]) -> None:
+        """Write something else that may be lost; only when idle."""
+        self._idle.clear()
+        self._jobs.put(write)
+
     def close(self, timeout_seconds: float) -> None:
         """End after the present job; wait for it at most this long."""
         self._jobs.put(None)
@@ -61,8 +68,13 @@ class JournalCompactor:
     def _run(self) -> None:
         while (image := self._jobs.get()) is not None:
             try:
-                self._compact(image)
-                self._is_failing = False
+                if not isinstance(image, StateImage):
+                    # What it writes is written again soon.
+                    with contextlib.suppress(StoreUnavailable):
+                        image()
+                else:
+                    self._compact(image)
+                    self._is_failing = False
             except (StoreUnavailable, UserError) as error:
                 if not self._is_failing:
                     what = "journal entries were not moved to files"

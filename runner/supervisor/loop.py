@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 
 from runner.act.action_handlers import action_handlers
 from runner.act.executor import ActionExecutor
@@ -27,6 +28,7 @@ from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE, answer_
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
+from runner.journal.learned import LearnedRegisters
 from runner.providers.protocol import NodeProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store
@@ -34,6 +36,7 @@ from runner.supervisor.compactor import JournalCompactor
 from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop, LoopEnv
 from runner.supervisor.decisions import DecisionLog, policy_of
 from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue
+from runner.supervisor.learned import LearnedSummaries
 from runner.supervisor.lease import version
 from runner.supervisor.message_validator import (
     JOURNALLED,
@@ -93,6 +96,7 @@ class Supervisor(LoopEnv):
         if standby_log is not None:
             self.log.adopt(standby_log)
         self._compactor = JournalCompactor(self._journal, self._inbox.put)
+        self._learned = LearnedSummaries(self._detectors, LearnedRegisters(store, signer), lease)
         self._signer, self._validator = signer, MessageValidator(signer)
         self._signing = signer.number
         self._inbound = InboundQueue()
@@ -120,6 +124,7 @@ class Supervisor(LoopEnv):
             version=version(),
             nodes=self._provider.nodes,
             down=self._provider.find_down(),
+            learned_runs=self._learned.load(state, self.now()),
         )
         self._loop.take_over(started)
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
@@ -136,6 +141,9 @@ class Supervisor(LoopEnv):
                 self._compactor.close(THREAD_JOIN_SECONDS)
                 with contextlib.suppress(StoreUnavailable):
                     self.log.snapshot()
+            if not state.closing:
+                self._compactor.close(THREAD_JOIN_SECONDS)
+                self._learned.write_all(state, self.now())
         except StoreUnavailable as error:
             if not self._stopping.is_set():
                 raise
@@ -182,6 +190,10 @@ class Supervisor(LoopEnv):
         is_quiet = not self._inbound and not state.actions
         if self._compactor.is_idle and self.log.is_snapshot_due(is_quiet=is_quiet):
             self._compactor.submit(self.log.state_image())
+        elif self._compactor.is_idle:
+            summary = self._learned.next(state, self.now())
+            if summary is not None:
+                self._compactor.submit_write(partial(self._learned.write, summary))
 
     def _next_due(self) -> float:
         """Return until when to wait for a report, on the controller's clock."""
@@ -328,6 +340,8 @@ class Supervisor(LoopEnv):
             return self.log.process(fact, now, stream=stream, cursor=number)
         self._publisher.on_heartbeat(fact, now)
         findings = self._detectors.on_heartbeat(fact, now)
+        if findings:
+            self._learned.on_findings(findings, now)
         return [record for finding in findings for record in self.log.process(finding, now)]
 
     def _skip(self, stream: str, number: int, refused: MessageRefused, now: float) -> list[object]:

@@ -4,6 +4,8 @@ A page whose rung leaves the gang alone (`watch`) asks nothing of the run: the i
 finding is, or when the run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
 """
 
+from collections.abc import Collection
+
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import next_rung, respond
@@ -132,11 +134,12 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
     return incident.cause is not None or incident.node not in attempt.nodes
 
 
-def forget(decision: Decision) -> None:
-    """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
-    reason = "the supervisor changed; it is reported again if it persists"
+def forget(decision: Decision, learned_runs: Collection[int]) -> None:
+    """Another supervisor took over. Of runs of which its detectors know nothing, what is still so will be found again."""
+    reason = "what was learned of the run is lost; it is reported again if it persists"
     for incident in decision.state.live_incidents(non_fatal=True, cause=None):
-        decision.move_incident(incident, "resolved", reason)
+        if incident.run not in learned_runs:
+            decision.move_incident(incident, "resolved", reason)
 
 
 def on_attempt_running(decision: Decision, attempt: Attempt) -> None:

@@ -31,7 +31,7 @@ def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> N
     for name in started.nodes:
         if name not in decision.state.nodes:
             decision.add(r.NodeExpected(node=name))
-    non_fatal.forget(decision)
+    non_fatal.forget(decision, started.learned_runs)
     in_service = [
         node
         for node in decision.state.nodes.values()

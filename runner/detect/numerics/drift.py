@@ -5,6 +5,7 @@ import math
 from collections import deque
 
 from runner.detect.numerics.findings import NumericFinding, incident, recovery
+from runner.detect.numerics.memory import Remembered
 from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles, change_at
 from runner.detect.numerics.transform import LossTransform
 
@@ -22,17 +23,24 @@ HISTORY = 192
 REST_SAMPLES = 192
 
 
-class LossDrift:
+class LossDrift(Remembered):
     """Compares the median of healthy samples with the lowest one."""
+
+    _best: float
+    _excursion: Excursion
+    _num_risen: int
+    _num_resting: int
+    _history: deque[tuple[int, float]]
+    # Onset of a divergence, and the level below which the loss is back.
+    _diverged: tuple[int, float] | None
 
     def __init__(self) -> None:
         self._best = math.inf
         self._excursion = Excursion()
         self._num_risen = 0
         self._num_resting = 0
-        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        # Onset of a divergence, and the level below which the loss is back.
-        self._diverged: tuple[int, float] | None = None
+        self._history = deque(maxlen=HISTORY)
+        self._diverged = None
 
     def __copy__(self) -> "LossDrift":
         other = LossDrift()

@@ -60,6 +60,8 @@ class FiniteDetector(MetricDetector):
 
     order = 10
     judges_late = True
+    _loss: _Streak
+    _norm: _Streak
 
     def reset(self) -> None:
         self._loss, self._norm = _Streak(), _Streak()

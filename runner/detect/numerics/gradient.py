@@ -43,16 +43,23 @@ class GradientDetector(MetricDetector):
     order = 60
     metric = "gradient"
     is_rewound = True
+    _level: RollingQuantiles
+    _furthest: float
+    # Samples beyond the limit, in a row.
+    _high: list[float]
+    # Of them, tenfold, in a row.
+    _num_extreme: int
+    _onset: int
+    # Healthy samples since the last jump.
+    _num_since_jump: int
+    _is_reported: bool
 
     def reset(self) -> None:
         self._level = RollingQuantiles(WINDOW)
         self._furthest = 0.0
-        # Samples beyond the limit, in a row.
-        self._high: list[float] = []
-        # Of them, tenfold, in a row.
+        self._high = []
         self._num_extreme = 0
         self._onset = 0
-        # Healthy samples since the last jump.
         self._num_since_jump = MERGE_SAMPLES
         self._is_reported = False
 

@@ -75,27 +75,40 @@ class LossDetector(MetricDetector):
     order = 40
     metric = "loss"
     is_rewound = True
+    _transform: LossTransform
+    _level: RollingQuantiles
+    # Healthy samples, until there are `LEAST`.
+    _first: list[float]
+    # From one healthy sample to the next.
+    _changes: RollingQuantiles
+    _drift: LossDrift
+    _last: float | None
+    # Of single samples above their level.
+    _excursion: Excursion
+    # Of the lowest of `LASTING_SAMPLES`.
+    _lasting_excursion: Excursion
+    # Steps, and rises above the level.
+    _rises: deque[tuple[int, float]]
+    _spike: _Spike | None
+    # Samples of the spike.
+    _recent: deque[float]
+    # The last spike, for `MERGE_SAMPLES`.
+    _past: _Spike | None
+    _since_past: int
 
     def reset(self) -> None:
         self._transform = LossTransform()
         self._level = RollingQuantiles(WINDOW)
-        # Healthy samples, until there are `LEAST`.
-        self._first: list[float] = []
-        # From one healthy sample to the next.
+        self._first = []
         self._changes = RollingQuantiles(WINDOW)
         self._drift = LossDrift()
-        self._last: float | None = None
-        # Of single samples above their level.
+        self._last = None
         self._excursion = Excursion()
-        # Of the lowest of `LASTING_SAMPLES`.
         self._lasting_excursion = Excursion()
-        # Steps, and rises above the level.
-        self._rises: deque[tuple[int, float]] = deque(maxlen=LASTING_SAMPLES)
-        self._spike: _Spike | None = None
-        # Samples of the spike.
-        self._recent: deque[float] = deque(maxlen=PATIENCE)
-        # The last spike, for `MERGE_SAMPLES`.
-        self._past: _Spike | None = None
+        self._rises = deque(maxlen=LASTING_SAMPLES)
+        self._spike = None
+        self._recent = deque(maxlen=PATIENCE)
+        self._past = None
         self._since_past = 0
 
     @property

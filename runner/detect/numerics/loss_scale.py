@@ -37,24 +37,36 @@ class LossScaleDetector(MetricDetector):
 
     order = 20
     judges_skipped = True
+    _floor: float
+    _last: float | None
+    _is_dynamic: bool
+    _floor_step: int
+    _skipped_step: int
+    # Incident -> its onset.
+    _reported: dict[str, int]
+    _is_fall_reported: bool
+    _is_searching: bool
+    _num_calm: int
+    # Since the last rise.
+    _scales: deque[tuple[int, float]]
+    _num_skipped: int
+    _num_at_floor: int
 
     def reset(self) -> None:
         floor = self.settings.loss_scale_floor
         self._floor = FLOOR if floor is None else floor
         self._is_known = floor is not None
-        self._last: float | None = None
+        self._last = None
         self._is_dynamic = False
         self._floor_step, self._skipped_step = 0, 0
-        # Incident -> its onset.
-        self._reported: dict[str, int] = {}
+        self._reported = {}
         self._is_fall_reported = False
         self.begin_attempt()
 
     def begin_attempt(self) -> None:
         """Expect a search for the scale."""
         self._is_searching, self._num_calm = True, 0
-        # Since the last rise.
-        self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)
+        self._scales = deque(maxlen=FALL_WINDOW)
         self._num_skipped, self._num_at_floor = 0, 0
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:

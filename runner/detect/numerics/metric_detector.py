@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, TypeAlias, TypeVar, cast
 
+from runner.detect.numerics import memory
 from runner.detect.numerics.baseline import Baseline
 from runner.detect.numerics.findings import NumericFinding
 from runner.facts.messages.signals import StepRecord
@@ -30,7 +31,8 @@ class MetricDetector(ABC):
     """Judges one kind of trouble in a run's records. A detector overrides what it needs, and is `register_metric`ed.
 
     `order`: a detector may read what those of a lower order made of the same record. `metric`: a planned change of it is learned
-    from, not judged. `is_rewound`: its memory goes back with a run that resumes from an earlier step.
+    from, not judged. `is_rewound`: its memory goes back with a run that resumes from an earlier step. The attributes that a class
+    annotates are its memory, which outlives the supervisor.
     """
 
     order: ClassVar[int]
@@ -85,6 +87,14 @@ class MetricDetector(ABC):
         other = copy.copy(self)
         other.__dict__ = {name: copy.copy(value) for name, value in vars(self).items()}
         return other
+
+    def dump(self) -> object:
+        """Return its memory, for a new detector of the same kind; it is encoded at once."""
+        return memory.dump(self)
+
+    def load(self, dumped: object) -> None:
+        """Take over a memory, as plain JSON; raise WireError if it does not fit."""
+        memory.load(self, dumped)
 
     def peer(self, kind: type["Kind"]) -> "Kind":
         """Return the detector of a kind of the same run."""

@@ -5,11 +5,17 @@ record depends on the records before it alone. Every module of this package that
 
 Steps that run backwards are a resume: what had been learned by then is restored, and the replayed stretch is judged again. A
 step or two that come late (from another rank, another file) teach nothing and are checked for NaN only.
+
+What was learned is dumped for the next supervisor with two of the memories to go back to: a run that resumes from before both
+of them after a take-over is learned again from the start.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
+
+from msgspec import field
 
 import runner.detect.numerics
 from runner.detect.detector import import_modules
@@ -23,8 +29,10 @@ from runner.detect.numerics.metric_detector import (
     NumericSettings,
     finite,
 )
+from runner.errors import WireError
 from runner.facts.messages.signals import StepRecord
 from runner.facts.specs.planned_changes import ALL_METRICS, Metric, PlannedChange
+from runner.facts.wire import Value
 
 # A record from among so many last ones is late, one from before them a resume; chosen.
 LATE_SAMPLES = 16
@@ -40,6 +48,29 @@ NO_EXTRA: Extra = MappingProxyType({})
 import_modules(runner.detect.numerics)
 _KINDS = sorted(METRIC_DETECTORS, key=lambda kind: kind.order)
 _REWOUND = [kind for kind in _KINDS if kind.is_rewound]
+_NAMES = {kind.__name__: kind for kind in _KINDS}
+
+
+class RewindMemory(Value):
+    """What had been learned before a step, by detector."""
+
+    step: int
+    detectors: Mapping[str, Any]
+
+
+class NumericsMemory(Value, forbid_unknown_fields=True):
+    """All that the numeric detectors of a run have learned, bounded: at most 56 KB as JSON."""
+
+    detectors: Mapping[str, Any]
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    rewinds: tuple[RewindMemory, ...] = ()
+    expected: tuple[Metric, ...] = ()
+    expected_at: int = 0
+    last_steps: tuple[int, ...] = ()
+    num_late: int = 0
+    num_records: int = 0
+    num_norms: int = 0
+    num_losses: int = 0
 
 
 class Numerics:
@@ -58,7 +89,7 @@ class Numerics:
         self.baseline = baseline or Baseline()
         # Each given once.
         self.warnings: list[str] = []
-        self._planned = tuple(planned)
+        self.planned = tuple(planned)
         # Metrics expected to jump at the last record, and its step.
         self._expected: tuple[Metric, ...] = ()
         self._expected_at = 0
@@ -80,11 +111,61 @@ class Numerics:
         for detector in self._detectors.values():
             detector.begin_attempt()
 
+    def dump(self) -> NumericsMemory:
+        """Return what was learned, for another `Numerics` of the same run; it is encoded at once."""
+        middle = max(0, len(self._memories) // 2 - 1)
+        kept = [*self._memories[middle : len(self._memories) - 1][:1], *self._memories[-1:]]
+        return NumericsMemory(
+            detectors={kind.__name__: one.dump() for kind, one in self._detectors.items()},
+            baseline=self.baseline.dump(),
+            rewinds=tuple(
+                RewindMemory(
+                    step=step, detectors={type(one).__name__: one.dump() for one in detectors}
+                )
+                for step, detectors in kept
+            ),
+            expected=self._expected,
+            expected_at=self._expected_at,
+            last_steps=tuple(self._last_steps),
+            num_late=self._num_late,
+            num_records=self._num_records,
+            num_norms=self._num_norms,
+            num_losses=self._num_losses,
+        )
+
+    def load(self, memory: NumericsMemory) -> None:
+        """Continue from a dump; only before the first record. Raises WireError if it does not fit these detectors."""
+        kept = Baseline.load(memory.baseline)
+        self.baseline.throughput, self.baseline.spread = kept.throughput, kept.spread
+        for kind, detector in zip(_KINDS, self._loaded(_KINDS, memory.detectors), strict=True):
+            self._detectors[kind] = detector
+        self._memories = [
+            (one.step, self._loaded(_REWOUND, one.detectors)) for one in memory.rewinds
+        ]
+        self._expected, self._expected_at = memory.expected, memory.expected_at
+        self._last_steps.extend(memory.last_steps)
+        self._num_late, self._num_records = memory.num_late, memory.num_records
+        self._num_norms, self._num_losses = memory.num_norms, memory.num_losses
+
+    def _loaded(
+        self, kinds: Sequence[type[MetricDetector]], dumped: Mapping[str, Any]
+    ) -> list[MetricDetector]:
+        unknown = [name for name in dumped if _NAMES.get(name) not in kinds]
+        if unknown or len(dumped) < len(kinds):
+            raise WireError(
+                f"it is of the numeric detectors {', '.join(dumped)[:300]}; here they are "
+                f"{', '.join(kind.__name__ for kind in kinds)}"
+            )
+        detectors = [kind(self._settings) for kind in kinds]
+        for detector in detectors:
+            detector.load(dumped[type(detector).__name__])
+        return detectors
+
     def judge(self, record: StepRecord, extra: Extra = NO_EXTRA) -> list[NumericFinding]:
         """Judge one record in order of arrival; `extra` holds metrics that a record has no field for."""
         is_late = self._is_late(record.step)
         self._count(record)
-        expected = self._expect(record.step) if self._planned and not is_late else ()
+        expected = self._expect(record.step) if self.planned and not is_late else ()
         findings: list[NumericFinding] = []
         if not (is_late or record.skipped or LossDetector.metric in expected):
             self._num_usable_losses += finite(record.loss) is not None
@@ -148,7 +229,7 @@ class Numerics:
         # What lies between two steps that were logged shows in the second of them.
         plans = [
             plan
-            for plan in self._planned
+            for plan in self.planned
             if plan.from_step <= step and (step <= plan.to_step or last < plan.from_step)
         ]
         expected = tuple(name for name in ALL_METRICS if any(plan.expects(name) for plan in plans))

@@ -34,6 +34,10 @@ class RollingQuantiles:
         self._values.append(value)
         insort(self._ordered, value)
 
+    def values(self) -> list[float]:
+        """Return the samples, the oldest first."""
+        return list(self._values)
+
     def clear(self) -> None:
         """Forget all samples."""
         self._values.clear()

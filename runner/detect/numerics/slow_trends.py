@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import deque
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.loss import LossDetector
@@ -36,13 +37,17 @@ class ValidationDetector(MetricDetector):
     order = 70
     metric = "loss"
     is_rewound = True
+    _best: float
+    _num_above: dict[float, int]
+    _onset: dict[float, int]
+    # Onset of the rise that was reported.
+    _reported: int | None
 
     def reset(self) -> None:
         self._best = math.inf
         self._num_above = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         self._onset = {NOTE_RISE: 0, INCIDENT_RISE: 0}
-        # Onset of the rise that was reported.
-        self._reported: int | None = None
+        self._reported = None
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         loss, step = record.validation_loss, record.step
@@ -83,11 +88,14 @@ class ActivationDetector(MetricDetector):
     order = 80
     is_rewound = True
     judges_skipped = True
+    _level: RollingQuantiles
+    _lowest: float
+    _onset: int | None
 
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
-        self._onset: int | None = None
+        self._onset = None
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         norm, step = finite(extra.get(ACTIVATION_NORM)), record.step
@@ -120,12 +128,15 @@ class PlateauDetector(MetricDetector):
     order = 50
     metric = "loss"
     is_rewound = True
+    _block: list[float]
+    _block_step: int
+    # First step of each of the last blocks, its median.
+    _points: deque[tuple[int, float]]
 
     def reset(self) -> None:
-        self._block: list[float] = []
+        self._block = []
         self._block_step = 0
-        # First step of each block, its median.
-        self._points: list[tuple[int, float]] = []
+        self._points = deque(maxlen=FALLING_BLOCKS + FLAT_BLOCKS)
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge a healthy loss; after a jump the fall is measured from the start."""
@@ -143,10 +154,9 @@ class PlateauDetector(MetricDetector):
             return []
         self._points.append((self._block_step, sorted(self._block)[BLOCK // 2]))
         self._block = []
-        num_points = FALLING_BLOCKS + FLAT_BLOCKS
-        if len(self._points) < num_points:
+        if len(self._points) < FALLING_BLOCKS + FLAT_BLOCKS:
             return []
-        return self._judge_points(step, self._points[-num_points:])
+        return self._judge_points(step, list(self._points))
 
     def _judge_points(self, step: int, points: list[tuple[int, float]]) -> list[NumericFinding]:
         values = [value for _, value in points]

@@ -32,6 +32,14 @@ class ThroughputDetector(MetricDetector):
     order = 30
     metric = "throughput"
     judges_skipped = True
+    _source: str
+    _num_start: int
+    _recent: RollingQuantiles
+    _learned: list[float]
+    _num_low: int
+    _history: deque[tuple[int, float]]
+    # Onset of the drop that was reported.
+    _reported: int | None
 
     def reset(self) -> None:
         self.baseline = self.settings.baseline
@@ -42,11 +50,10 @@ class ThroughputDetector(MetricDetector):
         """Leave out the first samples of an attempt; a drop that lasts is reported of it, too."""
         self._num_start = START_SAMPLES
         self._recent = RollingQuantiles(RECENT)
-        self._learned: list[float] = []
+        self._learned = []
         self._num_low = 0
-        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        # Onset of the drop that was reported.
-        self._reported: int | None = None
+        self._history = deque(maxlen=HISTORY)
+        self._reported = None
 
     def relearn(self) -> None:
         """Reset the baseline: a step is something else from now on."""

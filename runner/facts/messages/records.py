@@ -65,6 +65,8 @@ class SupervisorStarted(Value, kind="supervisor_started"):
     # Those whose agents it can start; `down`: of these, the ones without any process of ours.
     nodes: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
+    # Of which its detectors know what those of the supervisor before knew.
+    learned_runs: tuple[int, ...] = ()
 
 
 class SupervisorPaused(Value, kind="supervisor_paused"):

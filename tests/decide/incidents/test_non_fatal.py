@@ -362,16 +362,24 @@ def test_a_straggler_in_the_next_gang_is_resolved_by_its_detector() -> None:
     assert harness.state.incidents["i1"].state == "resolved"
 
 
-def test_the_next_supervisor_detects_what_is_still_wrong_again() -> None:
-    """Its detectors start empty and could never resolve the incident; hardware incidents stay open."""
+@pytest.mark.parametrize(
+    ("learned_runs", "divergence"), [((), "resolved"), ((2,), "resolved"), ((1, 2), "proving")]
+)
+def test_the_next_supervisor_continues_a_run_or_detects_what_is_still_wrong_again(
+    learned_runs: tuple[int, ...], divergence: str
+) -> None:
+    """Detectors that know nothing of the run could never resolve its incident; hardware incidents stay open in any case."""
     harness = training_harness()
     harness.take(found(harness, "divergence"))
     harness.take(lines(harness, "n2", LOST))
     harness.now += WAIT_SECONDS
     harness.settle()
-    harness.take(r.SupervisorStarted(holder="h2", token=2, version="0", nodes=("n1", "n2")))
+    started = r.SupervisorStarted(
+        holder="h2", token=2, version="0", nodes=("n1", "n2"), learned_runs=learned_runs
+    )
+    harness.take(started)
     states = {one.fault: one.state for one in harness.state.incidents.values()}
-    assert states == {"divergence": "resolved", "gpu_lost": "proving"}
+    assert states == {"divergence": divergence, "gpu_lost": "proving"}
 
 
 def test_the_incident_of_a_run_without_steps_does_not_stay_open_for_ever() -> None:
