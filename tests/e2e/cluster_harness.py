@@ -38,7 +38,7 @@ LOOK_SECONDS = 1.0
 # For anything a test expects; far above the usual time, for a loaded machine.
 WAIT_SECONDS = 120.0
 # For ended processes to be gone.
-LEFT_SECONDS = 5.0
+LEFT_SECONDS = 15.0
 SHARED_MEMORY = Path("/dev/shm")
 
 T = TypeVar("T")
@@ -250,10 +250,15 @@ class ClusterHarness:
         if self._store is not None:
             self._store.close()
         deadline = time.monotonic() + LEFT_SECONDS
-        while (self.processes() or self.new_shared_memory()) and time.monotonic() < deadline:
+        while self.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
         left = [f"{process.pid} {process.command}" for process in self.processes()]
-        left += [str(SHARED_MEMORY / name) for name in self.new_shared_memory()]
+        # What comes from now on is another test's.
+        shared = set(self.new_shared_memory())
+        while shared and time.monotonic() < deadline:
+            time.sleep(0.05)
+            shared &= set(self.new_shared_memory())
+        left += [str(SHARED_MEMORY / name) for name in sorted(shared)]
         self.kill_everything()
         for process in self._started:
             process.wait()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from runner.agent.logs.log_search import FOLLOW_SECONDS
+from runner.agent.logs.log_search import FOLLOW_SECONDS, POSITIONS_NAME
+from runner.facts import wire
 from runner.facts.matches import Match
-from tests.agent.node import REPORTER, SILENT, Node
+from tests.agent.node import REPORTER, SILENT, Node, wait_until
 from tests.memory_limit import memory_limit
 
 pytestmark = pytest.mark.e2e
@@ -79,6 +80,18 @@ def reported(node: Node) -> list[Match]:
     ]
 
 
+def has_saved(node: Node, path: Path) -> bool:
+    """Whether the agent has saved that it read all that the file holds now."""
+    try:
+        places = wire.decode((node.folder / POSITIONS_NAME).read_bytes()).places
+    except FileNotFoundError:
+        return False
+    return any(
+        Path(name).name == path.name and place.offset >= path.stat().st_size
+        for name, place in places.items()
+    )
+
+
 def wait_for_line(node: Node, text: str) -> Any:
     """Return the signal that reports a line."""
     return node.wait_for(
@@ -87,7 +100,7 @@ def wait_for_line(node: Node, text: str) -> Any:
 
 
 def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: Node) -> None:
-    """A restarted agent does not repeat them either; it reports what the ranks wrote while there was no agent."""
+    """An agent that restarts goes on at the saved position; it reports what the ranks wrote while there was no agent."""
     node.start_agent()
     node.launch(node.plan(REPORTER, {"pause": 0.05}), generation=1)
     errors = node.state / "attempts" / "1.1.0" / "rank1.err"
@@ -102,6 +115,8 @@ def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: 
     assert output.last_step is not None
     (match,) = output.matches
     assert (match.signature, match.line, match.file) == ("cuda-oom", 2, "rank1.err")
+    # Positions are saved just after the lines are emitted.
+    wait_until(lambda: has_saved(node, errors), "the saved position")
     node.kill_agent()
     write(errors, f"{OOM} (2)")
     node.start_agent()

@@ -105,7 +105,7 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_replayed(
     harness: ClusterHarness,
 ) -> None:
     """Its agent is killed; the attacker replays every heartbeat it ever sent; the supervisor still finds it silent."""
-    supervisor, before = led(harness, heartbeat_timeout_seconds=1.0)
+    supervisor, before = led(harness, heartbeat_timeout_seconds=3.0)
     signer, store = signer_of(find_cluster(str(harness.state))), harness.store
     agent = node_of(harness.view(), "n2").agent_pid
     kill(agent)
