@@ -4,6 +4,7 @@ Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was ch
 """
 
 import argparse
+import glob
 import json
 import math
 import os
@@ -21,6 +22,10 @@ from runner.errors import UserError
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 # EX_USAGE of sysexits.h, distinct from the verdicts.
 REFUSED = 64
+# One for each NVIDIA GPU.
+DEVICES = "/dev/nvidia[0-9]*"
+# Of slots or GPUs: more is a mistake. Chosen.
+MAX_COUNT = 10_000
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,8 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
     verdicts: list[Verdict] = []
     try:
         for name in names:
-            verdicts.append(run_check(name, node, limits=limits, deadline_seconds=options.seconds))
-            _print(to_plain(verdicts[-1]))
+            verdict = run_check(
+                name,
+                node,
+                limits=limits,
+                deadline_seconds=options.seconds,
+                shortage_serves=options.shortage_serves,
+            )
+            verdicts.append(verdict)
+            _print(to_plain(verdict))
         total = overall(verdicts, required=required)
         _print(total)
     except BrokenPipeError:
@@ -63,7 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--kernel-log", metavar="FILE")
     parser.add_argument("--shared-memory", metavar="DIR")
+    parser.add_argument("--slots", type=_count, metavar="N")
+    parser.add_argument("--gpus", type=_count, metavar="N")
+    parser.add_argument("--shortage-serves", action="store_true")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {MAX_COUNT}")
+    return int(text)
 
 
 def _positive(text: str) -> float:
@@ -79,7 +100,13 @@ def _node(options: argparse.Namespace) -> NodeFacts:
     for name in ("kernel_log", "shared_memory"):
         if getattr(options, name) is not None:
             paths[name] = os.path.abspath(getattr(options, name))
-    return NodeFacts(folders=tuple(dict.fromkeys(map(os.path.abspath, folders))), **paths)
+    num_gpus = len(glob.glob(DEVICES)) if options.gpus is None else options.gpus
+    return NodeFacts(
+        folders=tuple(dict.fromkeys(map(os.path.abspath, folders))),
+        slots=options.slots or max(1, num_gpus),
+        num_gpus=num_gpus,
+        **paths,
+    )
 
 
 def _print(plain: dict[str, Any]) -> None:

@@ -35,6 +35,10 @@ class Evidence:
     subject: str = ""
     # Context of the number, such as an error's text.
     note: str = ""
+    # What a person does where the node is short of it.
+    way_out: str = ""
+    # Being short of it keeps no node from serving.
+    is_advice: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
@@ -61,8 +65,14 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """FAIL if any measured value is beyond its limit, PASS if all were measured and hold, else UNKNOWN."""
-        outcomes = [each.outcome for each in self.evidence if each.outcome is not None]
+        """FAIL if any measured value is beyond its limit, PASS if all were measured and hold, else UNKNOWN.
+
+        Advice keeps no verdict from PASS of which anything was measured.
+        """
+        judged = [each for each in self.evidence if each.outcome is not None]
+        outcomes = [each.outcome for each in judged if not is_shortage(each)]
+        if any(is_shortage(each) and each.outcome is Outcome.FAIL for each in judged):
+            outcomes.append(Outcome.PASS)
         if Outcome.FAIL in outcomes:
             return Outcome.FAIL
         if self.trouble or not outcomes or Outcome.UNKNOWN in outcomes:
@@ -75,11 +85,18 @@ class Verdict:
         wanted = self.outcome
         parts = [self.trouble] if self.trouble else []
         parts += [
-            describe(each) for each in self.evidence if each.outcome in (wanted, Outcome.FAIL)
+            _with_way_out(each)
+            for each in self.evidence
+            if each.outcome in (wanted, Outcome.FAIL) and not is_shortage(each)
         ]
         if wanted is Outcome.UNKNOWN and not parts:
             parts = ["nothing was measured"]
         return "" if wanted is Outcome.PASS else "; ".join(parts)
+
+    @property
+    def shortage(self) -> str:
+        """What the node is short of although it may serve, each with the way out; empty when it has enough."""
+        return "; ".join(_with_way_out(each) for each in self.evidence if is_shortage(each))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +111,9 @@ class NodeFacts:
     pattern_bytes: int = 64 << 20
     # How long clocks are compared.
     clock_seconds: float = 0.5
+    # Ranks that the node can hold at once.
+    slots: int = 1
+    num_gpus: int = 0
 
 
 class Judge:
@@ -116,17 +136,39 @@ class Judge:
             source=like.source,
             subject=subject,
             note=note,
+            way_out=like.way_out,
+            is_advice=like.is_advice,
         )
 
 
+def is_shortage(evidence: Evidence) -> bool:
+    """Whether a value is beyond a limit that is advice alone, or could not be measured."""
+    return evidence.is_advice and evidence.outcome in (Outcome.FAIL, Outcome.UNKNOWN)
+
+
 def describe(evidence: Evidence) -> str:
-    """Format one piece of evidence for an operator: `free_bytes of /data 12 bytes, at least 100 bytes`."""
+    """Format one piece of evidence for an operator: `free_bytes of /data 12 MiB, at least 100 MiB`."""
     name = evidence.name.partition(".")[2] or evidence.name
     subject = f" of {evidence.subject}" if evidence.subject else ""
-    value = "not measured" if evidence.value is None else f"{evidence.value:,.6g} {evidence.unit}"
-    limit = "" if evidence.limit is None else f", {evidence.rule} {evidence.limit:,.6g}"
+    value = _amount(evidence.value, evidence.unit)
+    limit = ""
+    if evidence.limit is not None:
+        limit = f", {evidence.rule} {_amount(evidence.limit, evidence.unit)}"
     note = f" ({evidence.note})" if evidence.note else ""
-    return f"{name}{subject} {value.strip()}{limit}{note}"
+    return f"{name}{subject} {value}{limit}{note}"
+
+
+def _with_way_out(evidence: Evidence) -> str:
+    way_out = f": {evidence.way_out}" if evidence.way_out else ""
+    return f"{describe(evidence)}{way_out}"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "not measured"
+    if unit == "bytes" and value >= 1 << 20:
+        return f"{value / (1 << 20):,.6g} MiB"
+    return f"{value:,.6g} {unit}".strip()
 
 
 def to_plain(verdict: Verdict) -> dict[str, Any]:
@@ -136,6 +178,7 @@ def to_plain(verdict: Verdict) -> dict[str, Any]:
         "check": verdict.check,
         "outcome": str(verdict.outcome),
         "reason": verdict.reason,
+        "shortage": verdict.shortage,
         "seconds": round(verdict.seconds, 3),
         "evidence": [
             {
@@ -148,6 +191,8 @@ def to_plain(verdict: Verdict) -> dict[str, Any]:
                 "outcome": None if each.outcome is None else str(each.outcome),
                 "source": each.source,
                 "note": each.note,
+                "way_out": "" if each.outcome is Outcome.PASS else each.way_out,
+                "is_advice": each.is_advice,
             }
             for each in verdict.evidence
         ],
@@ -167,7 +212,8 @@ def from_plain(plain: Any, *, check: str) -> Verdict:
 
 
 def _evidence(plain: Any) -> Evidence:
-    texts = {key: str(plain[key]) for key in ("name", "unit", "source", "subject", "note")}
+    keys = ("name", "unit", "source", "subject", "note", "way_out")
+    texts = {key: str(plain[key]) for key in keys}
     rule: Rule
     match plain["rule"]:
         case "at least" | "at most" | "noted" as rule:
@@ -175,7 +221,11 @@ def _evidence(plain: Any) -> Evidence:
         case other:
             raise ValueError(f"no rule {other!r}; known: at least, at most, noted")
     return Evidence(
-        rule=rule, value=_number(plain["value"]), limit=_number(plain["limit"]), **texts
+        rule=rule,
+        value=_number(plain["value"]),
+        limit=_number(plain["limit"]),
+        is_advice=plain["is_advice"] is True,
+        **texts,
     )
 
 

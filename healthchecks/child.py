@@ -30,8 +30,11 @@ def run(name: str, asked: dict[str, Any]) -> Verdict:
         check = load(name)
         facts = {field: asked["node"][field] for field in check.needs if field in asked["node"]}
         facts["folders"] = tuple(facts.get("folders", ()))
+        node = NodeFacts(**facts)
         overrides = {key: value for key, value in asked["limits"].items() if key in check.limits}
-        return check.run(NodeFacts(**facts), judge_of(check.limits, overrides))
+        shortage_serves = asked.get("shortage_serves", False)
+        judge = judge_of(check.limits, overrides, node=node, shortage_serves=shortage_serves)
+        return check.run(node, judge)
     except Exception as error:  # noqa: BLE001 - the bulkhead of a check: it ends in a finding
         return Verdict(check=name, trouble=f"raised {type(error).__name__}: {error}")
 

@@ -40,10 +40,12 @@ def run_check(
     *,
     limits: Mapping[str, float],
     deadline_seconds: float = DEADLINE_SECONDS,
+    shortage_serves: bool = False,
 ) -> Verdict:
     """Run one check in a child and return its verdict; `limits` are the overridden ones. Raises no OSError."""
     began = time.monotonic()
-    asked = json.dumps({"node": dataclasses.asdict(node), "limits": dict(limits)})
+    facts = {"node": dataclasses.asdict(node), "limits": dict(limits)}
+    asked = json.dumps({**facts, "shortage_serves": shortage_serves})
     command = [sys.executable, "-P", "-m", "healthchecks.child", name, asked]
     try:
         verdict = _verdict(name, run_until(command, deadline_seconds), deadline_seconds)

@@ -1,7 +1,7 @@
 """What a check declares about itself: its limits, what it needs, and whether a node must pass it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from healthchecks.check import Judge, NodeFacts, Verdict
@@ -9,12 +9,18 @@ from healthchecks.check import Judge, NodeFacts, Verdict
 CHOSEN = "chosen, not measured"
 DEFINED = "by definition"
 
+# The value of a limit on a node, and its source.
+Sizing = Callable[[NodeFacts], tuple[float, str]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """A limit: value, unit, and the source of the number. `rule` says on which side of it a healthy value lies.
 
     A limit that every value holds, or none, is a dead rule: overrides must lie between `least` and `most`.
+
+    `way_out`: what a person does on a node that is short of it; "" where a node beyond the limit is broken, not short. `sizing`
+    gives value and source where they follow what the node is; without it they are the same everywhere.
     """
 
     rule: Literal["at least", "at most"]
@@ -23,16 +29,38 @@ class Limit:
     source: str
     least: float
     most: float
+    way_out: str = ""
+    sizing: Sizing | None = None
+
+    def on(self, node: NodeFacts) -> "Limit":
+        """Return the limit as it is on a node."""
+        if self.sizing is None:
+            return self
+        value, source = self.sizing(node)
+        return replace(self, value=value, source=source)
 
 
-def at_least(value: float, unit: str, source: str, *, most: float, least: float = 1) -> Limit:
+def at_least(
+    value: float, unit: str, source: str, *, most: float, least: float = 1, way_out: str = ""
+) -> Limit:
     """Return the limit that healthy values reach."""
-    return Limit(rule="at least", value=value, unit=unit, source=source, least=least, most=most)
+    limit = Limit(rule="at least", value=value, unit=unit, source=source, least=least, most=most)
+    return replace(limit, way_out=way_out)
 
 
-def at_most(value: float, unit: str, source: str, *, most: float, least: float = 0) -> Limit:
+def at_least_on(sizing: Sizing, unit: str, *, most: float, way_out: str) -> Limit:
+    """Return a limit that healthy values reach, and that follows what the node is."""
+    value, source = sizing(NodeFacts())
+    limit = at_least(value, unit, source, most=most, way_out=way_out)
+    return replace(limit, sizing=sizing)
+
+
+def at_most(
+    value: float, unit: str, source: str, *, most: float, least: float = 0, way_out: str = ""
+) -> Limit:
     """Return the limit that healthy values do not exceed."""
-    return Limit(rule="at most", value=value, unit=unit, source=source, least=least, most=most)
+    limit = Limit(rule="at most", value=value, unit=unit, source=source, least=least, most=most)
+    return replace(limit, way_out=way_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,27 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from healthchecks.check import Evidence, Judge
+from healthchecks.check import Evidence, Judge, NodeFacts
 from healthchecks.declaration import Limit
 from runner.errors import UserError
 from runner.facts.wording import closest
 
 
-def judge_of(limits: Mapping[str, Limit], overrides: Mapping[str, float]) -> Judge:
-    """Return a judge by `limits`, some replaced. Raises UserError for an unknown name or a value that makes a dead rule."""
+def judge_of(
+    limits: Mapping[str, Limit],
+    overrides: Mapping[str, float],
+    *,
+    node: NodeFacts | None = None,
+    shortage_serves: bool = False,
+) -> Judge:
+    """Return a judge by `limits` as they are on `node`, some replaced.
+
+    With `shortage_serves` a limit with a way out is advice. Raises UserError for an unknown name or a value that makes a dead
+    rule.
+    """
     for name, value in overrides.items():
         _refuse_dead(name, value, limits)
+    limits = {name: limit.on(node or NodeFacts()) for name, limit in limits.items()}
     return Judge(
         {
             name: Evidence(
@@ -22,6 +33,8 @@ def judge_of(limits: Mapping[str, Limit], overrides: Mapping[str, float]) -> Jud
                 rule=limit.rule,
                 limit=overrides.get(name, limit.value),
                 source="command line" if name in overrides else limit.source,
+                way_out=limit.way_out,
+                is_advice=shortage_serves and limit.way_out != "",
             )
             for name, limit in limits.items()
         }

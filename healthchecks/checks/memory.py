@@ -155,7 +155,9 @@ CHECK = HealthCheck(
     run=check,
     needs=("pattern_bytes",),
     limits={
-        "memory.available_bytes": at_least(2 << 30, "bytes", CHOSEN, most=1e15),
+        "memory.available_bytes": at_least(
+            2 << 30, "bytes", CHOSEN, most=1e15, way_out="end other programs"
+        ),
         "memory.swap_used_ratio": at_most(0.5, "ratio", CHOSEN, most=0.99),
         "memory.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),
         "memory.wrong_sums": at_most(0, "sums", DEFINED, most=0),

@@ -15,7 +15,7 @@ import psutil
 
 from healthchecks import cgroups
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
-from healthchecks.declaration import CHOSEN, HealthCheck, at_least
+from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_least_on
 
 NAME = "processes"
 PROC_SYS = Path("/proc/sys")
@@ -24,8 +24,20 @@ LOADAVG = Path("/proc/loadavg")
 NUM_FILES = 256
 # Started at once by the probe. Chosen, not measured.
 NUM_THREADS = 32
+# Chosen. A rank of the demo has 27 on two cores; data loaders, compilers and NCCL's proxies come on top.
+CPU_RANK_THREADS, GPU_RANK_THREADS = 128, 512
+FILES_WAY_OUT = "raise it: `ulimit -n` and `fs.file-max`, or --ulimit nofile of the container"
+THREADS_WAY_OUT = "raise that limit (`ulimit -u`, --pids-limit of the container, `sysctl kernel`), or end other programs"
 # Means "no limit", which is no number.
 UNLIMITED = float(1 << 30)
+
+
+def least_free_threads(node: NodeFacts) -> tuple[float, str]:
+    """Return how many a node needs, and why."""
+    if node.num_gpus:
+        num_ranks = max(node.slots, node.num_gpus)
+        return num_ranks * GPU_RANK_THREADS, "chosen: 512 for a rank with a GPU"
+    return node.slots * CPU_RANK_THREADS, "chosen: 128 for a rank without a GPU; the demo's have 27"
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
@@ -135,15 +147,26 @@ CHECK = HealthCheck(
     name=NAME,
     position=20,
     run=check,
+    needs=("slots", "num_gpus"),
     limits={
         "processes.open_files_soft": at_least(
-            1024, "files", "Linux: INR_OPEN_CUR in include/uapi/linux/fs.h", most=1e9
+            1024,
+            "files",
+            "Linux: INR_OPEN_CUR in include/uapi/linux/fs.h",
+            most=1e9,
+            way_out=FILES_WAY_OUT,
         ),
         "processes.open_files_hard": at_least(
-            4096, "files", "Linux: INR_OPEN_MAX in include/uapi/linux/fs.h", most=1e9
+            4096,
+            "files",
+            "Linux: INR_OPEN_MAX in include/uapi/linux/fs.h",
+            most=1e9,
+            way_out=FILES_WAY_OUT,
         ),
-        "processes.free_files": at_least(65_536, "files", CHOSEN, most=1e12),
-        "processes.free_threads": at_least(4096, "threads", CHOSEN, most=4194304),
+        "processes.free_files": at_least(65_536, "files", CHOSEN, most=1e12, way_out=FILES_WAY_OUT),
+        "processes.free_threads": at_least_on(
+            least_free_threads, "threads", most=4194304, way_out=THREADS_WAY_OUT
+        ),
         "processes.opened_files": at_least(256, "files", "size of the probe", most=256),
         "processes.started_threads": at_least(32, "threads", "size of the probe", most=32),
     },

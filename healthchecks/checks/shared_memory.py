@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
-from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
+from healthchecks.declaration import CHOSEN, HealthCheck, at_least_on, at_most
 
 NAME = "shared_memory"
 # The other side may be about to open a file that is newer. Chosen, not measured.
 YOUNG_SECONDS = 60.0
 # The unit of st_blocks, stat(2).
 BLOCK_BYTES = 512
+# With GPUs, NCCL's buffers lie there. Without, what a container has by default, for each rank: data
+# loaders of one rank alone may fill it.
+GPU_BYTES, CPU_RANK_BYTES = 1 << 30, 64 << 20
 # Leftovers named in the evidence, largest first.
 MAX_NAMED = 5
 
@@ -41,6 +44,14 @@ class Uses:
     def may_have(self, about: os.stat_result) -> bool:
         """Whether a process that could not be inspected may use it: it is the owner's, or others may open the file as well."""
         return about.st_uid in self.uninspected or bool(self.uninspected and about.st_mode & 0o077)
+
+
+def least_free_bytes(node: NodeFacts) -> tuple[float, str]:
+    """Return how much a node needs, and why."""
+    if node.num_gpus:
+        return GPU_BYTES, "NCCL user guide: containers want --shm-size=1g"
+    source = "chosen: 64 MiB a slot without GPUs, what a container has by default"
+    return min(node.slots * CPU_RANK_BYTES, GPU_BYTES), source
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
@@ -142,11 +153,16 @@ CHECK = HealthCheck(
     name=NAME,
     position=40,
     run=check,
-    needs=("shared_memory",),
+    needs=("shared_memory", "slots", "num_gpus"),
     limits={
-        "shared_memory.free_bytes": at_least(
-            1 << 30, "bytes", "NCCL user guide: containers want --shm-size=1g", most=1e15
+        "shared_memory.free_bytes": at_least_on(
+            least_free_bytes,
+            "bytes",
+            most=1e15,
+            way_out="`mount -o remount,size=1g /dev/shm` as root, or start the container with --shm-size=1g",
         ),
-        "shared_memory.leftover_bytes": at_most(16 << 20, "bytes", CHOSEN, most=1e15),
+        "shared_memory.leftover_bytes": at_most(
+            16 << 20, "bytes", CHOSEN, most=1e15, way_out="remove the files that no program needs"
+        ),
     },
 )

@@ -88,7 +88,13 @@ class Agent:
             gpus=self._ranks.devices.uuids,
             root=config.machine,
         )
-        self._check_runner = CheckRunner(config.folder, self._loop, self._answer)
+        self._check_runner = CheckRunner(
+            folder=config.folder,
+            slots=config.slots,
+            shortage_serves=config.is_made_up,
+            loop=self._loop,
+            answer=self._answer,
+        )
         self._notices = Notices(
             config.notice_path, on_notice=self._announce, on_malformed=self.on_malformed
         )

@@ -32,6 +32,11 @@ class AgentConfig:
         return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
 
     @property
+    def is_made_up(self) -> bool:
+        """Whether a command made the node up on this machine, for a cluster that has no other."""
+        return self.shares_machine and not self.cluster.spans_machines
+
+    @property
     def notice_path(self) -> Path:
         """File of the node's notices."""
         setting = self.cluster.notice_file

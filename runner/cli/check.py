@@ -43,6 +43,18 @@ MAX_ERROR_BYTES = 2000
 @click.option(
     "--limit", multiple=True, metavar="NAME=VALUE", help="Another limit; may be repeated."
 )
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="N",
+    help="Ranks that the node is to hold; limits follow them. Default: one for each GPU.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=0, max=10_000),
+    metavar="N",
+    help="GPUs of the node. Default: those that /dev shows.",
+)
 @click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
 @json_option
 def check(*, as_json: bool, **asked: Any) -> None:

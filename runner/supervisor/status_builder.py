@@ -180,6 +180,7 @@ class StatusBuilder:
             ranks_alive=heartbeat.ranks_alive if heartbeat and has_ranks else (),
             last_heartbeat_seconds_ago=None if at is None else self._now - at,
             reason=node.reason,
+            shortage=node.checked.shortage if node.checked is not None else "",
             agent_pid=node.pid,
             agent_resident_bytes=heartbeat.agent_resident_bytes if heartbeat else 0,
             warm=warm.warm if warm else "",

@@ -67,6 +67,18 @@ def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> 
         assert words in written.note
 
 
+def test_disk_space_says_where_a_small_disk_may_serve(tmp_path: Path) -> None:
+    """Less than 2 GiB fails, and passes where a shortage serves; the way out is named both times."""
+    small = namespaces("--mount", f"mount -t tmpfs -o size=64m none {tmp_path}")
+    asked = ("--check=disk_space", f"--folder={tmp_path}")
+    code, lines = program(*asked, within=small)
+    assert code == 1
+    assert "64 MiB, at least 2,048 MiB: remove files" in lines[0]["reason"]
+    code, lines = program(*asked, "--shortage-serves", within=small)
+    assert code == 0
+    assert "64 MiB, at least 2,048 MiB: remove files" in lines[0]["shortage"]
+
+
 def test_disk_space_counts_what_came_back_wrong() -> None:
     """A flipped bit, a missing end and a surplus one are all counted."""
     data = bytes(range(256))
@@ -136,12 +148,30 @@ def test_shared_memory_spares_what_is_new_or_in_use(shared_memory: Path) -> None
         assert named(verdict, "leftover_bytes").value == 0
 
 
-def test_shared_memory_fails_when_small(tmp_path: Path) -> None:
-    """The 64 MiB that containers get by default are too few."""
+@pytest.mark.parametrize(
+    ("node", "least_mib", "code"),
+    [
+        (("--slots=1", "--gpus=0"), 64, 0),
+        (("--slots=2", "--gpus=0"), 128, 1),
+        (("--slots=200", "--gpus=0"), 1024, 1),
+        (("--slots=1", "--gpus=1"), 1024, 1),
+    ],
+)
+def test_shared_memory_fails_when_small(
+    tmp_path: Path, node: tuple[str, ...], least_mib: int, code: int
+) -> None:
+    """The 64 MiB that containers get by default are enough for one rank without a GPU; the way out is named."""
     small = namespaces("--mount", f"mount -t tmpfs -o size=64m none {tmp_path}")
-    code, lines = program("--check=shared_memory", f"--shared-memory={tmp_path}", within=small)
-    assert code == 1
-    assert named(from_plain(lines[0], check="shared_memory"), "free_bytes").value == 64 * MIB
+    asked = ("--check=shared_memory", f"--shared-memory={tmp_path}", *node)
+    found, lines = program(*asked, within=small)
+    assert found == code
+    free = named(from_plain(lines[0], check="shared_memory"), "free_bytes")
+    assert (free.value, free.limit) == (64 * MIB, least_mib * MIB)
+    assert ("--shm-size=1g" in lines[0]["reason"]) == bool(code)
+    # Who may be short of it passes, and is told.
+    found, lines = program(*asked, "--shortage-serves", within=small)
+    assert found == 0
+    assert ("--shm-size=1g" in lines[0]["shortage"]) == bool(code)
 
 
 def test_shared_memory_does_not_know_what_it_may_not_see(

@@ -48,6 +48,37 @@ def test_an_outcome_follows_from_the_evidence(
     assert bool(verdict.reason) == (outcome is not Outcome.PASS)
 
 
+def test_advice_keeps_no_verdict_from_passing_of_which_anything_was_measured() -> None:
+    """A shortage is told beside PASS; a broken node fails all the same, and nothing measured stays unknown."""
+    judge = judge_of(LIMITS, {}, shortage_serves=True)
+    short = judge("memory.available_bytes", 5 << 20)
+    verdict = Verdict(check="memory", evidence=(short, GOOD))
+    assert (verdict.outcome, verdict.reason) == (Outcome.PASS, "")
+    assert verdict.shortage == "available_bytes 5 MiB, at least 2,048 MiB: end other programs"
+    broken = Verdict(check="memory", evidence=(short, judge("memory.wrong_bytes", 1)))
+    assert broken.outcome is Outcome.FAIL
+    assert "wrong_bytes" in broken.reason
+    assert "available" not in broken.reason
+    assert Verdict(check="memory", evidence=(short,), trouble="hung").outcome is Outcome.UNKNOWN
+    unmeasured = judge("memory.available_bytes", None)
+    assert Verdict(check="memory", evidence=(unmeasured,)).outcome is Outcome.UNKNOWN
+    assert Verdict(check="memory", evidence=(unmeasured, GOOD)).outcome is Outcome.PASS
+    strict = judge_of(LIMITS, {})("memory.available_bytes", 5 << 20)
+    assert Verdict(check="memory", evidence=(strict, GOOD)).outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("slots", "num_gpus", "threads"), [(1, 0, 128), (4, 0, 512), (8, 8, 4096), (1, 8, 4096)]
+)
+def test_limits_follow_what_the_node_is(slots: int, num_gpus: int, threads: int) -> None:
+    """More ranks need more threads, those with GPUs more than those without; an override wins."""
+    node, name = NodeFacts(slots=slots, num_gpus=num_gpus), "processes.free_threads"
+    evidence = judge_of(LIMITS, {}, node=node)(name, threads)
+    assert (evidence.limit, evidence.outcome) == (threads, Outcome.PASS)
+    assert evidence.source.startswith("chosen")
+    assert judge_of(LIMITS, {name: 7}, node=node)(name, 7).limit == 7
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_passes_no_limit(value: float) -> None:
     """NaN and infinities are unknown under either rule, however they compare."""

@@ -28,6 +28,7 @@ PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 MAX_CHECKS = 32
 MAX_OUTPUT_BYTES = 512 * 1024
 MAX_REASON_CHARACTERS = 300
+MAX_SHORTAGE_CHARACTERS = 1000
 # Chosen: the answer's detail must fit a message with its other fields.
 MAX_DETAIL_BYTES = 40 * 1024
 # Chosen. Of a task's time, the checks share the first ratio, so that the program itself reports one
@@ -38,9 +39,14 @@ OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 
 @dataclass(slots=True)
 class CheckRunner:
-    """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked."""
+    """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked.
+
+    `shortage_serves`: a node that is short of room, but not broken, passes, and the answer's message says of what.
+    """
 
     folder: Path
+    slots: int
+    shortage_serves: bool
     loop: EventLoop
     answer: Callable[[ActionResult], None]
     _task: Task | None = None
@@ -79,7 +85,9 @@ class CheckRunner:
                 tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON_CHARACTERS])
             )
         else:
-            self.answer(tasks.result(task, "done", detail["outcome"], detail))
+            outcome = detail["outcome"]
+            shortage = _shortage(detail["checks"]) if outcome == "PASS" else ""
+            self.answer(tasks.result(task, "done", shortage or outcome, detail))
 
     def _run(self, task: Task, names: tuple[str, ...]) -> dict[str, Any]:
         """Run the program to its end or the deadline, on a thread; return the answer's detail."""
@@ -88,6 +96,8 @@ class CheckRunner:
             *PROGRAM,
             *(f"--check={name}" for name in names),
             f"--folder={self.folder}",
+            f"--slots={self.slots}",
+            *(("--shortage-serves",) if self.shortage_serves else ()),
             f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}",
         ]
         with self._lock:
@@ -164,6 +174,14 @@ def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, An
     return {"outcome": outcome, "checks": _cut(verdicts)}
 
 
+def _shortage(verdicts: list[dict[str, Any]]) -> str:
+    """Return what the node is short of although it passed; "" when it has enough."""
+    texts = (
+        f"{each.get('check')}: {each['shortage']}" for each in verdicts if each.get("shortage")
+    )
+    return "; ".join(texts)[:MAX_SHORTAGE_CHARACTERS]
+
+
 def _cut(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the verdicts, without their evidence if that would not fit a message."""
     if len(json.dumps(verdicts)) <= MAX_DETAIL_BYTES:
@@ -173,6 +191,7 @@ def _cut(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "check": str(verdict.get("check"))[:MAX_REASON_CHARACTERS],
             "outcome": verdict.get("outcome") if verdict.get("outcome") in OUTCOMES else "UNKNOWN",
             "reason": str(verdict.get("reason", ""))[:MAX_REASON_CHARACTERS],
+            "shortage": str(verdict.get("shortage", ""))[:MAX_REASON_CHARACTERS],
         }
         for verdict in verdicts
     ]

@@ -76,7 +76,9 @@ class Preloader:
                 self._request = rank_commands.warm_request(
                     self._plan, python=self.config.python, user=user
                 )
-            except (NotForkableCommand, NoSuchUser) as error:
+                rank_commands.prepare_working_folder(self._plan, state=self.config.cluster.state)
+            except (NotForkableCommand, NoSuchUser, OSError) as error:
+                self._request = {}
                 self._set("odd", str(error))
             else:
                 self._requested_at = time.monotonic()

@@ -20,6 +20,7 @@ from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
 from runner.facts.wire import to_message, to_plain
+from runner.folder_modes import make_folder
 from runner.signer import load_signer
 
 CONTRACT_VERSION = "1"
@@ -66,6 +67,16 @@ def prepare_folders(launch: Launch, *, state: str) -> None:
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
             users.change_owner(Path(plan.checkpoints), user)
             users.change_owner(Path(plan.checkpoints, GENERATION), user)
+
+
+def prepare_working_folder(plan: PreloadPlan, *, state: str) -> None:
+    """Make the folder that a warm process starts in, if it is the cluster's own: no launch has made it yet.
+
+    Raises OSError when it cannot be made.
+    """
+    folder = Path(plan.working_directory)
+    if state and folder.is_relative_to(state):
+        make_folder(folder)
 
 
 def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:

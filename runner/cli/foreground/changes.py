@@ -13,6 +13,8 @@ from runner.facts.messages.cluster_status import (
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable, setting
 
+# Characters; those of a check's message in the state.
+MAX_SHORTAGE = 1000
 # Moves between these are no news.
 QUIET_STATES = ("absent", "joining", "checking", "spare", "active")
 
@@ -54,12 +56,17 @@ def find_run(status: ClusterStatus, run: int) -> RunStatus | None:
 def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Iterator[str]:
     states = {node.node: node.state for node in before}
     leaving = [node.node for node in before if node.pending_drain is not None]
+    # Nodes that share a machine are short of the same.
+    shortages = {node.shortage for node in before}
     for node in after:
         old = states.get(node.node)
         if node.pending_drain is not None and node.node not in leaving:
             drain = node.pending_drain
             why = output.because(drain.reason)
             yield f"{node.node} is to leave at a checkpoint ({drain.to}){why}"
+        if node.shortage and node.shortage not in shortages:
+            shortages.add(node.shortage)
+            yield f"{node.node} serves, but is short: {printable(node.shortage, MAX_SHORTAGE)}"
         if node.state != old and not (node.state in QUIET_STATES and old in (None, *QUIET_STATES)):
             yield f"{node.node} is {node.state}{output.because(node.reason)}"
 

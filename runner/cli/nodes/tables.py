@@ -108,6 +108,7 @@ def _why(node: NodeStatus, now: float) -> str:
     parts += [f"down with {node.domain_down}"] if node.domain_down else []
     ahead = node.clock_ahead_seconds
     parts += [f"clock {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"] if ahead else []
+    parts += [f"short: {node.shortage}"] if node.shortage else []
     parts += [node.reason] if node.reason else []
     return printable("; ".join(parts), 100)
 

@@ -38,7 +38,7 @@ LAUNCHED: tuple[AttemptStateName, ...] = (*RUNNING, "stop_requested")
 MAX_REQUESTS_KEPT = 200
 MAX_REQUEST_IDS_KEPT = 1000
 MAX_INCIDENTS_KEPT = 200
-MAX_CHECK_MESSAGE = 300
+MAX_CHECK_MESSAGE = 1000
 MAX_REFUSED_AGENTS_KEPT = 100
 MAX_REFUSED_JOINS_KEPT = 1000
 MAX_INSTANCE_IDS_KEPT = 64
@@ -91,12 +91,20 @@ class Source(MutableValue):
 
 
 class CheckOutcome(Value):
-    """How a node's last check ended, `message` for people; what was measured stays in the journal."""
+    """How a node's last check ended, `message` for people; what was measured stays in the journal.
+
+    The message of a PASS is the outcome alone, or what the node is short of although it may serve.
+    """
 
     at: float
     # PASS, FAIL, UNKNOWN; "": the agent did not answer
     outcome: str
     message: str = ""
+
+    @property
+    def shortage(self) -> str:
+        """What a node that passed is short of, with the way out; "" when it has enough."""
+        return self.message if self.outcome == "PASS" and self.message != self.outcome else ""
 
 
 class Node(MutableValue):

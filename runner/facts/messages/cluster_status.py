@@ -55,6 +55,8 @@ class NodeStatus(Value):
     reason: str = ""
     agent_pid: int = 0
     agent_resident_bytes: int = 0
+    # What it is short of although it may serve, with the way out.
+    shortage: str = ""
     # Its warm process: "" (none), importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0

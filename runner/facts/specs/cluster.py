@@ -111,7 +111,9 @@ class ClusterSpec(Value, kind="cluster_spec"):
     checks: Annotated[
         tuple[str, ...],
         "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it returns "
-        "after it was lost, quarantined or in maintenance. `[]`: none. No check looks at GPUs or at the network between nodes.",
+        "after it was lost, quarantined or in maintenance. Limits follow the node's slots and GPUs. Without `store.address`, a "
+        "node of `local` that is short of room serves, and `stoker run` says of what. `[]`: none. No check looks at GPUs or at "
+        "the network between nodes.",
         Default("`[disk_space, shared_memory, processes]`"),
     ] = ("disk_space", "shared_memory", "processes")
     check_seconds: Annotated[

@@ -2,14 +2,17 @@
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runner.agent.checks.check_task import _detail
 from runner.agent.notices import Announcement, Notices, parse
+from runner.facts.specs.cluster import LocalNodes
 from tests.agent.node import Node, is_alive, wait_until
 
 
@@ -127,6 +130,25 @@ def test_checks_are_run_and_answered(node: Node) -> None:
     outcomes = [verdict["outcome"] for verdict in answer.detail["checks"]]
     expected = "FAIL" if "FAIL" in outcomes else "UNKNOWN" if "UNKNOWN" in outcomes else "PASS"
     assert answer.detail["outcome"] == expected
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("is_made_up", [True, False])
+def test_a_node_that_is_short_serves_where_a_command_made_it_up(
+    node: Node, is_made_up: bool
+) -> None:
+    """It passes, and the answer says what is short, with the way out; a node of a real cluster fails."""
+    if not is_made_up:
+        node.cluster = replace(node.cluster, local=LocalNodes(nodes=0, slots=4))
+    agent = node.start_agent()
+    # Checks inherit it; as many as the probe opens, and fewer than a node needs.
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (1000, 1000))
+    answer = node.answer(node.check("processes"))
+    assert answer.detail["outcome"] == ("PASS" if is_made_up else "FAIL")
+    text = "open_files_soft of RLIMIT_NOFILE 1,000 files, at least 1,024 files: raise it"
+    assert text in (answer.message if is_made_up else answer.detail["checks"][0]["reason"])
+    if not is_made_up:
+        assert answer.message == "FAIL"
 
 
 @pytest.mark.e2e

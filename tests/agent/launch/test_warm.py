@@ -350,6 +350,17 @@ def test_what_is_no_plain_source_is_left_to_the_interpreter(node: Node, kind: st
     assert Path(plan.output_folder, "rank0.out").read_text() == "ran\n"
 
 
+def test_a_warm_process_starts_in_a_folder_that_no_launch_has_made_yet(node: Node) -> None:
+    """The run's own folder in the cluster's is made for it, so that the first ranks are forked too."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
+    folder = node.state / "runs" / "1-new"
+    plan = replace(plan, working_directory=str(folder))
+    node.assign(None, 1, warm=node.warm(plan, ("json",)))
+    wait_until(lambda: any(each.warm == "ready" for each in node.heartbeats()), "a warm process")
+    assert folder.is_dir()
+
+
 def test_what_a_preload_has_started_ends_with_it(node: Node) -> None:
     """A process that a module forks while it is imported does not outlive the warm process that was refused for it."""
     node.start_agent()

@@ -43,6 +43,15 @@ def view(
     )
 
 
+def test_a_shortage_is_told_once() -> None:
+    """Nodes that share a machine are short of the same, and a later status repeats nothing."""
+    short = tuple(NodeStatus(node=f"n{i}", state="spare", shortage="no room") for i in (1, 2))
+    before = view(n1="checking", n2="checking")
+    after = replace(before, nodes=short)
+    assert changes(before, after, run=1) == ["n1 serves, but is short: no room"]
+    assert changes(after, after, run=1) == []
+
+
 def test_durations_are_formatted_for_people() -> None:
     """Short ones have fractions, long ones minutes, hours and days."""
     formatted = [
