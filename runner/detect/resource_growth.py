@@ -250,7 +250,7 @@ class ResourceGrowth(Detector):
     def dump(self, run: int, now: float) -> object | None:
         """Return the series of the steepest nodes: 20 KB at most."""
         for gang in (*self._gangs.known.values(), *self._loaded.values()):
-            if gang.attempt.run == run and any(node.ranks for node in gang.nodes.values()):
+            if gang.attempt.run == run and gang.steepest:
                 return _dump(gang)
         return None
 
@@ -267,7 +267,10 @@ class ResourceGrowth(Detector):
                 rank.trends = tuple(rank.memory.trends(LEAST_BYTES))
                 rank.reported = dict.fromkeys(one.reported)
         self._loaded[run] = _Gang(
-            attempt=memory.attempt, nodes=nodes, num_findings=dict(memory.num_findings)
+            attempt=memory.attempt,
+            nodes=nodes,
+            num_findings=dict(memory.num_findings),
+            steepest={name: _rise(node) for name, node in nodes.items()},
         )
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:

@@ -14,6 +14,7 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.metric_detector import METRIC_DETECTORS, NumericSettings
 from runner.detect.numerics.numerics import Numerics, NumericsMemory
 from runner.detect.registry import DetectorRegistry
+from runner.detect.resource_growth import ResourceGrowth
 from runner.errors import WireError
 from runner.facts import wire
 from runner.facts.faults import Finding
@@ -72,6 +73,27 @@ def followed(stream: Stream, cuts: Sequence[int] = ()) -> list[tuple[float, obje
     return [
         (now, each) for now, each in found if isinstance(each, Finding) and each.attempt is not None
     ]
+
+
+class Counted(dict[str, Any]):
+    """Nodes that count how often they are walked from end to end."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Walk."""
+        type(self).walks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        """Walk."""
+        type(self).walks += 1
+        return super().values()
+
+    def items(self) -> Any:
+        """Walk."""
+        type(self).walks += 1
+        return super().items()
 
 
 def steps(records: Sequence[StepRecord]) -> Stream:
@@ -282,7 +304,12 @@ def test_a_summary_is_bounded_whatever_the_gang_and_the_numbers() -> None:
                 node, rank_resources=used, rank_computes=slow, memory_free_bytes=10**9
             )
             detectors.on_heartbeat(heartbeat, 1_800.0 * tick)
+    (growth,) = [each for each in detectors._detectors if isinstance(each, ResourceGrowth)]
+    gang = growth._gangs.known[ATTEMPT]
+    gang.nodes = Counted(gang.nodes)
     body, left_out = encode_summary(1, detectors.dump(1, 216_000.0), 216_000.0)
+    # What a summary costs does not grow with the gang.
+    assert Counted.walks == 0
     assert left_out == []
     assert 20_000 < len(body) <= MAX_BYTES
 
