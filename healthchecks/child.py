@@ -1,4 +1,4 @@
-"""`python -P -m healthchecks.child NAME JSON`: runs one check in this process and prints its verdict on one line."""
+"""`python -P -m healthchecks.child PARENT NAME JSON`: runs one check in this process and prints its verdict on one line."""
 
 import ctypes
 import json
@@ -16,9 +16,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named check and print its verdict; 0 if there is one, PASS or not."""
-    name, asked = arguments
-    _die_with(os.getppid())
+    """Run the named check and print its verdict; 0 if there is one, PASS or not. PARENT: the pid of who waits for it."""
+    parent, name, asked = arguments
+    _die_with(int(parent))
     verdict = run(name, json.loads(asked))
     print(json.dumps(to_plain(verdict), allow_nan=False), flush=True)
     return 0

@@ -46,7 +46,7 @@ def run_check(
     began = time.monotonic()
     facts = {"node": dataclasses.asdict(node), "limits": dict(limits)}
     asked = json.dumps({**facts, "shortage_serves": shortage_serves})
-    command = [sys.executable, "-P", "-m", "healthchecks.child", name, asked]
+    command = [sys.executable, "-P", "-m", "healthchecks.child", str(os.getpid()), name, asked]
     try:
         verdict = _verdict(name, run_until(command, deadline_seconds), deadline_seconds)
     except OSError as error:

@@ -28,11 +28,11 @@ def verdict_of(name: str, limits: Mapping[str, float] | None = None, **facts: An
     return check.run(node, judge_of(check.limits, limits or {}))
 
 
-def child_command(name: str, **facts: Any) -> list[str]:
+def child_command(parent: str, name: str, **facts: Any) -> list[str]:
     """Return the command line of the child that runs one check."""
     node = NodeFacts(**{"folders": (), **facts})
     asked = json.dumps({"node": dataclasses.asdict(node), "limits": {}})
-    return [sys.executable, "-P", "-m", "healthchecks.child", name, asked]
+    return [sys.executable, "-P", "-m", "healthchecks.child", parent, name, asked]
 
 
 def forked(

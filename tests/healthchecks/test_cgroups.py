@@ -99,7 +99,7 @@ def narrow() -> Iterator[Path]:
 def test_processes_fails_in_a_narrow_control_group(narrow: Path) -> None:
     """The room that a real group leaves is measured, and too little of it fails."""
     enter = f'echo $$ > {narrow / "cgroup.procs"} && exec "$@"'
-    command = ["sh", "-c", enter, "sh", *child_command("processes", slots=2)]
+    command = ["sh", "-c", enter, "sh", *child_command(str(os.getpid()), "processes", slots=2)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     room = named(from_plain(json.loads(done.stdout), check="processes"), "free_threads", "control")
     assert room.outcome is Outcome.FAIL
