@@ -92,6 +92,11 @@ class KernelLog:
         return structs.replace(in_file, boot_id=self.boot_id, sequence=self._sequence)
 
     @property
+    def num_lost_bytes(self) -> int:
+        """Bytes of a file that were seen, and lost in a truncation before they were read."""
+        return self._tail.num_lost_bytes
+
+    @property
     def descriptor(self) -> int | None:
         """The device's descriptor, readable when there is a record; None: it is a file, or was not polled yet."""
         return self._device

@@ -91,6 +91,8 @@ class Match(Value):
     rank: int | None = None
     node: str = ""
     at: float | None = None
+    # Of its log, lost until then because the log was truncated before they were read.
+    lost_bytes: int = 0
     # What the line names: gpu (PCI address or index), peer, node, rank, xid, step, pid, path, seconds.
     named: Mapping[str, str] = field(default_factory=dict)
 

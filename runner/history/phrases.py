@@ -85,7 +85,13 @@ def _lines_matched(fact: s.LinesMatched) -> str:
     lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
     names = [match.fault or match.signature for match in fact.matches[:1]]
     first = f", the first for {names[0]}" if names else ""
-    return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} match signatures{first}"
+    lost = {match.file: match.lost_bytes for match in fact.matches if match.lost_bytes}
+    gone = "".join(
+        f"; {printable(name)} lost {num} bytes when it was truncated" for name, num in lost.items()
+    )
+    return (
+        f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} match signatures{first}{gone}"
+    )
 
 
 def _replicas_disagree(fact: s.ReplicasDisagree) -> str:

@@ -107,6 +107,24 @@ def test_a_log_goes_on_where_it_was_after_it_was_rotated_or_its_reader_replaced(
     assert lines == {3, 4}
 
 
+def test_bytes_that_a_log_lost_are_reported_once_with_the_lines_after_them(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """Each time by the name that matches have; a log that lost none is not named."""
+    for number in range(2):
+        reader.write("rank0.err", "read")
+        with (tmp_path / "rank0.err").open("a") as log:
+            log.write("held back")
+        reader.look(0.1)
+        (tmp_path / "rank0.err").write_text("")
+        reader.reports.clear()
+        reader.write("rank0.err", "x" * number, f"{OOM} ({number})")
+        assert [match.file for match in reader.look(0.1)] == ["rank0.err"]
+        assert [report.lost_bytes for report in reader.reports] == [{"rank0.err": 9}]
+    reader.look(POSITIONS_SECONDS)
+    assert reader.reports[-1].lost_bytes == {}
+
+
 def test_a_repeated_line_is_reported_twice_an_hour(reader: Reader) -> None:
     """The rest is counted."""
     for _ in range(50):

@@ -174,6 +174,9 @@ class LogSearch:
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
         if report.trouble:
             log.warning("following the logs of %s: %s", report.gang, report.trouble)
+        for name, num_bytes in report.lost_bytes.items():
+            gang.log_bytes_lost[name] = gang.log_bytes_lost.get(name, 0) + num_bytes
+            log.warning("%s lost %d bytes of %s in a truncation", report.gang, num_bytes, name)
         matches = [_with_rank(match, gang) for match in report.matches]
         # A line that names no process of this gang may be about another node.
         if self._is_kernel_log_shared:
@@ -201,9 +204,8 @@ class LogSearch:
 
     def _emit(self, gang: LocalGang, matches: Iterable[Match], **fields: Any) -> None:
         header, generation = gang.header(), gang.generation
-        self._emitter.emit(
-            LinesMatched(**header, generation=generation, matches=tuple(matches), **fields)
-        )
+        told = tuple(_with_lost_bytes(match, gang) for match in matches)
+        self._emitter.emit(LinesMatched(**header, generation=generation, matches=told, **fields))
 
     def _on_reader_died(self, again_seconds: float) -> None:
         """Repeat its requests to another reader, after a delay."""
@@ -255,6 +257,12 @@ def _with_rank(match: Match, gang: LocalGang) -> Match:
         if pid == str(rank.pid):
             return replace(match, rank=rank.rank)
     return match
+
+
+def _with_lost_bytes(match: Match, gang: LocalGang) -> Match:
+    """Add what the line's log has lost so far. A log whose end alone was searched says so after its file's name."""
+    lost = gang.log_bytes_lost.get(match.file.partition(" (")[0], 0)
+    return replace(match, lost_bytes=lost) if lost else match
 
 
 @cache

@@ -81,6 +81,8 @@ class LocalGang:
         # Their agent gave them the run's keys, unless it was of a release before codes.
         self.needs_code = True
         self.log_bytes_skipped = 0
+        # Of each log, by its file's name: bytes that it lost in truncations.
+        self.log_bytes_lost = dict[str, int]()
         self.next_header = next_header
         self._stopped_seconds = stopped_seconds
         self._steps = StepAggregator()

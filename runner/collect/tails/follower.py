@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.collect.tails.followed_logs import MAX_RECORDS, MAX_TEXT, FollowedKernel, FollowedLog
+from runner.collect.tails.followed_logs import (
+    KERNEL,
+    MAX_RECORDS,
+    MAX_TEXT,
+    FollowedKernel,
+    FollowedLog,
+)
 from runner.collect.tails.wakeups import Wakeups
 from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
@@ -57,6 +63,7 @@ class Follower:
         self._wakeups = Wakeups(folders)
         self._reported_troubles: dict[str, None] = {}
         self._reported_positions: dict[str, LogPosition] = {}
+        self._reported_lost: dict[str, int] = {}
         self._reported_at = 0.0
 
     @property
@@ -98,6 +105,8 @@ class Follower:
             FollowReport(gang=self.gang, matches=tuple(matches[first : first + MAX_MATCHES]))
             for first in range(0, len(matches) or 1, MAX_MATCHES)
         ]
+        # Before the lines that come with them.
+        reports[0] = replace(reports[0], lost_bytes=self._newly_lost())
         # Positions come with the last report: a reader that has all of them continues there.
         reports[-1] = replace(
             reports[-1],
@@ -135,6 +144,14 @@ class Follower:
         new = [text for text in troubles if text and text not in self._reported_troubles]
         self._reported_troubles |= dict.fromkeys(new)
         return "; ".join(new)[:MAX_TEXT]
+
+    def _newly_lost(self) -> dict[str, int]:
+        lost = {log.tail.path.name: log.tail.num_lost_bytes for log in self._logs}
+        if self._kernel is not None:
+            lost[KERNEL] = self._kernel.log.num_lost_bytes
+        new = {name: num - self._reported_lost.get(name, 0) for name, num in lost.items()}
+        self._reported_lost = lost
+        return {name: num for name, num in new.items() if num}
 
     def _positions(self) -> dict[str, LogPosition]:
         positions = {str(log.tail.path): log.tail.position for log in self._logs}

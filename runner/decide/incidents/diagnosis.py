@@ -1,6 +1,6 @@
 """Diagnosis: log lines name the cause of an incident. It amends the incident; the first response does not wait for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -88,7 +88,21 @@ def verdict_on(matches: Sequence[Match], steps: Sequence[LoggedStep] = ()) -> Ve
     cause = verdicts[0].cause
     if cause.confidence < LEAST_CONFIDENCE and not cause.template:
         return None
-    return replace(verdicts[0], cause=replace(cause, template=cause.template[:MAX_TEMPLATE]))
+    lines = cause.lines + lost_before(verdicts[0].evidence)
+    cause = replace(cause, template=cause.template[:MAX_TEMPLATE], lines=lines)
+    return replace(verdicts[0], cause=cause)
+
+
+def lost_before(evidence: Iterable[Match]) -> tuple[str, ...]:
+    """Say of each log of the evidence that lost bytes how many: a line before those shown may be the cause."""
+    lost: dict[str, int] = {}
+    for match in evidence:
+        lost[match.file] = max(match.lost_bytes, lost.get(match.file, 0))
+    return tuple(
+        f"{file}: {num_bytes} bytes of this log were lost, for it was truncated before they were read"
+        for file, num_bytes in lost.items()
+        if num_bytes
+    )
 
 
 def is_same(cause: Cause, known: Cause | None) -> bool:

@@ -91,7 +91,8 @@ def _judge(
 ) -> None:
     """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
     cause, first = verdict.cause, verdict.evidence[0]
-    evidence = f"{first.file}: {first.text}"[:300]
+    lost = diagnosis.lost_before([first])
+    evidence = "; ".join((f"{first.file}: {first.text}"[:300], *lost))
     for known in decision.state.live_incidents(non_fatal=True, run=run.run, node=node):
         if known.cause is None:
             continue

@@ -60,7 +60,8 @@ class SearchResult(Value, kind="search_result"):
 class FollowReport(Value, kind="follow_report"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
-    `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were not read.
+    `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were not read. `lost_bytes`: of each
+    log, named as in matches, the bytes that were lost in a truncation since the last report.
     """
 
     gang: str
@@ -69,5 +70,6 @@ class FollowReport(Value, kind="follow_report"):
     places: Mapping[str, LogPosition] = field(default_factory=dict)
     num_kept_back: int = 0
     skipped_bytes: int = 0
+    lost_bytes: Mapping[str, int] = field(default_factory=dict)
     # Which logs cannot be read, each reason once.
     trouble: str = ""

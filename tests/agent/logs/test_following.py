@@ -127,6 +127,27 @@ def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: 
     assert texts == ["(1)", "(2)", "(3)"]
 
 
+def test_a_line_says_what_its_log_lost(node: Node) -> None:
+    """It is cut again and again while a line has no end yet: what was seen is counted, and told also after the rank's death."""
+    node.start_agent()
+    (pid,) = node.launch(node.plan(SILENT, ranks_per_node=1), generation=1).values()
+    errors = node.state / "attempts" / "1.1.0" / "rank0.err"
+    write(errors, f"{OOM} (0)")
+    wait_for_line(node, "(0)")
+    for _ in range(15):
+        with errors.open("a") as file:
+            file.write("held back")
+        time.sleep(0.15)
+        os.truncate(errors, 0)
+    write(errors, f"{OOM} (1)")
+    (match,) = wait_for_line(node, "(1)").matches
+    assert match.lost_bytes > 0
+    assert match.lost_bytes % 9 == 0
+    os.kill(pid, signal.SIGKILL)
+    after = node.wait_for("LinesMatched", lambda fact: not fact.ranks_alive)
+    assert after.matches[0].lost_bytes >= match.lost_bytes
+
+
 def test_the_agent_reports_a_line_that_a_program_repeats_twice(node: Node) -> None:
     """The rest is counted; another line gets through at once."""
     node.start_agent()

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from runner.decide.incidents.pending_evidence import WAIT_SECONDS
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident
 from runner.facts import wire
@@ -12,6 +13,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
+from runner.history.phrases import input_phrase
 from tests.decide.controller_harness import ControllerHarness, exited, kinds, training_harness
 
 ATTEMPT = AttemptId(1, 1, 0)
@@ -165,3 +167,36 @@ def test_an_unknown_fault_is_recognised_the_second_time() -> None:
         cause = again.state.incidents["i2"].cause
         assert cause is not None
         assert cause.seen_in == seen_in
+
+
+def test_what_a_log_lost_is_told_with_its_lines() -> None:
+    """In the cause, which `stoker explain` shows, and in the story; logs that lost nothing, and those beside it, are not named."""
+    harness = crashed_harness()
+    oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)
+    read = matched("n2", replace(oom, lost_bytes=4096))
+    harness.take(read)
+    cause = incident(harness).cause
+    assert cause is not None
+    lost = (
+        "n2 rank0.err: 4096 bytes of this log were lost, for it was truncated before they were read"
+    )
+    assert cause.lines == ("n2 rank0.err:7: cuda_oom it says", lost)
+    assert input_phrase(read).endswith("; rank0.err lost 4096 bytes when it was truncated")
+    assert "lost" not in input_phrase(matched("n2", oom))
+    whole = crashed_harness()
+    whole.take(matched("n2", oom))
+    found = incident(whole).cause
+    assert found is not None
+    assert len(found.lines) == 1
+
+
+def test_what_a_log_lost_is_told_with_an_incident_of_a_living_gang() -> None:
+    """The evidence itself says so: nobody died, so no rank's last words are there."""
+    harness = training_harness()
+    named = {"gpu": "0000:a1:00"}
+    lasting = match("xid-79", "gpu_lost", "device", is_lasting=True, lost_bytes=12, named=named)
+    harness.take(matched("n2", lasting, ranks_alive=True))
+    harness.now += WAIT_SECONDS
+    harness.settle()
+    (evidence,) = incident(harness).evidence
+    assert evidence.startswith("n2 rank0.err: gpu_lost it says; n2 rank0.err: 12 bytes of this log")
