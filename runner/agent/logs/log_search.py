@@ -204,8 +204,10 @@ class LogSearch:
 
     def _emit(self, gang: LocalGang, matches: Iterable[Match], **fields: Any) -> None:
         header, generation = gang.header(), gang.generation
-        told = tuple(_with_lost_bytes(match, gang) for match in matches)
-        self._emitter.emit(LinesMatched(**header, generation=generation, matches=told, **fields))
+        completed = tuple(_with_lost_bytes(match, gang) for match in matches)
+        self._emitter.emit(
+            LinesMatched(**header, generation=generation, matches=completed, **fields)
+        )
 
     def _on_reader_died(self, again_seconds: float) -> None:
         """Repeat its requests to another reader, after a delay."""

@@ -15,9 +15,12 @@ from runner.keeper import orphans, procfs, protocol
 from runner.store.registry import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only read
+# In the state folder: the process that starts a supervisor again which `stoker run --detach` left behind.
+RESTARTER = "restarter.json"
 # Chosen, not measured.
 KILL_WAIT_SECONDS = 5.0
 TRACKERS_LAST_SECONDS = 1.0
+_KILLED_FIRST = {"restarter": 0, "supervisor": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +36,19 @@ class Leftover:
 
 
 def processes_of(cluster: ClusterSpec) -> list[Leftover]:
-    """Find living processes of a cluster's supervisor, agents, keepers and ranks."""
-    found = (*_supervisor(cluster), *_from_pid_files(cluster), *_from_environ(cluster))
+    """Find living processes of a cluster's supervisor, its restarter, agents, keepers and ranks."""
+    found = (
+        *restarter_of(cluster),
+        *_supervisor(cluster),
+        *_from_pid_files(cluster),
+        *_from_environ(cluster),
+    )
     by_pid = {left.pid: left for left in found}
     return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
-    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that survive.
+    """SIGKILL every process of the cluster, what starts others first, until none is found; return those that survive.
 
     Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by themselves.
     """
@@ -48,7 +56,7 @@ def kill_all(cluster: ClusterSpec) -> list[Leftover]:
     left = processes_of(cluster)
     while left and time.monotonic() < deadline:
         is_late = time.monotonic() >= deadline - TRACKERS_LAST_SECONDS
-        for process in sorted(left, key=lambda each: each.what != "supervisor"):
+        for process in sorted(left, key=lambda each: _KILLED_FIRST.get(each.what, 2)):
             if is_late or not orphans.is_resource_tracker(process.pid):
                 _kill(process)
         time.sleep(0.05)
@@ -93,17 +101,25 @@ def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
             yield from _if_alive(pid, "supervisor")
 
 
+def restarter_of(cluster: ClusterSpec) -> Iterator[Leftover]:
+    """Yield the process of this machine that would start the cluster's supervisor again."""
+    yield from _from_pid_file(Path(cluster.state) / RESTARTER, "restarter")
+
+
 def _from_pid_files(cluster: ClusterSpec) -> Iterator[Leftover]:
     """Yield agents and keepers, by the files in which they write their pid."""
     for folder in sorted((Path(cluster.state) / "nodes").glob("*")):
         for name, what in (("agent.lock", "agent"), (protocol.PID_FILE_NAME, "keeper")):
-            try:
-                note = json.loads((folder / name).read_text())
-                pid, start_ticks = int(note["pid"]), int(note["start_ticks"])
-            except (OSError, ValueError, LookupError, TypeError):
-                continue
-            found = _if_alive(pid, f"{what} of {folder.name}")
-            yield from (left for left in found if left.start_ticks == start_ticks)
+            yield from _from_pid_file(folder / name, f"{what} of {folder.name}")
+
+
+def _from_pid_file(path: Path, what: str) -> Iterator[Leftover]:
+    try:
+        note = json.loads(path.read_text())
+        pid, start_ticks = int(note["pid"]), int(note["start_ticks"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    yield from (left for left in _if_alive(pid, what) if left.start_ticks == start_ticks)
 
 
 def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from runner.cli import exit_codes
 from runner.cli.clusters import leader_of
@@ -48,7 +49,6 @@ class SupervisorChild:
         budget: Budget = Budget(),
     ) -> None:
         self._cluster, self._store, self.log, self._budget = cluster, store, log, budget
-        self._log_path = Path(cluster.state) / LOG
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
         self._not_before = 0.0
@@ -58,6 +58,11 @@ class SupervisorChild:
     def is_ours(self) -> bool:
         """Whether the present or last supervisor is our child."""
         return self._process is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of our last supervisor; None: it lives, or none was ours."""
+        return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         """Start a supervisor if none holds the lease, and wait until it does.
@@ -82,15 +87,15 @@ class SupervisorChild:
                 return
             code = self._process.poll()
             if code == exit_codes.BAD_INPUT:
-                raise SupervisorRefused(self._last_words().removeprefix("stoker: "))
+                raise SupervisorRefused(last_words(self._cluster).removeprefix("stoker: "))
             if code is not None:
                 raise SupervisorLost(
-                    f"the supervisor ended with {code} at its start: {self._last_words()}"
+                    f"the supervisor ended with {code} at its start: {last_words(self._cluster)}"
                 )
             time.sleep(0.02)
         self.kill()
         raise SupervisorLost(
-            f"the supervisor did not get the lease within {START_SECONDS:g} s: {self._last_words()}"
+            f"the supervisor did not get the lease within {START_SECONDS:g} s: {last_words(self._cluster)}"
         )
 
     def restart_if_needed(self) -> None:
@@ -102,12 +107,12 @@ class SupervisorChild:
             return
         if self._process is not None and self._process.returncode == exit_codes.STORE_ROLLED_BACK:
             raise SupervisorLost(
-                f"{self._last_words().removeprefix('stoker: ')}; the ranks go on without it"
+                f"{last_words(self._cluster).removeprefix('stoker: ')}; the ranks go on without it"
             )
         if self._gave_up:
             raise SupervisorLost(
                 f"the supervisor died again after {budget.max_restarts} restarts within {budget.window_seconds / 60:g} minutes: "
-                f"{self._last_words()}; the ranks may go on without it; find the cause, then run `stoker supervise`"
+                f"{last_words(self._cluster)}; the ranks may go on without it; find the cause, then run `stoker supervise`"
             )
         self._restarts = [at for at in self._restarts if now - at < budget.window_seconds]
         if len(self._restarts) >= budget.max_restarts:
@@ -148,14 +153,22 @@ class SupervisorChild:
     def _spawn(self) -> None:
         program = (sys.executable, "-P", "-m", "runner.cli.main")
         command = [*program, "supervise", "--cluster", self._cluster.state]
-        self._log_path.touch(mode=0o644)
-        with self._log_path.open("ab") as log:
+        with opened_log(self._cluster) as log:
             # A session of its own: Ctrl-C is handled here, and ends it in order.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
-    def _last_words(self) -> str:
-        path = self._log_path
-        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-        return f"{lines[-1][:500]} (all of it in {path})" if lines else f"{path} is empty"
+
+def opened_log(cluster: ClusterSpec) -> BinaryIO:
+    """Open the file that supervisors of this cluster write to, at its end."""
+    path = Path(cluster.state) / LOG
+    path.touch(mode=0o644)
+    return path.open("ab")
+
+
+def last_words(cluster: ClusterSpec) -> str:
+    """Return the last line that a supervisor of this cluster wrote, and where the others are."""
+    path = Path(cluster.state) / LOG
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    return f"{lines[-1][:500]} (all of it in {path})" if lines else f"{path} is empty"

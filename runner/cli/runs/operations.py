@@ -10,6 +10,7 @@ from decimal import Decimal
 import click
 
 from runner.cli import clusters, exit_codes, output
+from runner.cli.foreground.leftovers import restarter_of
 from runner.cli.options import command, request_options
 from runner.cli.request_client import ask, new_request_id, requester
 from runner.errors import TemporaryError, UserError
@@ -52,7 +53,7 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
         answer = ask(
             store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
         )
-        while clusters.leader_of(store).alive and time.monotonic() < deadline:
+        while _is_kept_up(store, cluster) and time.monotonic() < deadline:
             time.sleep(0.05)
         if clusters.leader_of(store).alive:
             raise TemporaryError(
@@ -60,6 +61,11 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
                 "wait longer with --timeout"
             )
     _finish(answer, as_json=as_json)
+
+
+def _is_kept_up(store: Store, cluster: ClusterSpec) -> bool:
+    """Whether a supervisor leads, or a process of this machine would start one."""
+    return clusters.leader_of(store).alive or any(restarter_of(cluster))
 
 
 @command(

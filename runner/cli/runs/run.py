@@ -6,10 +6,10 @@ import click
 
 from runner.cli import clusters, exit_codes, output
 from runner.cli.foreground.leftovers import Leftover, processes_of
+from runner.cli.foreground.restarter import leave_supervisor
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser, start_run
 from runner.cli.foreground.summary import Summary, summary_text
 from runner.cli.foreground.supervisor_child import (
-    SupervisorChild,
     SupervisorLost,
     SupervisorRefused,
 )
@@ -34,7 +34,9 @@ from runner.store.protocol import Store
     "--spares", type=click.IntRange(min=0), help="Spare nodes of a new local cluster. Default: 0."
 )
 @click.option(
-    "--detach", is_flag=True, help="Return once the run is admitted; it goes on in the background."
+    "--detach",
+    is_flag=True,
+    help="Return once the run is admitted; it goes on in the background, and its supervisor is restarted if it dies.",
 )
 @click.option(
     "--set",
@@ -96,7 +98,7 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
 
 
 def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
-    SupervisorChild(cluster, store, log=output.print_note).start()
+    leave_supervisor(store, cluster)
     number = start_run(store, cluster, spec)
     output.print_answer(
         {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state},

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -157,4 +158,55 @@ def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
     stopped = stoker("stop")
     assert stopped.returncode == 0, stopped.stderr
     assert stoker("shutdown").returncode == 0
+    assert has_no_process()
+
+
+def leader_pid() -> int | None:
+    """Return the process that leads; None: there is none."""
+    leader = json.loads(stoker("status", "--json").stdout)["leader"]
+    return int(leader["holder"].split(":")[1]) if leader["alive"] else None
+
+
+@pytest.mark.parametrize("ending", ["shutdown", "SIGTERM"])
+def test_a_supervisor_left_behind_is_started_again_until_it_ends_in_order(
+    place: Path, ending: str
+) -> None:
+    """Each time it is killed another one leads, and the run goes on in its first attempt; then nothing is left."""
+    write_run(place, ["sleep", "1000"], stop_grace_seconds=1)
+    admitted = stoker("run", "run.yaml", "--detach")
+    assert admitted.returncode == 0, admitted.stderr
+    wait_for(lambda: "running" in stoker("status").stdout)
+    restarters = [each for each in processes_of(find_cluster("plain")) if each.what == "restarter"]
+    assert len(restarters) == 1
+    pids = [leader_pid()]
+    for _ in range(2):
+        assert pids[-1] is not None
+        os.kill(pids[-1], signal.SIGKILL)
+        wait_for(lambda: leader_pid() not in (None, pids[-1]), seconds=60)
+        pids.append(leader_pid())
+    assert restarters[0] in processes_of(find_cluster("plain"))
+    wait_for(lambda: "running" in stoker("status").stdout)
+    (run,) = json.loads(stoker("runs", "--json").stdout)
+    assert run["num_attempts"] == 1
+    if ending == "SIGTERM":
+        assert pids[-1] is not None
+        os.kill(pids[-1], signal.SIGTERM)
+        wait_for(lambda: restarters[0] not in processes_of(find_cluster("plain")), seconds=60)
+        assert leader_pid() is None
+        return
+    done = stoker("shutdown")
+    assert done.returncode == 0, done.stderr
+    assert has_no_process()
+
+
+def test_a_supervisor_left_behind_that_refuses_says_why(place: Path) -> None:
+    """The message is the supervisor's own, with the code for bad input; no process stays."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        fields = {"name": "plain", "state": str(place / ".stoker" / "plain"), "metrics_port": port}
+        (place / "cluster.yaml").write_text(json.dumps(fields))
+        write_run(place, ["sleep", "1"])
+        refused = stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+    assert refused.returncode == 2, refused
+    assert str(port) in refused.stderr
     assert has_no_process()

@@ -191,7 +191,7 @@ def test_what_a_log_lost_is_told_with_its_lines() -> None:
 
 
 def test_what_a_log_lost_is_told_with_an_incident_of_a_living_gang() -> None:
-    """The evidence itself says so: nobody died, so no rank's last words are there."""
+    """The evidence itself says so: no rank died, so there are no last words."""
     harness = training_harness()
     named = {"gpu": "0000:a1:00"}
     lasting = match("xid-79", "gpu_lost", "device", is_lasting=True, lost_bytes=12, named=named)

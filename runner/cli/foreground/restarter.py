@@ -1,0 +1,100 @@
+"""The restarter: the parent of the supervisor that `stoker run --detach` leaves behind (`python -m ... STATE`, the state folder).
+
+It starts the supervisor again when it dies, within the budget of `SupervisorChild`. It ends when the supervisor ends in order (by
+`stoker shutdown` or SIGTERM), when another one leads, and when the budget is spent. Its file in the state folder has its
+pid.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runner.atomic_files import write_atomically
+from runner.cli import clusters, exit_codes, output
+from runner.cli.foreground.leftovers import RESTARTER
+from runner.cli.foreground.supervisor_child import (
+    SupervisorChild,
+    SupervisorLost,
+    SupervisorRefused,
+    last_words,
+    opened_log,
+)
+from runner.errors import StokerError, StoreUnavailable
+from runner.facts.specs.cluster import ClusterSpec
+from runner.keeper import procfs
+from runner.store.protocol import Store
+
+# Chosen, not measured.
+LOOK_SECONDS = 0.1
+
+
+def leave_supervisor(store: Store, cluster: ClusterSpec) -> None:
+    """Start a supervisor with its restarter if none holds the lease, and wait until it leads.
+
+    Raises SupervisorRefused with its message if it refuses the cluster's settings, SupervisorLost if it fails to start for another
+    reason.
+    """
+    if clusters.leader_of(store).alive:
+        return
+    command = [sys.executable, "-P", "-m", "runner.cli.foreground.restarter", cluster.state]
+    with opened_log(cluster) as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    # It ends by itself if the supervisor does not start in time.
+    while (code := process.poll()) is None and not clusters.leader_of(store).alive:
+        time.sleep(0.02)
+    if code == exit_codes.BAD_INPUT:
+        raise SupervisorRefused(last_words(cluster).removeprefix("stoker: "))
+    if code:
+        raise SupervisorLost(f"the supervisor did not start: {last_words(cluster)}")
+
+
+def keep_supervisor(store: Store, cluster: ClusterSpec) -> int:
+    """Start a supervisor, again whenever it dies, until it ends in order or another one leads; return the exit code.
+
+    Raises SupervisorRefused and SupervisorLost.
+    """
+    child = SupervisorChild(cluster, store, log=output.print_note)
+    child.start()
+    while child.is_ours and child.exit_code != exit_codes.DONE:
+        if not child.wait(1.0):
+            continue
+        time.sleep(LOOK_SECONDS)
+        with contextlib.suppress(StoreUnavailable):
+            if child.exit_code == exit_codes.DONE or clusters.leader_of(store).alive:
+                break
+            child.restart_if_needed()
+    return exit_codes.DONE
+
+
+def _write_pid(cluster: ClusterSpec) -> None:
+    """Name this process in the state folder. The file stays: the start time in it tells a later process with this pid apart."""
+    pid = os.getpid()
+    seen = procfs.read_process(pid)
+    assert seen is not None
+    note = json.dumps({"pid": pid, "start_ticks": seen.start_ticks})
+    write_atomically(Path(cluster.state) / RESTARTER, note)
+
+
+def main(state: str) -> int:
+    """Run until there is nothing to restart; return the exit code."""
+    cluster = clusters.find_cluster(state)
+    try:
+        _write_pid(cluster)
+        with clusters.store_of(cluster) as store:
+            return keep_supervisor(store, cluster)
+    except SupervisorRefused:
+        # Its own words are the last in the log.
+        return exit_codes.BAD_INPUT
+    except StokerError as error:
+        output.print_note(str(error))
+        return exit_codes.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
