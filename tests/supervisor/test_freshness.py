@@ -1,5 +1,6 @@
 """Requests and joins are fresh: what was processed, or was sent long ago, is refused when it is put back into the store."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -204,8 +205,12 @@ def test_an_agent_by_a_clock_that_is_off_joins_once_it_is_right(
         join()
         session.start()
         client.start()
-        rejoin_until(lambda: stage.refused("stale") >= 3, "three refused joins")
-        (shown,) = [line for line in caplog.messages if "may not join" in line]
+
+        def told() -> list[str]:
+            return [line for line in caplog.messages if "may not join" in line]
+
+        rejoin_until(lambda: stage.refused("stale") >= 3 and told(), "three refused joins")
+        (shown,) = told()
         for part in ("the join of n1 was sent at", " s before this", "at most 300 s", "NTP"):
             assert part in shown
         stage.shift = 0.0
@@ -215,7 +220,8 @@ def test_an_agent_by_a_clock_that_is_off_joins_once_it_is_right(
     entries = list(Journal(stage.store, signer=SIGNER).replay())
     records = [record for entry in entries for record in entry.records]
     (refused,) = [record for record in records if isinstance(record, r.JoinRefused)]
-    assert refused.reason in shown
+    # The agent may have missed the answer to its first join, whose times the journal has.
+    assert re.sub(r"[\d,]+", "", refused.reason) in re.sub(r"[\d,]+", "", shown)
     assert any(isinstance(record, r.NodeRegistered) for record in records)
 
 
