@@ -206,11 +206,11 @@ def test_an_agent_by_a_clock_that_is_off_joins_once_it_is_right(
         session.start()
         client.start()
 
-        def told() -> list[str]:
+        def complaints() -> list[str]:
             return [line for line in caplog.messages if "may not join" in line]
 
-        rejoin_until(lambda: stage.refused("stale") >= 3 and told(), "three refused joins")
-        (shown,) = told()
+        rejoin_until(lambda: stage.refused("stale") >= 3 and complaints(), "three refused joins")
+        (shown,) = complaints()
         for part in ("the join of n1 was sent at", " s before this", "at most 300 s", "NTP"):
             assert part in shown
         stage.shift = 0.0

@@ -1,5 +1,6 @@
 """Learned summaries: when they are written, and that a damaged one is refused with its reason and stops no start."""
 
+import itertools
 import logging
 import threading
 import time
@@ -25,7 +26,7 @@ from runner.journal.snapshots import sha256
 from runner.providers.self_joined import SelfJoinedProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.memory.store import MemoryStore
-from runner.supervisor.learned import SUMMARY_SECONDS, LearnedSummaries
+from runner.supervisor.learned import PAUSE_SECONDS, SUMMARY_SECONDS, LearnedSummaries
 from runner.supervisor.loop import Supervisor
 
 # Above every wait in this file.
@@ -67,21 +68,20 @@ def test_a_summary_is_due_at_once_then_at_intervals_and_after_a_finding() -> Non
     store = MemoryStore()
     kept = summaries(store, detectors())
     state, now = runs(1, 2), 100.0
-    made = [kept.next(state, now) for _ in range(3)]
-    assert [image.run if image else None for image in made] == [1, 2, None]
+    made = [kept.next(state, now + turn * PAUSE_SECONDS / 2) for turn in range(5)]
+    assert [image.run if image else None for image in made] == [1, None, 2, None, None]
     kept.on_findings([Finding(fault="straggler", evidence="slow", attempt=ATTEMPT)], now + 1)
     soon = kept.next(state, now + 1)
     assert soon is not None
     assert soon.run == 1
-    due = [kept.next(state, now + SUMMARY_SECONDS + 2) for _ in range(3)]
+    late = now + SUMMARY_SECONDS + 2
+    due = [kept.next(state, late + turn * PAUSE_SECONDS) for turn in range(3)]
     assert [image.run if image else None for image in due] == [2, 1, None]
     kept.write(soon)
     assert list(store.registers("status.learned.")) == [learned_register(1)]
     state.runs[1].ended_at = now
-    gone = kept.next(state, now + 10 * SUMMARY_SECONDS)
-    while gone is not None and gone.body:
-        gone = kept.next(state, now + 10 * SUMMARY_SECONDS)
-    assert gone is not None
+    later = (late + turn * SUMMARY_SECONDS for turn in itertools.count(1))
+    gone = next(image for at in later if (image := kept.next(state, at)) and not image.body)
     kept.write(gone)
     assert not store.registers("status.learned.")
 
