@@ -6,6 +6,7 @@ its first process is killed. Processes of a host are visible from here in /proc,
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -69,7 +70,12 @@ class Host:
     def start(self) -> None:
         """Bring the host up, with nothing on it."""
         assert self._first is None, f"{self.name} is up"
-        inside = ("sh", "-c", f'hostname {self.name}; exec {sys.executable} -c "$0"', _FIRST)
+        inside = (
+            "sh",
+            "-c",
+            f'hostname {self.name}; exec {shlex.quote(sys.executable)} -c "$0"',
+            _FIRST,
+        )
         spaces = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts")
         self._first = subprocess.Popen(
             ["nsenter", f"--net={NAMESPACES / self.namespace}", *spaces, *inside],
@@ -112,11 +118,12 @@ class Host:
         if self._first is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+            # A host that did not come up has no first process of its own; pid 0 would be our own group.
+            os.kill(self._pid or self._first.pid, signal.SIGKILL)
         self._first.wait(UP_SECONDS)
         for process in self._running:
             process.wait(UP_SECONDS)
-        self._first, self._running = None, []
+        self._first, self._running, self._pid = None, [], 0
 
     def ended(self) -> list[int]:
         """Wait for the programs that were started here since the host was, and return their exit codes."""
