@@ -1,5 +1,6 @@
 """A fleet with several runs, and an unreachable store: which run gets the spare, and that no outage ends a healthy run."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> N
     harness.until(harness.view, "a first View")
     for name, priority in (("minor", 0), ("major", 5)):
         (harness.folder / name).mkdir()
-        command = f"{sys.executable} {harness.folder / 'train.py'}"
+        command = shlex.join([sys.executable, str(harness.folder / "train.py")])
         where = str(harness.folder / name)
         harness.write_run(name=name, command=command, working_directory=where, priority=priority)
         handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
