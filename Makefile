@@ -45,8 +45,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/stoker demo
 
-# First what shares a machine well, on all cores; then real processes, which mostly wait (LANES=2 runs them in two lanes); then what
-# wants the machine to itself. All three run, whichever fails.
+# First the fast tests, on all cores; then tests with real processes, which mostly wait (LANES=2 runs two of them at a time); then
+# tests that measure the whole machine, one at a time. All three run, whichever fails.
 test: $(STAMP)
 	@status=0; \
 	$(BIN)/python -m pytest -m "$(FAST)" --numprocesses auto --dist worksteal || status=1; \
