@@ -31,7 +31,7 @@ do = json.loads(sys.argv[1])
 channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
 def emit(**fields):
     channel.send(json.dumps(fields).encode())
-emit(kind="hello", requests=["stop", "checkpoint"], remedies=["lr_factor"])
+emit(kind="hello", requests=["stop", "checkpoint"], remedies=["lr_factor"], checks_checkpoints=True)
 for fields in do.get("messages", []):
     emit(**fields)
 for step in range(1, do.get("steps", 10**9) + 1):

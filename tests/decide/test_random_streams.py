@@ -148,6 +148,7 @@ inputs = st.one_of(
         attempt=attempt,
         requests=st.sampled_from([(), ("stop", "drill")]),
         remedies=st.sampled_from([(), ("lr_factor", "lr_peak")]),
+        checks_checkpoints=st.booleans(),
     ),
     st.builds(s.Progress, **source, attempt=attempt, step=st.integers(0, 50)),
     st.builds(

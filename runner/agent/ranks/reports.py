@@ -39,6 +39,7 @@ class HelloReport(Report):
 
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    checks_checkpoints: bool = False
 
 
 class PhaseReport(Report):

@@ -97,10 +97,14 @@ def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
 
 def on_ranks_ready(decision: Decision, ready: s.RanksReady) -> None:
     """Keep what the ranks understand."""
-    attempt, requests, remedies = ready.attempt, ready.requests, ready.remedies
-    if decision.state.attempt_of(attempt) is not None:
+    if decision.state.attempt_of(ready.attempt) is not None:
         decision.add(
-            r.RankCapabilitiesRecorded(attempt=attempt, requests=requests, remedies=remedies)
+            r.RankCapabilitiesRecorded(
+                attempt=ready.attempt,
+                requests=ready.requests,
+                remedies=ready.remedies,
+                checks_checkpoints=ready.checks_checkpoints,
+            )
         )
 
 

@@ -107,11 +107,13 @@ def _run_changed(state: State, record: r.RunChanged) -> None:
 
 def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
     run = state.runs[record.attempt.run]
+    before = run.attempt
     run.attempt = Attempt(
         **{**shared_fields(record, Attempt), "nodes": list(record.nodes)},
         planned_at=state.now,
         best_before=run.best_step,
         remedies=run.remedies,
+        checks_checkpoints=before is not None and before.checks_checkpoints,
     )
     run.num_attempts += 1
     run.reconfigured = run.skips_attempt_ids = False
@@ -171,6 +173,7 @@ def _ranks_understand(state: State, record: r.RankCapabilitiesRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
+        attempt.checks_checkpoints = record.checks_checkpoints
         state.runs[record.attempt.run].has_reported = True
 
 

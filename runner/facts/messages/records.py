@@ -329,10 +329,11 @@ class NodeLaunched(Value, kind="node_launched"):
 
 
 class RankCapabilitiesRecorded(AttemptRecord, kind="rank_capabilities_recorded"):
-    """What the attempt's ranks can be asked, and which remedies they apply."""
+    """What the attempt's ranks can be asked, which remedies they apply, and whether they check what they load."""
 
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    checks_checkpoints: bool = False
 
 
 class RankEnded(AttemptRecord, kind="rank_ended"):

@@ -238,11 +238,15 @@ class ReplicasDisagree(Signal, kind="replicas_disagree"):
 
 
 class RanksReady(Signal, kind="ranks_ready"):
-    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt."""
+    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt.
+
+    `checks_checkpoints`: they compare each file that they load with the manifest while they load it.
+    """
 
     attempt: AttemptId
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    checks_checkpoints: bool = False
 
 
 class NodeLeft(Signal, kind="node_left"):

@@ -131,6 +131,7 @@ def test_reports_become_signals(node: Node) -> None:
     node.launch(node.plan(REPORTER, {"messages": messages, "pause": 0.1}), generation=1)
     ready = node.wait_for("RanksReady")
     assert (ready.requests, ready.remedies) == (("stop", "checkpoint"), ("lr_factor",))
+    assert ready.checks_checkpoints
     assert node.wait_for("SettingsInEffect").values == {"lr": 1e-3, "betas": [0.9, 0.95]}
     sealed = node.wait_for("CheckpointSealed")
     assert (sealed.step, sealed.path, sealed.needs_code) == (5, "/c/1.1.0-00000005", True)

@@ -111,6 +111,24 @@ def test_ranks_are_known_to_report_steps_by_a_step_and_not_by_a_hello() -> None:
     assert watched(world).has_stepped
 
 
+def test_an_attempt_checks_checkpoints_as_the_one_before_it_until_its_ranks_report() -> None:
+    """What is taken for a resume is chosen before the ranks that load it can report; their own hello decides."""
+    state = State(runs={1: Run(run=1, spec=RunSpec(name="a", command=("x",)))})
+    known = []
+    for restart, checks in enumerate((None, True, None, None, False, None)):
+        name = AttemptId(1, 1, restart)
+        apply_record(
+            state, r.AttemptPlanned(attempt=name, generation=restart, nodes=("n1",), reason="")
+        )
+        if checks is not None:
+            ready = r.RankCapabilitiesRecorded(attempt=name, checks_checkpoints=checks)
+            apply_record(state, ready)
+        attempt = state.attempt_of(name)
+        assert attempt is not None
+        known.append(attempt.checks_checkpoints)
+    assert known == [False, True, True, True, False, False]
+
+
 def test_the_built_in_trainer_is_known_to_report_steps() -> None:
     """The supervisor knows it from the first launch on."""
     world = held()
