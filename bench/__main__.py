@@ -7,7 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-NO_BENCHMARKS = {"__init__", "__main__", "clusters", "forks", "long_journal", "report"}
+NO_BENCHMARKS = {
+    "__init__",
+    "__main__",
+    "clusters",
+    "forks",
+    "long_journal",
+    "reference_loop",
+    "report",
+    "timed_rank",
+}
 
 
 def names() -> list[str]:

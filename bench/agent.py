@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.report import Report, quantile
+from bench.reference_loop import ReferenceLoop
+from bench.report import SCALE, Report, percent_of_core, quantile
 from runner.facts.ids import AttemptId
 from tests.agent.node import REPORTER, Node
 
 NUM_ROUNDS = 15
 QUIET_SECONDS = 30.0
+# On the first machine.
 CPU_LIMIT_PERCENT = 0.3
 RESIDENT_LIMIT_MB = 80.0
 # Half of what detecting, deciding and stopping may take together.
@@ -62,8 +64,9 @@ def main() -> int:
         "agent",
         f"one agent on a SQLite store, 2 ranks at 1 step a second, heartbeat 1 s; CPU: scheduler's run time of all "
         f"threads over {QUIET_SECONDS:.0f} s; times: median and worst of {NUM_ROUNDS} rounds, from the cause to the "
-        f"signal as read from the store",
+        f"signal as read from the store; {SCALE}",
     )
+    loop = ReferenceLoop()
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         node = Node(Path(folder), heartbeat_seconds=1.0)
         try:
@@ -74,7 +77,7 @@ def main() -> int:
             keeper = node.keeper
             time.sleep(2.0)
             before = cpu_seconds(agent), cpu_seconds(keeper)
-            time.sleep(QUIET_SECONDS)
+            loop.sleep(QUIET_SECONDS)
             spent = cpu_seconds(agent) - before[0], cpu_seconds(keeper) - before[1]
             resident = resident_mb(agent), resident_mb(keeper)
         finally:
@@ -88,8 +91,8 @@ def main() -> int:
         report.figure(f"{name}, median", quantile(values, 0.5), "ms", at_most=limit)
         report.figure(f"{name}, worst", max(values), "ms")
     for name, seconds in zip(("agent", "keeper"), spent, strict=True):
-        percent = 100 * seconds / QUIET_SECONDS
-        report.figure(f"CPU, {name}", percent, "% of a core", at_most=CPU_LIMIT_PERCENT)
+        percent = percent_of_core(100 * seconds / QUIET_SECONDS)
+        report.cost(f"CPU, {name}", percent, loop, at_most=CPU_LIMIT_PERCENT)
     for name, megabytes in zip(("agent", "keeper"), resident, strict=True):
         report.figure(f"resident, {name}", megabytes, "MB", at_most=RESIDENT_LIMIT_MB)
     return min(report.num_missed, 1)

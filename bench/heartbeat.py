@@ -1,14 +1,19 @@
-"""What a full heartbeat costs to encode and to decode, now and as of an earlier commit: `python -m bench.heartbeat [COMMIT]`."""
+"""What a heartbeat costs to encode and to decode, now and as of an earlier commit: `python -m bench.heartbeat [COMMIT]`."""
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from bench.report import Report
+from msgspec.structs import replace
+
+from bench.reference_loop import ReferenceLoop
+from bench.report import SCALE, Report, microseconds
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import (
@@ -78,31 +83,37 @@ def full_heartbeat() -> Heartbeat:
     )
 
 
-def microseconds(call: Callable[[], object]) -> list[float]:
-    """Return the microseconds of one call, the mean of each round."""
-    found = []
+def usual_heartbeat() -> Heartbeat:
+    """Return what such an agent sends in nearly all seconds: without what rarely changes or is measured now and then."""
+    return replace(
+        full_heartbeat(), start_phases={}, warm_versions={}, rank_computes=(), rank_resources=()
+    )
+
+
+def measure_call(report: Report, name: str, call: Callable[[], object]) -> None:
+    """Print what one call takes: the median of rounds of many, in turns with the reference loop."""
+    loop, taken_us = ReferenceLoop(is_hot=True), list[float]()
     for _ in range(ROUNDS + 1):
-        started = time.perf_counter()
+        loop.sample()
+        started = time.thread_time()
         for _ in range(NUM_CALLS):
             call()
-        found.append((time.perf_counter() - started) * 1e6 / NUM_CALLS)
+        taken_us.append((time.thread_time() - started) * 1e6 / NUM_CALLS)
     # The first round warms up.
-    return found[1:]
+    report.cost(name, microseconds(statistics.median(taken_us[1:])), loop)
 
 
 def measure(name: str) -> None:
     """Print what this process's codec takes."""
-    heartbeat = full_heartbeat()
-    data = wire.encode(heartbeat)
-    assert wire.decode(data) == heartbeat
-    report = Report(
-        f"full heartbeat, {name}",
-        f"{len(data)} bytes, 8 ranks; median of {ROUNDS} rounds of {NUM_CALLS} calls each (least to most), after one to warm up",
-    )
-    report.figure_of("encode", microseconds(lambda: wire.encode(heartbeat)), "us")
-    report.figure_of("decode", microseconds(lambda: wire.decode(data)), "us")
-    both = microseconds(lambda: wire.decode(wire.encode(heartbeat)))
-    report.figure_of("encode and decode", both, "us")
+    for kind, heartbeat in (("full", full_heartbeat()), ("usual", usual_heartbeat())):
+        data = wire.encode(heartbeat)
+        assert wire.decode(data) == heartbeat
+        report = Report(
+            f"{kind} heartbeat, {name}",
+            f"{len(data)} bytes, 8 ranks; median of {ROUNDS} rounds of {NUM_CALLS} calls each, after one to warm up; {SCALE}",
+        )
+        measure_call(report, "encode", partial(wire.encode, heartbeat))
+        measure_call(report, "decode", partial(wire.decode, data))
 
 
 def measure_commit(commit: str) -> None:

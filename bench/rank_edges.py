@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report import Report, quantile
+from bench.reference_loop import ReferenceLoop
+from bench.report import SCALE, Report, microseconds, quantile
 from runner import checkpoints
 from runner.facts.ids import AttemptId
 from trainer.config.settings import load_settings
@@ -16,6 +17,7 @@ from trainer.contract.channel import Channel
 from trainer.data.batches import open_data
 
 NUM_CALLS = 3000
+# On the first machine.
 REPORT_LIMIT_US = 100.0
 CHECKPOINT_FILES = 8
 FILE_BYTES = 32 * 1024 * 1024
@@ -38,12 +40,12 @@ STEP = {
 def timed_us(
     act: Callable[[int], object], after: Callable[[], object] = lambda: None
 ) -> list[float]:
-    """Return the microseconds of each call; `after` runs between calls, untimed."""
+    """Return the microseconds of processor time of each call; `after` runs between calls, untimed."""
     taken_us = []
     for number in range(1, NUM_CALLS + 1):
-        started = time.perf_counter()
+        started = time.thread_time()
         act(number)
-        taken_us.append((time.perf_counter() - started) * 1e6)
+        taken_us.append((time.thread_time() - started) * 1e6)
         after()
     return taken_us
 
@@ -51,17 +53,21 @@ def timed_us(
 def measure_channel(report: Report) -> None:
     """Time reports with a reader, reports that are dropped, and polls without requests."""
     rank, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel = Channel(rank)
+    channel, loop = Channel(rank), ReferenceLoop(is_hot=True)
     with peer:
+        loop.sample()
         read = timed_us(lambda _: channel.report("step", **STEP), lambda: peer.recv(65536))
+        loop.sample()
         polled = timed_us(lambda _: channel.requests())
+        loop.sample()
         while not channel.dropped:
             channel.report("step", **STEP)
         dropped = timed_us(lambda _: channel.report("step", **STEP))
     for name, taken_us in (("report", read), ("report that finds no room", dropped)):
-        report.figure(f"{name}, median", quantile(taken_us, 0.5), "us", at_most=REPORT_LIMIT_US)
-        report.figure(f"{name}, p99", quantile(taken_us, 0.99), "us")
-    report.figure("look for requests, median", quantile(polled, 0.5), "us")
+        median, slow = (microseconds(quantile(taken_us, ratio)) for ratio in (0.5, 0.99))
+        report.cost(f"{name}, median", median, loop, at_most=REPORT_LIMIT_US)
+        report.cost(f"{name}, p99", slow, loop)
+    report.cost("look for requests, median", microseconds(quantile(polled, 0.5)), loop)
 
 
 def measure_data(report: Report) -> None:
@@ -102,7 +108,7 @@ def main() -> int:
     report = Report(
         "edges of a rank",
         f"one process, {NUM_CALLS} calls each; a report has {len(STEP)} fields and is read between two calls; "
-        f"the checkpoint has {CHECKPOINT_FILES} files of {FILE_BYTES // 2**20} MiB",
+        f"the checkpoint has {CHECKPOINT_FILES} files of {FILE_BYTES // 2**20} MiB; {SCALE}",
     )
     measure_channel(report)
     measure_data(report)

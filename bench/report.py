@@ -1,14 +1,50 @@
 """The output of a benchmark: one line for each figure, `figure | value | limit | PASS or MISS`.
 
-A figure without a limit (a noise floor, a part of a sum) has no verdict. Each benchmark prints its method first.
+A figure without a limit (a noise floor, a part of a sum) has no verdict. Each benchmark prints its method first. A cost of
+processor time is printed on the first machine's scale; the line below has its ratio to the reference loop, and the measurement.
 """
 
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from bench.reference_loop import ReferenceLoop
+
+# For the method of each benchmark that prints costs of processor time.
+SCALE = "costs of processor time are ratios to the reference loop, given as time on the first machine (bench/reference_loop.py)"
 # Probability that an interval holds the median.
 COVERAGE_RATIO = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Processor time as measured here. `unit_us`: microseconds in one unit; of a share, in each second (`rate`)."""
+
+    value: float
+    unit: str
+    unit_us: float
+    rate: str = " a second"
+
+
+def microseconds(value: float) -> Cost:
+    """Return the cost of one call or one step."""
+    return Cost(value, "us", 1.0, "")
+
+
+def cores(value: float) -> Cost:
+    """Return a cost in cores: 1.0 is one core in full."""
+    return Cost(value, "cores", 1e6)
+
+
+def percent_of_core(value: float) -> Cost:
+    """Return a cost in percent of one core."""
+    return Cost(value, "% of a core", 1e4)
+
+
+def percent_of_machine(value: float, num_cores: int) -> Cost:
+    """Return a cost in percent of all cores together."""
+    return Cost(value, "% of wall x cores", 1e4 * num_cores)
 
 
 class Report:
@@ -54,6 +90,29 @@ class Report:
         """Print the median of several values, between their smallest and largest."""
         spread = min(values), max(values)
         self.figure(name, statistics.median(values), unit, at_most=at_most, spread=spread)
+
+    def cost(
+        self, name: str, cost: Cost, loop: ReferenceLoop, *, at_most: float | None = None
+    ) -> None:
+        """Print what takes processor time as the first machine would take it; `at_most` in the cost's unit, there."""
+        self.figure(name, cost.value * loop.to_first_machine, cost.unit, at_most=at_most)
+        ratio = cost.value * cost.unit_us / loop.us
+        limit = "" if at_most is None else f", limit {at_most * cost.unit_us / loop.first_us:.4g}"
+        self._print_ratio(
+            f"{ratio:.4g} x the loop{cost.rate}{limit}", f"{cost.value:.4g} {cost.unit}", loop
+        )
+
+    def speed(
+        self, name: str, mb_per_second: float, loop: ReferenceLoop, *, at_least: float | None = None
+    ) -> None:
+        """Print megabytes per second of processor time as on the first machine; `at_least` likewise."""
+        self.figure(name, mb_per_second / loop.to_first_machine, "MB/s", at_least=at_least)
+        limit = "" if at_least is None else f", limit {at_least * loop.first_us:.4g}"
+        ratio = f"{mb_per_second * loop.us:.4g} bytes in the time of the loop{limit}"
+        self._print_ratio(ratio, f"{mb_per_second:.4g} MB/s", loop)
+
+    def _print_ratio(self, ratio: str, measured: str, loop: ReferenceLoop) -> None:
+        self.note(f"  {ratio}; measured {measured}, the loop {loop.us:.4g} us")
 
 
 def quantile(values: Sequence[float], ratio: float) -> float:

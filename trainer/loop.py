@@ -220,8 +220,7 @@ class Loop:
 
     def finish(self) -> None:
         """Log what supervision cost."""
-        cost = self._reporter.cost_seconds()
-        self._reporter.log(f"supervision took {cost * 1e6:.0f} us of CPU a step on this rank")
+        self._reporter.log_cost()
 
     @property
     def _lr_peak(self) -> float:

@@ -11,11 +11,12 @@ from pathlib import Path
 from bench.fleet.measures import Decisions, Steady, crash_rounds, deaths, start_runs, steady
 from bench.fleet.plot import Panel, plot
 from bench.fleet.stage import Stage, stage
-from bench.report import Report, quantile
+from bench.report import SCALE, Report, cores, quantile
 
 NODES, SECONDS, ROUNDS, DEATHS, GANG_ROUNDS = 2000, 60.0, 200, 5, 3
 CURVE, CURVE_SECONDS, CURVE_ROUNDS = (250, 500, 1000, 2000, 4000, 7000, 10_000), 20.0, 20
-MAX_CORES, MAX_MB, MAX_MS = 0.3, 300.0, 100.0
+# The first on the first machine.
+MAX_CORES, MAX_MB, MAX_MS = 0.22, 300.0, 100.0
 WITHIN = 0.99
 # More than this of a core used by others: what is measured is their work too; chosen.
 BUSY_CORES = 0.2
@@ -40,9 +41,10 @@ def measure_fleet(report: Report, given: argparse.Namespace) -> None:
         )
         found = steady(harness, given.seconds)
         _note_load(report, found)
-        report.figure("supervisor", found.cores["supervisor"], "cores", at_most=MAX_CORES)
-        report.figure("redis-server", found.cores["redis"], "cores")
-        report.figure("all agents together", found.cores["agents"], "cores")
+        used = {part: cores(share) for part, share in found.cores.items()}
+        report.cost("supervisor", used["supervisor"], found.loop, at_most=MAX_CORES)
+        report.cost("redis-server", used["redis"], found.loop)
+        report.cost("all agents together", used["agents"], found.loop)
         report.figure("heartbeats that got through", found.heartbeats_ratio * 100, "%")
         decisions = crash_rounds(harness, given.rounds)
         _figures_of(report, decisions)
@@ -101,14 +103,15 @@ def _drawing(heartbeat_seconds: float) -> Path:
 
 def bend(points: list[Point]) -> str:
     """Describe at which size the first of the limits is passed, and which part of the machine was the busiest there."""
-    cores = len(os.sched_getaffinity(0))
+    num_cores = len(os.sched_getaffinity(0))
     for point in points:
         used = point.steady.cores
+        scaled = used["supervisor"] * point.steady.loop.to_first_machine
         busiest = max(used, key=lambda part: used[part])
         passed = [
             (
-                used["supervisor"] > MAX_CORES,
-                f"the supervisor takes {used['supervisor']:.2f} cores",
+                scaled > MAX_CORES,
+                f"the supervisor takes {scaled:.2f} cores of the first machine",
             ),
             (
                 point.steady.heartbeats_ratio < WITHIN,
@@ -116,8 +119,8 @@ def bend(points: list[Point]) -> str:
             ),
             (_p99(point) > MAX_MS, f"99 % of decisions take up to {_p99(point):.0f} ms"),
             (
-                sum(used.values()) > 0.9 * cores,
-                f"{sum(used.values()):.2f} of {cores} cores are used",
+                sum(used.values()) > 0.9 * num_cores,
+                f"{sum(used.values()):.2f} of {num_cores} cores are used",
             ),
         ]
         broken = [what for is_passed, what in passed if is_passed]
@@ -135,10 +138,11 @@ def _p99(point: Point) -> float:
 
 
 def _report_point(report: Report, point: Point, *, joined: float, up: float) -> None:
-    cores = ", ".join(f"{part} {used:.2f}" for part, used in point.steady.cores.items())
+    factor = point.steady.loop.to_first_machine
+    shares = ", ".join(f"{part} {factor * x:.2f}" for part, x in point.steady.cores.items())
     median = quantile(point.decisions.all_ms, 0.5)
     report.note(
-        f"{point.nodes} nodes | joined in {joined:.0f} s, gangs up in {up:.0f} s | cores: {cores} | "
+        f"{point.nodes} nodes | joined in {joined:.0f} s, gangs up in {up:.0f} s | cores of the first machine: {shares} | "
         f"{point.steady.heartbeats_ratio:.1%} of heartbeats | {point.steady.peak_mb:.0f} MB | "
         f"decisions {median:.0f} ms, 99 %: {_p99(point):.0f} ms"
     )
@@ -146,10 +150,12 @@ def _report_point(report: Report, point: Point, *, joined: float, up: float) -> 
 
 def _drawn(points: list[Point]) -> str:
     cores = Panel(
-        title="Cores used by supervisor, Redis and all agents together (log scale), over nodes",
+        title="Cores of the first machine that supervisor, Redis and all agents use (log scale), over nodes",
         unit="cores",
         lines={
-            part: [point.steady.cores[part] for point in points]
+            part: [
+                point.steady.cores[part] * point.steady.loop.to_first_machine for point in points
+            ]
             for part in ("supervisor", "redis", "agents")
         },
         limit=MAX_CORES,
@@ -217,13 +223,13 @@ def main() -> int:
     given = _given()
     # End what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    cores = len(os.sched_getaffinity(0))
+    num_cores = len(os.sched_getaffinity(0))
     report = Report(
         "a large fleet",
         f"{given.curve or given.nodes} agents' own sessions with made-up ranks, 1,000 in a process, signed, one heartbeat "
-        f"every {given.heartbeat:g} s each; redis-server 7 with appendfsync always, supervisor and agents on {cores} "
+        f"every {given.heartbeat:g} s each; redis-server 7 with appendfsync always, supervisor and agents on {num_cores} "
         "shared cores; processor time from /proc; decisions one after the other, from the store's acknowledgment of the signal to "
-        "the read of the last register written because of it",
+        f"the read of the last register written because of it; {SCALE}",
     )
     begun = time.monotonic()
     if given.curve:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from bench.fleet.stage import Event, Stage
+from bench.reference_loop import ReferenceLoop
 from runner.facts import wire
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
@@ -32,7 +33,9 @@ class Steady:
     """What each part cost while nothing happened: cores (1.0 is one core in full), and the heartbeats that got through."""
 
     seconds: float
+    # As measured here, beside this loop.
     cores: dict[str, float]
+    loop: ReferenceLoop
     # Heartbeats that the store received, of those that were due.
     heartbeats_ratio: float
     peak_mb: float
@@ -62,16 +65,18 @@ def busy_cores() -> float:
 
 
 def steady(stage: Stage, seconds: float) -> Steady:
-    """Watch a fleet at work for a while."""
+    """Watch a fleet at work for a while, and the reference loop meanwhile."""
     begun, before = time.monotonic(), stage.cpu()
     heartbeats, busy = stage.store.last("heartbeats"), busy_cores()
-    time.sleep(seconds)
+    loop = ReferenceLoop()
+    loop.sleep(seconds)
     after, took = stage.cpu(), time.monotonic() - begun
     cores = {part: (after[part] - before[part]) / took for part in after}
     due = stage.count * took / stage.cluster.heartbeat_seconds
     return Steady(
         seconds=took,
         cores=cores,
+        loop=loop,
         heartbeats_ratio=(stage.store.last("heartbeats") - heartbeats) / due,
         peak_mb=stage.peak_mb(),
         others_cores=max(0.0, (busy_cores() - busy) / took - sum(cores.values())),

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.detectors import __main__ as detectors
 from bench.detectors.plot import plot
 from bench.detectors.rules import RULES, Known
 from bench.detectors.runs import with_blow_up
@@ -22,6 +23,7 @@ from bench.detectors.scores import (
     theirs,
 )
 from bench.detectors.sensitivity import PARAMETERS, changed
+from bench.report import Report
 from runner.detect.numerics import loss
 from runner.facts.messages.signals import StepRecord
 
@@ -111,3 +113,14 @@ def test_the_plot_is_an_image() -> None:
     image = plot(scores, "words")
     assert ElementTree.fromstring(image).tag.endswith("svg")
     assert "2 of 2, median 1.5 samples" in image
+
+
+def test_the_cost_of_a_record_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Processor time of all records is printed beside the reference loop's."""
+    monkeypatch.setattr(detectors, "TIMED_RECORDS", 1000)
+    detectors.timing(Report("title", "how"), [])
+    figure, ratio = capsys.readouterr().out.splitlines()[-2:]
+    assert "<= 50 us | PASS" in figure or "<= 50 us | MISS" in figure
+    assert "x the loop, limit 4.464;" in ratio

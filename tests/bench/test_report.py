@@ -64,6 +64,30 @@ def test_every_benchmark_can_be_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "limited"),
+    [
+        ("heartbeat", (), set()),
+        ("rank_edges", (), {"report, median", "report that finds no room, median"}),
+        (
+            "scan",
+            ("--megabytes=1", "--gigabytes=0.01"),
+            {
+                "stoker diagnose, mixed log",
+                "memory grown over 0.01 GB",
+                "a byte of a line of 10 MB, to a byte of short lines",
+            },
+        ),
+    ],
+)
+def test_costs_of_single_calls_are_measured(
+    name: str, arguments: tuple[str, ...], limited: set[str]
+) -> None:
+    """Each prints its figures, and has limits for these."""
+    figures = run_bench(name, *arguments)
+    assert {each for each, match in figures.items() if match["limit"] != "-"} == limited
+
+
 def test_an_unknown_benchmark_is_refused() -> None:
     """A wrong name ends with 2 and the right ones."""
     done = subprocess.run(

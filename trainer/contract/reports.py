@@ -103,6 +103,11 @@ class Reporter:
         """Return the median of those costs over the last steps, CPU seconds of this thread."""
         return statistics.median(self._costs) if self._costs else 0.0
 
+    def log_cost(self) -> None:
+        """Log that median."""
+        us = 1e6 * self.cost_seconds()
+        self.log(f"supervision took {us:.0f} us of CPU a step on this rank")
+
     def _line(self, fields: dict[str, Any]) -> None:
         every = self._settings.log_every
         step = fields["step"]
