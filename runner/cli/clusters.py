@@ -1,6 +1,7 @@
 """Which cluster a command is about, and which supervisor holds its lease."""
 
-import secrets
+import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -8,25 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from runner.cli import output
 from runner.errors import Forged, TemporaryError, UserError, WireError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
-from runner.facts.specs.cluster import ClusterSpec, LocalNodes
-from runner.facts.specs.run import RunSpec
-from runner.facts.store_names import JOURNAL, LEASE
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import LEASE
 from runner.facts.wording import known_words
-from runner.folder_modes import READABLE, close_folder
 from runner.serve.status_reader import read_status
 from runner.signer import CLUSTER_NAME, settle_token, signer_of
 from runner.store.protocol import Store
 from runner.store.registry import exists, open_store
-from runner.token_file import default_token_file, make_token
 
 T = TypeVar("T")
 
 CLUSTER_FILE = "cluster.yaml"
-# In the working directory: the state of clusters without a file of their own.
+# Beside run.yaml: the state of clusters without a file of their own.
 STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
 LIVE_STATES = ("active", "waiting")
@@ -46,78 +46,61 @@ class Leader:
 
 
 def find_cluster(where: str | None) -> ClusterSpec:
-    """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
+    """Return the cluster meant by `--cluster`: a cluster.yaml, a run.yaml, a folder of one, a state folder, or a name in `.stoker`.
 
-    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one with a supervisor, if there
-    are several). Its token file is settled: "" means that the cluster does not sign. Raises UserError with the choices.
+    Without it: that of the nearest folder, from the working directory upwards, which has a cluster.yaml or a cluster in `.stoker`
+    (of several there the one with a supervisor). Its token file is settled: "" means that the cluster does not sign. Raises
+    UserError with the choices.
     """
-    return settle_token(_found(where))
+    return settle_token(_nearest() if where is None else _named(where))
 
 
-def _found(where: str | None) -> ClusterSpec:
-    if where is not None:
-        return _named(where)
-    if Path(CLUSTER_FILE).is_file():
-        return _load_file(Path(CLUSTER_FILE))
-    made = local_clusters()
-    if len(made) > 1:
-        made = [spec for spec in made if has_leader(spec)] or made
-    if len(made) == 1:
-        return made[0]
-    if not made:
-        raise UserError(
-            f"no cluster here: {Path.cwd()} has neither {CLUSTER_FILE} nor a cluster in {STATES_FOLDER}; "
-            "start one with `stoker run RUN.yaml`, or name one with --cluster"
-        )
-    names = ", ".join(spec.name for spec in made)
-    raise UserError(f"several clusters in {STATES_FOLDER}: {names}; choose one with --cluster NAME")
+def _nearest() -> ClusterSpec:
+    searched, foreign = searched_folders()
+    for folder in searched:
+        found = _of_folder(folder)
+        if found is not None:
+            if folder != Path():
+                output.print_note(f"cluster {found.name} of {folder}")
+            return found
+    passed_over = "".join(
+        f"; {path} belongs to another user and is passed over" for path in foreign
+    )
+    raise UserError(
+        f"no cluster here: neither {Path.cwd()} nor a folder above it has a {CLUSTER_FILE} or a cluster in {STATES_FOLDER}"
+        f"{passed_over}; start one with `stoker run RUN.yaml`, or name one with --cluster: a RUN.yaml, its folder, a cluster.yaml"
+    )
 
 
-def cluster_for_run(where: str | None, run: RunSpec, *, spares: int | None) -> ClusterSpec:
-    """Return the cluster to start a run on; without any, make one that fits the run and `spares`."""
-    if where is not None or Path(CLUSTER_FILE).is_file():
-        if spares is not None:
-            raise UserError(
-                f"--spares: {where or CLUSTER_FILE} sets the number of spares; change `local.spares` there"
-            )
-        return find_cluster(where)
-    return make_cluster(Path(STATES_FOLDER) / run.name, run, spares=spares or 0)
-
-
-def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
-    """Make a cluster of local nodes that fits `run`, and write it into its state folder.
-
-    A cluster with a supervisor stays as it is: the supervisor knows its nodes.
-    """
-    state = state.absolute()
-    if (state / SPEC).exists():
-        known = settle_token(_read_spec(state))
-        if has_leader(known):
-            return known
-    local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
-    spec = with_token(ClusterSpec(name=run.name, state=str(state), local=local))
-    write_spec(spec)
-    return spec
-
-
-def with_token(cluster: ClusterSpec) -> ClusterSpec:
-    """Return the cluster with its token file settled, before a supervisor starts; a new cluster of one machine gets a token.
-
-    One that has a journal and no token stays unsigned: agents of an older release do not sign.
-    """
-    if cluster.local.nodes > 0 and not cluster.spans_machines and _is_new(cluster):
-        make_token_file(cluster.token_file or default_token_file(cluster.state))
-    return settle_token(cluster)
-
-
-def make_token_file(path: str) -> bool:
-    """Make a token unless it exists; return whether it was made. Raises UserError if that fails."""
+def searched_folders() -> tuple[list[Path], list[Path]]:
+    """Return the working directory and the folders above it, and what of other users' lies in the latter, which is passed over."""
     try:
-        return make_token(path)
+        above = Path.cwd().parents
     except OSError as error:
         raise UserError(
-            f"token_file: {path} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
+            f"the working directory cannot be read ({error.strerror}): change to one that exists"
         ) from error
+    searched, foreign = [Path()], []
+    for folder in above:
+        found = [path for path in (folder / CLUSTER_FILE, folder / STATES_FOLDER) if path.exists()]
+        theirs = [path for path in found if path.stat().st_uid not in (0, os.geteuid())]
+        foreign += theirs
+        searched += [] if theirs else [folder]
+    return searched, foreign
+
+
+def _of_folder(folder: Path) -> ClusterSpec | None:
+    if (folder / CLUSTER_FILE).is_file():
+        return _load_cluster(folder / CLUSTER_FILE)
+    made = clusters_in(folder)
+    if len(made) > 1:
+        made = [spec for spec in made if has_leader(spec)] or made
+    if len(made) > 1:
+        names = ", ".join(spec.name for spec in made)
+        raise UserError(
+            f"several clusters in {folder / STATES_FOLDER}: {names}; choose one with --cluster NAME"
+        )
+    return made[0] if made else None
 
 
 def require_own_store(store: Store, cluster: ClusterSpec) -> None:
@@ -133,32 +116,9 @@ def require_own_store(store: Store, cluster: ClusterSpec) -> None:
         )
 
 
-def _is_new(cluster: ClusterSpec) -> bool:
-    if not exists(cluster):
-        return True
-    with store_of(cluster, create=True) as store:
-        return store.last(JOURNAL) == 0
-
-
-def write_spec(cluster: ClusterSpec) -> None:
-    """Write the cluster into its state folder, for its agents and for commands; raise UserError if that fails."""
-    state = Path(cluster.state)
-    # Supervisors that start at the same moment must not rename each other's file.
-    scratch = state / f"{SPEC}.{secrets.token_hex(4)}.part"
-    try:
-        close_folder(state, READABLE)
-        scratch.touch(mode=0o644)
-        scratch.write_bytes(wire.encode(cluster) + b"\n")
-        scratch.rename(state / SPEC)
-    except OSError as error:
-        raise UserError(
-            f"state folder {state} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
-        ) from error
-
-
-def local_clusters() -> list[ClusterSpec]:
-    """Return the clusters whose state is in the working directory, by name."""
-    return [_read_spec(path.parent) for path in sorted(Path(STATES_FOLDER).glob(f"*/{SPEC}"))]
+def clusters_in(folder: Path) -> list[ClusterSpec]:
+    """Return the clusters whose state is in `.stoker` of a folder, by name."""
+    return [read_spec(path.parent) for path in sorted((folder / STATES_FOLDER).glob(f"*/{SPEC}"))]
 
 
 def store_of(cluster: ClusterSpec, *, create: bool = False) -> closing[Store]:
@@ -255,26 +215,67 @@ def _named(where: str) -> ClusterSpec:
     path = Path(where)
     if path.is_file():
         return _load_file(path)
-    for folder in (path, Path(STATES_FOLDER) / where):
+    searched, _ = searched_folders()
+    for folder in (path, *(above / STATES_FOLDER / where for above in searched)):
         if (folder / CLUSTER_FILE).is_file():
-            return _load_file(folder / CLUSTER_FILE)
+            return _load_cluster(folder / CLUSTER_FILE)
         if (folder / SPEC).is_file():
-            return _read_spec(folder)
-    names = [spec.name for spec in local_clusters()]
+            return read_spec(folder)
+    known = [spec for folder in searched for spec in clusters_in(folder)]
+    named = [spec for spec in known if spec.name == where]
+    found = named[0] if named else _of_folder(path)
+    if found is not None:
+        return found
     raise UserError(
-        f"--cluster: {where!r} is neither a file nor a state folder, nor the name of a cluster in {STATES_FOLDER} "
-        f"({known_words(where, names)})"
+        f"--cluster: {where!r} is neither a cluster.yaml, nor a RUN.yaml or a folder with a cluster, nor the name of one in "
+        f"{STATES_FOLDER} ({known_words(where, [spec.name for spec in known])})"
     )
 
 
-def _load_file(path: Path) -> ClusterSpec:
+def _load_cluster(path: Path) -> ClusterSpec:
     # Imports yaml, which a cluster without a file of its own does not need.
     from runner.load.specs import load_cluster
 
     return load_cluster(path)
 
 
-def _read_spec(state: Path) -> ClusterSpec:
+def _load_file(path: Path) -> ClusterSpec:
+    from runner.load.specs import is_run_file, load_cluster, load_run
+
+    if not is_run_file(path):
+        return load_cluster(path)
+    found = existing_cluster(path, load_run(path).name)
+    if found is None:
+        raise UserError(
+            f"--cluster: {path} describes a run, and no cluster of its folder has run it; `stoker run {path}` starts one"
+        )
+    return found
+
+
+def existing_cluster(run_file: Path, name: str) -> ClusterSpec | None:
+    """Return the cluster that serves a run without `--cluster`; None if it is still to be made.
+
+    That is the cluster.yaml beside its file or in the working directory, or else what `stoker run` made in `.stoker` beside its
+    file. Raises UserError for one that an earlier release made in `.stoker` of the working directory.
+    """
+    beside = run_file.absolute().parent
+    for folder in (beside, Path()):
+        if (folder / CLUSTER_FILE).is_file():
+            return _load_cluster(folder / CLUSTER_FILE)
+    if (beside / STATES_FOLDER / name / SPEC).is_file():
+        return read_spec(beside / STATES_FOLDER / name)
+    earlier = (Path() / STATES_FOLDER / name).absolute()
+    if (earlier / SPEC).is_file():
+        raise UserError(
+            f"the working directory has a cluster for runs named {name!r}, {earlier}, and {run_file} is elsewhere: since this "
+            f"release, what belongs to a run stands beside its file; to go on there: `--cluster {shlex.quote(str(earlier))}`; to "
+            f"begin again, start it from another directory, such as {beside}"
+        )
+    return None
+
+
+def read_spec(state: Path) -> ClusterSpec:
+    """Return the cluster that was written into a state folder, which may have been moved since. Raises UserError."""
     path = state / SPEC
     try:
         spec = wire.decode(path.read_bytes())
@@ -282,7 +283,20 @@ def _read_spec(state: Path) -> ClusterSpec:
         raise UserError(f"{path} cannot be read ({error}); remove {state} to start over") from error
     if not isinstance(spec, ClusterSpec):
         raise UserError(f"{path} holds a {type(spec).__name__}, not a cluster; remove {state}")
-    return spec
+    return spec if _is_same(state, Path(spec.state)) else _moved(spec, str(state.absolute()))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)
+
+
+def _moved(spec: ClusterSpec, state: str) -> ClusterSpec:
+    """Return the cluster as it is after its state folder was moved or copied to `state`."""
+    token_file, journal_folder = (
+        state + path.removeprefix(spec.state) if path.startswith(f"{spec.state}/") else path
+        for path in (spec.token_file, spec.journal_folder)
+    )
+    return replace(spec, state=state, token_file=token_file, journal_folder=journal_folder)
 
 
 def has_leader(spec: ClusterSpec) -> bool:

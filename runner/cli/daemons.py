@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from runner.cli import clusters, output
+from runner.cli import clusters, made_clusters, output
 from runner.cli.options import cluster_option, command
 from runner.errors import UserError
 from runner.facts import wire
@@ -46,7 +46,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     from runner.serve.metrics import serving_metrics
     from runner.supervisor.main import run
 
-    cluster = clusters.with_token(clusters.find_cluster(where))
+    cluster = made_clusters.with_token(clusters.find_cluster(where))
     # A standby waits for a store that is still starting.
     if standby:
         open_store_in_time(cluster, output.print_note).close()
@@ -55,7 +55,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
             check_durable(store)
         clusters.require_own_store(store, cluster)
         if not (standby and clusters.has_leader(cluster)):
-            clusters.write_spec(cluster)
+            made_clusters.write_spec(cluster)
         serving = partial(
             serving_metrics,
             store,

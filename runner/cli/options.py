@@ -13,9 +13,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 cluster_option = click.option(
     "--cluster",
     "where",
-    metavar="FILE|STATE|NAME",
-    help="A cluster.yaml, a state folder, or the name of a cluster in .stoker. "
-    "Default: ./cluster.yaml, else the one cluster in ./.stoker.",
+    metavar="FILE|FOLDER|NAME",
+    help="A cluster.yaml, a RUN.yaml, the folder of one, a state folder, or the name of a cluster in .stoker. "
+    "Default: the cluster.yaml or .stoker of this folder, or of the nearest above it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 

@@ -27,6 +27,12 @@ TRAINER_PRELOAD = ("trainer.preload",)
 _OWN_VARIABLES = re.compile(OWN_VARIABLES)
 
 
+def is_run_file(path: str | Path) -> bool:
+    """Whether a file describes a run, not a cluster: it says what to run. Raises SpecError for what is no YAML."""
+    plain = parse(read_text(Path(path)), str(path)).plain
+    return isinstance(plain, dict) and ("command" in plain or "trainer" in plain)
+
+
 def load_run(path: str | Path) -> RunSpec:
     """Read a run.yaml; raise SpecError that names every problem in it."""
     document, folder, problems = _open(path)

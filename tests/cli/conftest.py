@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.cli.clusters import write_spec
+from runner.cli.made_clusters import write_spec
 from runner.cli.main import cli
 from runner.facts import wire
 from runner.facts.ids import AttemptId

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.clusters import find_cluster, with_token, write_spec
+from runner.cli.clusters import find_cluster
+from runner.cli.made_clusters import with_token, write_spec
 from runner.errors import Forged, UserError
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry, SupervisorStarted

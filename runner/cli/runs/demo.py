@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from runner.cli import exit_codes, output
-from runner.cli.clusters import SPEC, make_cluster, store_of
+from runner.cli.clusters import SPEC, STATES_FOLDER, store_of
 from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.leftovers import (
     SHARED_MEMORY,
@@ -20,6 +20,7 @@ from runner.cli.foreground.leftovers import (
 )
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser
 from runner.cli.foreground.summary import Summary
+from runner.cli.made_clusters import make_cluster
 from runner.cli.options import command, json_option
 from runner.cli.request_client import decode_answer, send
 from runner.cli.runs.operations import make_drill
@@ -126,7 +127,9 @@ def _is_past_checkpoint(run: RunStatus, incidents: Sequence[IncidentStatus]) -> 
 
 @command("stoker demo", "stoker demo --state /tmp/demo --steps 300", more=exit_codes.HELP)
 @click.option(
-    "--state", metavar="FOLDER", help=f"The demo's folder. Default: .stoker/{NAME}, emptied first."
+    "--state",
+    metavar="FOLDER",
+    help=f"The demo's folder. Default: {STATES_FOLDER}/{NAME}, emptied first.",
 )
 @click.option(
     "--steps",
@@ -142,7 +145,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores. Exit
     code 0 only if the run recovered from both faults and reached its last step, and no process is left behind.
     """
-    folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
+    folder = _fresh_folder(Path(state) if state is not None else Path(STATES_FOLDER) / NAME)
     spec = make_run(steps)
     spec = check_trainer(spec, ranks_here=spec.world_size)
     before = shared_memory()

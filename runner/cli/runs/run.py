@@ -1,10 +1,11 @@
 """`stoker run`: start a run and follow it to its end, or detach."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
-from runner.cli import clusters, exit_codes, output
+from runner.cli import clusters, exit_codes, made_clusters, output
 from runner.cli.foreground.leftovers import Leftover, processes_of
 from runner.cli.foreground.restarter import leave_supervisor
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser, start_run
@@ -65,7 +66,8 @@ def run(
     spec = apply_changes(load_run(file), changes)
     # Without a cluster this machine plays all nodes.
     spec = check_trainer(spec, ranks_here=spec.world_size if where is None else 0)
-    cluster = prepare_cluster(clusters.cluster_for_run(where, spec, spares=spares), spec)
+    cluster = made_clusters.cluster_for_run(where, spec, file=Path(file), spares=spares)
+    cluster = prepare_cluster(cluster, spec)
     with clusters.store_of(cluster, create=True) as store:
         if detach:
             _detached(store, cluster, spec, as_json=as_json)
@@ -90,10 +92,10 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
             f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; request less, or raise "
             "`local.nodes` or `local.slots`"
         )
-    cluster = clusters.with_token(cluster)
+    cluster = made_clusters.with_token(cluster)
     with clusters.store_of(cluster, create=True) as store:
         clusters.require_own_store(store, cluster)
-    clusters.write_spec(cluster)
+    made_clusters.write_spec(cluster)
     return cluster
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from runner.cli import output
-from runner.cli.clusters import find_cluster, has_leader, make_token_file
+from runner.cli.clusters import find_cluster, has_leader
+from runner.cli.made_clusters import make_token_file
 from runner.cli.options import cluster_option, command, json_option
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runner.cli.clusters import store_of, write_spec
+from runner.cli.clusters import store_of
 from runner.cli.foreground.supervisor_child import (
     Budget,
     SupervisorChild,
     SupervisorLost,
     SupervisorRefused,
 )
+from runner.cli.made_clusters import write_spec
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 from tests.cli.conftest import Cluster

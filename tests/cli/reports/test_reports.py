@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runner.cli.clusters import write_spec
+from runner.cli.made_clusters import write_spec
 from runner.cli.reports.timeline import age_seconds
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import NodeStatus, RunStatus

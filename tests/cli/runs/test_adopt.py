@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner import checkpoints
-from runner.cli.clusters import with_token, write_spec
+from runner.cli.made_clusters import with_token, write_spec
 from runner.errors import CheckpointForeign
 from runner.facts.specs.cluster import ClusterSpec
 from runner.signer import signer_of

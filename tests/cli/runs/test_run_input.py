@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from runner.cli import exit_codes
-from runner.cli.clusters import cluster_for_run, make_cluster
+from runner.cli.made_clusters import cluster_for_run, make_cluster
 from runner.cli.runs.trainer_settings import apply_changes, check_trainer
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
@@ -91,11 +91,11 @@ def test_the_trainer_checks_its_settings_before_anything_starts() -> None:
 
 def test_a_generated_cluster_fits_its_run(folder: Path) -> None:
     """Nodes and slots follow the run, spares follow the option, and all files are below .stoker/<name>."""
-    cluster = cluster_for_run(None, TRAINED, spares=1)
+    cluster = cluster_for_run(None, TRAINED, file=folder / "run.yaml", spares=1)
     assert (cluster.local.nodes, cluster.local.slots, cluster.local.spares) == (2, 2, 1)
     assert cluster.state == str(folder / ".stoker" / "tiny")
     smaller = RunSpec(name="tiny", command=("x",))
-    assert cluster_for_run(None, smaller, spares=None).local.nodes == 1
+    assert cluster_for_run(None, smaller, file=folder / "run.yaml", spares=None).local.nodes == 1
 
 
 def test_a_led_cluster_stays_as_it_is(folder: Path) -> None:
