@@ -33,6 +33,7 @@ from runner.agent.transport.session import (
     new_instance_id,
 )
 from runner.agent.transport.store_client import StoreClient
+from runner.agent.verification.verify_task import VerifyRunner
 from runner.errors import WireError
 from runner.facts.actions import ActionResult
 from runner.facts.messages import signals
@@ -95,6 +96,9 @@ class Agent:
             loop=self._loop,
             answer=self._answer,
         )
+        self._verify_runner = VerifyRunner(
+            folder=config.folder, loop=self._loop, emitter=emitter, answer=self._answer
+        )
         self._notices = Notices(
             config.notice_path, on_notice=self._announce, on_malformed=self.on_malformed
         )
@@ -109,6 +113,7 @@ class Agent:
         self._num_malformed: collections.Counter[str] = collections.Counter()
         self._is_polling = False
         self._is_leaving = False
+        self._leaves_for_good = False
         self._is_displaced = False
 
     def run(self) -> int:
@@ -118,6 +123,9 @@ class Agent:
         state = self._ranks.begin()
         self._session.join(self._joined(), time.monotonic())
         self._ranks.report_adopted(state, waiting)
+        answered = [fact.id for fact in waiting if isinstance(fact, ActionResult)]
+        earlier_answers = self._verify_runner.resume(answered)
+        self._answers.update({answer.id: answer for answer in earlier_answers})
         self._session.start()
         self._store_client.start()
         self._tick()
@@ -164,7 +172,7 @@ class Agent:
     def on_displaced(self, instance_id: str) -> None:
         """End at once: another agent owns this node now, and only its ranks may run."""
         if not self._is_displaced:
-            self._is_displaced = True
+            self._is_displaced = self._leaves_for_good = True
             log.error(
                 "node %r belongs to another agent now (%s, this is %s): this agent kills its ranks and ends",
                 self._config.node,
@@ -290,6 +298,9 @@ class Agent:
             gang_generation=gang.generation if gang is not None else None,
             has_waited=not self._is_confirmed or has_just_resumed,
         )
+        if task.task == "verify" and not reason:
+            # On disk before the task counts as handled: a later instance goes on with it.
+            self._verify_runner.begin(task)
         try:
             self._identity.record_task(number)
         except Unwritable as error:
@@ -303,14 +314,16 @@ class Agent:
 
     def _do(self, task: Task) -> None:
         gang = self._ranks.gang
+        # One to verify has begun already.
         if task.task == "check":
             self._check_runner.begin(task)
         elif task.task == "leave":
             # NodeLeft is the answer.
+            self._leaves_for_good = True
             self._leave()
         elif task.task == "drill" and task.args.get("fault") in tasks.AGENT_DRILLS:
             self._run_agent_drill(task)
-        elif gang is not None:
+        elif gang is not None and task.task != "verify":
             ranks = self._ranks
             self._answer(tasks.perform(task, gang, ranks.channels, ranks.signal_rank))
 
@@ -348,6 +361,7 @@ class Agent:
             log.info("leaving")
             self._loop.cancel("heartbeat")
             self._check_runner.end()
+            self._verify_runner.end(for_good=self._leaves_for_good)
             self._ranks.leave(partial(self._ranks.log_search.finish, self._loop.stop))
 
 

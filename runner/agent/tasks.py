@@ -34,6 +34,9 @@ def refusal(
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
+    if task.task == "verify":
+        # It reads files that no rank changes: harmless at any age and in any generation.
+        return ""
     newest = generation if gang_generation is None else gang_generation
     if task.generation and task.generation < newest:
         return f"task {task.id} is of generation {task.generation}, older than what runs here"

@@ -7,7 +7,8 @@ It is trusted once every byte agrees with the manifest:
     checkpoints/12.45.2-00000800/manifest.json
 
 Each rank writes its files and calls `flush_and_hash` on them; one rank, when all are done, calls `seal`. The supervisor
-verifies and prunes. `docs/contract.md` is the authority on the form. Standard library only, so that a foreign trainer may
+prunes, and has agents verify: each reads a share of the files, in a program of its own (`share_verification`).
+`docs/contract.md` is the authority on the form. Standard library only (that program aside), so that a foreign trainer may
 import it. Needs a file system with rename, fsync and flock; on a shared one, each node must flush its own files, since no
 other node can flush its cache.
 """
@@ -28,6 +29,7 @@ from runner.checkpoints.sealed_folder import remove as remove
 from runner.checkpoints.sealed_folder import seal as seal
 from runner.checkpoints.sealed_folder import seal_again as seal_again
 from runner.checkpoints.sealed_folder import survey as survey
+from runner.checkpoints.shares import files_of_share as files_of_share
 from runner.checkpoints.verification import flush_and_hash as flush_and_hash
 from runner.checkpoints.verification import hash_file as hash_file
 from runner.checkpoints.verification import read_manifest as read_manifest

@@ -170,6 +170,9 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.CheckpointSealed: lambda f: f"{f.node}: the checkpoint of step {f.step} is sealed",
     s.SettingsInEffect: lambda f: f"{f.node}: the trainer of {f.attempt} read its settings back",
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
+    s.TaskProgressed: lambda f: (
+        f"{f.node}: verified {f.done_files} of {f.total_files} files of its share of a checkpoint"
+    ),
     s.Notice: _notice,
     s.MalformedMessage: lambda f: f"{f.node}: {f.count} malformed messages: {printable(f.reason)}",
     faults.Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",

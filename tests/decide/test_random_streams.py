@@ -200,6 +200,13 @@ inputs = st.one_of(
         ranks=st.lists(st.integers(-1, 9), max_size=3).map(tuple),
         detail=text,
     ),
+    st.builds(
+        s.TaskProgressed,
+        **source,
+        id=st.integers(0, 30).map(lambda number: f"a{number}"),
+        done_bytes=st.integers(0, 9),
+        total_bytes=st.integers(0, 9),
+    ),
     st.builds(f.HeartbeatResumed, **heartbeat_nodes),
     st.builds(
         f.GangStillStepping,

@@ -290,6 +290,19 @@ class RequestTaken(Signal, kind="request_taken"):
     step: int
 
 
+class TaskProgressed(Signal, kind="task_progressed"):
+    """How far the task `id`, a share of a verification, is on its node: when it begins to read, then now and then as bytes come.
+
+    What an earlier instance of the agent verified counts as done.
+    """
+
+    id: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+    done_files: int = 0
+    total_files: int = 0
+
+
 class MalformedMessage(Signal, kind="malformed"):
     """A malformed message arrived; reported once, counted, never obeyed."""
 
