@@ -107,7 +107,8 @@ class Task(Value, kind="task"):
     `verify`: args {"path": a checkpoint's folder, "manifest": sha256 of its manifest's bytes, "share": k, "shares": n}, 0 <= k < n;
     read the files of share k (`checkpoints.files_of_share`). Answered "done" with detail {"files", "size_bytes"}, or "failed" with
     {"damaged": True} if the manifest is that one and a file does not agree with it, {"damaged": False} for any other reason.
-    TaskProgressed comes meanwhile. A later agent instance goes on with it, without being asked.
+    TaskProgressed comes meanwhile; without a byte for `deadline_seconds` it is given up. A later agent instance goes on with it,
+    without being asked.
     `leave`: args {"instance_id": the agent's}; end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It
     shuts down agents that no node provider can reach.
     """
