@@ -45,13 +45,18 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/stoker demo
 
+# Of what is exhaustive a commit plays a quarter, any four commits in a row everything: tests/suite/share.py.
+test test-fast: export STOKER_SHARE ?= commit
+soak: export STOKER_SHARE := all
+
 # First the fast tests, on all cores; then tests with real processes, which mostly wait (LANES=2 runs two of them at a time); then
-# tests that measure the whole machine, one at a time. All three run, whichever fails.
+# tests that measure the whole machine, one at a time. All three run, whichever fails. At the end: minutes by folder.
 test: $(STAMP)
-	@status=0; \
+	@status=0; mkdir -p .cache; rm -f .cache/test_times; export STOKER_TIMES="$(CURDIR)/.cache/test_times"; \
 	$(BIN)/python -m pytest -m "$(FAST)" --numprocesses auto --dist worksteal || status=1; \
 	$(BIN)/python -m pytest -m "not ($(FAST)) and not alone" $(IN_LANES) || status=1; \
 	$(BIN)/python -m pytest -m "not ($(FAST)) and alone" || status=1; \
+	$(BIN)/python -m tests.suite.budgets .cache/test_times; \
 	exit $$status
 
 test-fast: $(STAMP)

@@ -1,14 +1,19 @@
-"""Where the time of a test run goes: seconds by folder and the slowest tests, printed at the end in CI or with `--times`."""
+"""What a test run plays of what is exhaustive, and where its time goes: seconds by folder, the slowest tests."""
 
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+
+from tests.suite import budgets, share
 
 NUM_SLOWEST = 40
 # Tests shorter than this together are one line; chosen.
 MIN_FOLDER_SECONDS = 1.0
+# The share, if the environment asks for one.
+_settled: list[share.Share] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,28 +26,62 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    """Settle the share once: workers and what tests start read it as it is printed."""
+    try:
+        played = share.current()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    if share.VARIABLE in os.environ:
+        _settled.append(played)
+        os.environ[share.VARIABLE] = str(played)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases of other shares."""
+    played = share.current()
+    left_out = [
+        item
+        for item in items
+        # By the marker's number, where balance asks for one; else by its name.
+        for marker in item.iter_markers("shared")
+        if not played.has(*marker.args or (item.nodeid,))
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print both tables. A fixture's time counts for the test that made it first."""
-    if not config.getoption("--times"):
+    """Print the share and both tables. A fixture's time counts for the test that made it first."""
+    if hasattr(config, "workerinput"):
+        # A lane's own summary, which is not shown; the whole run's has its tests too.
         return
+    for played in _settled:
+        terminalreporter.write_line(f"Of what is exhaustive: {played.words()}")
     seconds_of: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds_of[report.nodeid] += report.duration
-    print_times(terminalreporter, seconds_of)
-
-
-def print_times(terminal: pytest.TerminalReporter, seconds_of: Mapping[str, float]) -> None:
-    """Print what took long; `seconds_of`: by the tests' names as pytest gives them."""
-    tests_of: Counter[str] = Counter()
     folders: defaultdict[str, float] = defaultdict(float)
     for name, seconds in seconds_of.items():
-        folder = os.path.dirname(name.partition("::")[0])
-        folders[folder] += seconds
-        tests_of[folder] += 1
+        folders[_folder(name)] += seconds
+    if file := os.environ.get(budgets.VARIABLE):
+        budgets.add_seconds(Path(file), folders)
+    if config.getoption("--times"):
+        print_times(terminalreporter, seconds_of, folders)
+
+
+def print_times(
+    terminal: pytest.TerminalReporter,
+    seconds_of: Mapping[str, float],
+    folders: Mapping[str, float],
+) -> None:
+    """Print what took long. `seconds_of`: by the tests' names as pytest gives them; `folders`: by folder."""
+    tests_of = Counter(map(_folder, seconds_of))
     terminal.section("seconds by folder")
     short = [folder for folder in folders if folders[folder] < MIN_FOLDER_SECONDS]
     for folder, seconds in _longest(folders):
@@ -55,6 +94,10 @@ def print_times(terminal: pytest.TerminalReporter, seconds_of: Mapping[str, floa
     terminal.section(f"the {NUM_SLOWEST} slowest tests")
     for name, seconds in _longest(seconds_of)[:NUM_SLOWEST]:
         terminal.write_line(f"{seconds:8.1f} s  {name}")
+
+
+def _folder(name: str) -> str:
+    return os.path.dirname(name.partition("::")[0])
 
 
 def _longest(seconds_of: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -39,9 +39,10 @@ class SelfJoinedProvider(NodeProvider):
         self._num_waiting = 0
         # node -> when its last heartbeat arrived, and that heartbeat
         self._heartbeats: dict[str, tuple[float, Heartbeat]] = {}
-        # node -> when its agent joined and left last
+        # node -> when its agent joined and left last, and the instance that left
         self._joined_at: dict[str, float] = {}
         self._left_at: dict[str, float] = {}
+        self._left: dict[str, str] = {}
 
     @classmethod
     def of_cluster(cls, cluster: ClusterSpec, store: Store, signer: Signer) -> Self | None:
@@ -58,6 +59,7 @@ class SelfJoinedProvider(NodeProvider):
             self._joined_at[signal.node] = now
         elif isinstance(signal, NodeLeft):
             self._left_at[signal.node] = now
+            self._left[signal.node] = signal.instance_id
         if self._num_waiting:
             with self._changed:
                 self._changed.notify_all()
@@ -86,8 +88,10 @@ class SelfJoinedProvider(NodeProvider):
         return "failed", {}, message
 
     def stop_agent(self, node: str) -> Outcome:
-        """Ask the agent to leave, and wait until it has."""
+        """Ask the agent to leave, and wait until it has. One that has left already leaves nothing to stop."""
         requested_at = time.monotonic()
+        if self._has_left(node):
+            return "done", {}, "has left in order"
         # A supervisor that has just begun has received no heartbeat yet.
         self._wait_for(lambda: self._is_alive(node), self._cluster.heartbeat_timeout_seconds)
         instance_id = self._heartbeats[node][1].instance_id if self._is_alive(node) else ""
@@ -129,3 +133,11 @@ class SelfJoinedProvider(NodeProvider):
     def _is_alive(self, node: str) -> bool:
         since = time.monotonic() - self._cluster.heartbeat_timeout_seconds
         return node in self._heartbeats and self._heartbeat_at(node) >= since
+
+    def _has_left(self, node: str) -> bool:
+        """Whether the newest agent that is known has left: its last heartbeats may arrive later than that."""
+        if self._left_at.get(node, 0.0) <= self._joined_at.get(node, 0.0):
+            return False
+        return (
+            node in self._heartbeats and self._heartbeats[node][1].instance_id == self._left[node]
+        )

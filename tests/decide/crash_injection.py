@@ -20,6 +20,7 @@ from runner.store.memory.faults import Faults, StoreFault
 from runner.store.memory.store import MemoryStore
 from tests.decide.invariants import Watching, check_end
 from tests.decide.scenario import Scenario
+from tests.suite.share import Share
 
 # Until then all scenarios with the same cluster and runs go alike, except for deeds that come sooner.
 START_SECONDS = 2.0
@@ -85,9 +86,12 @@ class Branching(Faults):
     """No faults, and at each place a child process that goes on with one, waited for before the play goes on without.
 
     `turn`: every third place, and one kind of fault for an operation of the store, kinds and places taking turns from there;
-    None: everything. Nothing branches before `is_open`, nor in a child.
+    None: everything. Of these, only places in the share, by the scenario's name and their own. Nothing branches before
+    `is_open`, nor in a child.
     """
 
+    scenario: str
+    share: Share
     turn: int | None
     is_open: bool
     # Where this child process had its fault.
@@ -116,6 +120,8 @@ class Branching(Faults):
     def _branches_off(self, place: Place) -> bool:
         if not self.is_open or self.own is not None:
             return False
+        if not self.share.has(f"{self.scenario}: {place}"):
+            return False
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -132,9 +138,9 @@ class Branching(Faults):
 
 
 def inject_all(
-    scenario: Scenario, *, with_start: bool = True, with_everything: bool = True
+    scenario: Scenario, *, share: Share, with_start: bool = True, with_everything: bool = True
 ) -> Report:
-    """Play the scenario undisturbed, and from every place on with every fault.
+    """Play the scenario undisturbed, and from every place of a share on with every fault.
 
     Without `with_start`, places in its start are left out, since another scenario of the same shape has had them. Without
     `with_everything`, every third place has one kind of fault: places and kinds take turns, each scenario begins with another.
@@ -145,7 +151,7 @@ def inject_all(
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})
     turn = None if with_everything else crc32(scenario.name.encode())
-    faults = Branching(turn=turn, is_open=with_start)
+    faults = Branching(scenario=scenario.name, share=share, turn=turn, is_open=with_start)
     try:
         expected, world = _play(scenario, faults)
     except BaseException as error:

@@ -21,6 +21,7 @@ from tests.e2e.fleet_harness import HostHarness, write_redis_cluster
 from tests.e2e.observer import environment_of, is_same_process, stat_of
 from tests.e2e.soak import check_chain, kind_of, write_chain
 from tests.store.redis_server import RedisServer
+from tests.suite.share import current
 
 # A run that makes no new step for so long, with no fault in force, has stalled. Far above what is usual, for a loaded machine.
 STALL_SECONDS = 90.0
@@ -111,7 +112,7 @@ class Trial:
     """Faults, one or a few at a time, and after them a run that has to go on. Subclasses say which, and tend the programs."""
 
     def __init__(self, harness: ClusterHarness, seed: int, lengths: Lengths) -> None:
-        self.harness, self.lengths = harness, lengths
+        self.harness, self.seed, self.lengths = harness, seed, lengths
         self.rng, self.tally = random.Random(seed), Tally()
         self.progress = Progress(harness.folder)
         self.is_out_of_reach = False
@@ -134,12 +135,17 @@ class Trial:
         raise NotImplementedError
 
     def run(self, num_faults: int, first: Iterable[str] = ()) -> None:
-        """Strike so often, sometimes before the run has recovered; each time, wait until it goes on."""
+        """Strike so often, sometimes before the run has recovered; each time, wait until it goes on.
+
+        A burst of faults depends on the seed and its own number only, so that a commit can play its share of them.
+        """
         begun = list(first)
-        while (left := num_faults - len(self.tally.faults)) > 0:
-            burst = 1 if begun else min(left, self.rng.choices((1, 2, 3), (4, 2, 1))[0])
-            for _ in range(burst):
-                what = begun.pop(0) if begun else self.draw()
+        for burst, size in enumerate(burst_sizes(self.seed, num_faults, num_single=len(begun))):
+            if not current().has(burst):
+                continue
+            self.rng = random.Random(f"{self.seed} {burst}")
+            for _ in range(size):
+                what = begun[burst] if burst < len(begun) else self.draw()
                 seconds = min(self.lengths.longest, self.rng.expovariate(1 / self.lengths.mean))
                 self.tally.faults.append(what)
                 number, step = len(self.tally.faults), self.progress.step
@@ -232,6 +238,14 @@ class Trial:
         return self.harness.stoker(
             *words, "--cluster", "cluster.yaml", environment=self.environment
         )
+
+
+def burst_sizes(seed: int, num_faults: int, *, num_single: int) -> list[int]:
+    """Split a series of faults into bursts of up to three, the first ones of one."""
+    rng, sizes = random.Random(seed), [1] * min(num_single, num_faults)
+    while (left := num_faults - sum(sizes)) > 0:
+        sizes.append(min(left, rng.choices((1, 2, 3), (4, 2, 1))[0]))
+    return sizes
 
 
 class Chaos(Trial):

@@ -68,6 +68,7 @@ def differences(
     return max(loss_gaps), max(norm_gaps)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_fp32(gangs: Gangs, modern: tuple[list[ReferenceStep], float], layout: Layout) -> None:
     """In fp32 with clipping, losses, validation and gradient norms equal the oracle's on each layout."""
@@ -76,6 +77,7 @@ def test_fp32(gangs: Gangs, modern: tuple[list[ReferenceStep], float], layout: L
     assert norm <= NORM_TOLERANCE["fp32"]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_half_precision(

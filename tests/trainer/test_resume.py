@@ -49,6 +49,7 @@ def three_d(gangs: Gangs, tmp_path_factory: pytest.TempPathFactory) -> tuple[End
     return first_run(gangs, tmp_path_factory.mktemp("three_d"), THREE_D)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_from_three_axes_to_each_layout(
     gangs: Gangs, three_d: tuple[Ended, Path], layout: Layout
@@ -64,6 +65,7 @@ def test_from_three_axes_to_each_layout(
     assert losses == pytest.approx(whole.values("loss")[SAVED:], abs=5e-6)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("layout", "dtype"),
     [

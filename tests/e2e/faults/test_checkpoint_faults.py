@@ -12,6 +12,7 @@ from runner.checkpoints import list_sealed, read_folder_name
 from runner.facts.messages.requests import Drill
 from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of, kill, run_of
 from tests.e2e.reference import Reference, assert_equal, prepare
+from tests.suite.share import current
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,11 +42,15 @@ def plan(seed: int) -> list[Death]:
 def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     harness: ClusterHarness, undisturbed: Reference
 ) -> None:
-    """Ten deaths inside ten saves: each resume uses the newest sealed checkpoint, and the end equals the undisturbed one."""
+    """Ten deaths inside ten saves, or a commit's share of them: each resume uses the newest sealed checkpoint.
+
+    The end equals the undisturbed one.
+    """
+    deaths = current().of(plan(SEED))
     prepare(harness)
     run = harness.start("run", "run.yaml")
     now = harness.training(past_step=1)
-    for death in plan(SEED):
+    for death in deaths:
         die_in_save(harness, now, death)
         harness.until(lambda: harness.observer.is_gone(now.attempt), "the gang's end")  # noqa: B023 - called at once
         sealed, rests = folders(harness)
@@ -59,7 +64,7 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     assert code == 0, output
 
     assert_equal(harness, undisturbed)
-    assert list(harness.observer.starts().values()) == [4] * (NUM_DEATHS + 1)
+    assert list(harness.observer.starts().values()) == [4] * (len(deaths) + 1)
     assert {i.fault for i in incidents_of(harness.view())} == {"rank_crash"}
     sealed, rests = folders(harness)
     assert len(sealed) == 3

@@ -20,13 +20,11 @@ from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
 from tests.e2e.cluster_harness import ClusterHarness
 from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk
+from tests.suite.share import current
 from trainer.faults.injection_plan import VARIABLE
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-WITH_EVERYTHING = "STOKER_SOAK" in os.environ
-# Faults that CI has the time for; `make soak` injects all of them.
-NUM_DRAWN = 2
 NUM_HEALTHY = 10
 FAULT_STEP = 25
 RANKS_PER_NODE, NUM_NODES = 2, 2
@@ -270,12 +268,12 @@ def range_(
 
 @pytest.mark.alone
 def test_faults_are_diagnosed_correctly_and_healthy_runs_have_none(range_: Range) -> None:
-    """Each fault is injected into a rank drawn by a seed; ten healthy runs beside show no incident."""
-    seed = int(os.environ.get("STOKER_SEED", random.SystemRandom().randrange(10**6)))
+    """Each fault of a commit's share is injected into a rank drawn by a seed; ten healthy runs beside show no incident."""
+    share, name = current(), os.environ.get("STOKER_DEED")
+    seed = int(os.environ.get("STOKER_SEED", share.dice("diagnosis").randrange(10**6)))
     print(f"STOKER_SEED={seed}")
     dice = random.Random(seed)
-    known = [deed for deed in DEEDS if os.environ.get("STOKER_DEED", deed.name) == deed.name]
-    drawn = dice.sample(known, len(known) if WITH_EVERYTHING else min(NUM_DRAWN, len(known)))
+    drawn = [deed for deed in DEEDS if deed.name == name] if name else share.of(DEEDS)
     for index in range(NUM_HEALTHY):
         range_.start(f"healthy{index}", command=["{python}", "healthy.py", str(index)])
     answers = [

@@ -24,6 +24,7 @@ MAX_BYTES_PER_ROUND = 32 << 10
 
 
 @pytest.mark.alone
+@pytest.mark.shared(2)
 def test_a_run_survives_rounds_of_kills_bit_for_bit(harness: ClusterHarness) -> None:
     """Every step of every attempt has the expected state, each round ends with each process there once, and none leaks.
 

@@ -17,6 +17,7 @@ NUM_ROUNDS = 300 if IS_SOAK else 8
 
 
 @pytest.mark.alone
+@pytest.mark.shared(3)
 def test_a_run_in_a_fleet_survives_rounds_of_kills_bit_for_bit(
     harness: ClusterHarness, tmp_path: Path
 ) -> None:

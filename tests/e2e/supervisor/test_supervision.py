@@ -14,6 +14,7 @@ from runner.facts.messages.cluster_status import NodeStatus
 from tests.e2e.cluster_harness import ClusterHarness, incidents_of, kill, node_of, run_of
 from tests.e2e.minimal_run import finish, led_run
 from tests.e2e.scripts import steps_of
+from tests.suite.share import current
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -26,14 +27,15 @@ def test_a_supervisor_killed_at_random_moments_disturbs_nothing(harness: Cluster
     rng = random.Random(SEED)
     supervisor = led_run(harness)
     pids = harness.training(past_step=1).pids
-    for _ in range(NUM_KILLS):
-        time.sleep(rng.uniform(0.0, 1.5))
+    delays = current().of([rng.uniform(0.0, 1.5) for _ in range(NUM_KILLS)])
+    for delay_seconds in delays:
+        time.sleep(delay_seconds)
         supervisor.kill()
         supervisor.wait()
         supervisor = harness.start("supervise")
     holder = f":{supervisor.pid}:"
     harness.wait(lambda view: holder in view.holder or None, "a View of the last supervisor")
-    print(f"{NUM_KILLS} kills; step {harness.training(past_step=1).step}")
+    print(f"{len(delays)} kills; step {harness.training(past_step=1).step}")
     assert harness.observer.gang() == pids
     finish(harness, supervisor)
     assert harness.observer.starts() == {"1.1.0": 2}
@@ -47,19 +49,20 @@ def test_a_supervisor_killed_while_it_recovers_a_run_starts_it_once(
 ) -> None:
     """A rank dies, and within half a second the supervisor too: each time exactly one new attempt, never two gangs."""
     rng = random.Random(SEED + 1)
-    num_kills = max(5, NUM_KILLS // 2)
+    drawn = [(rng.randrange(2), rng.uniform(0.0, 0.5)) for _ in range(max(5, NUM_KILLS // 2))]
+    kills = current().of(drawn)
     supervisor = led_run(harness)
     now = harness.training(past_step=1)
-    for _ in range(num_kills):
-        kill(now.pids[rng.randrange(2)])
-        time.sleep(rng.uniform(0.0, 0.5))
+    for rank, delay_seconds in kills:
+        kill(now.pids[rank])
+        time.sleep(delay_seconds)
         supervisor.kill()
         supervisor.wait()
         supervisor = harness.start("supervise")
         now = harness.training(past_step=run_of(harness.view()).best_step, after=now.attempt)
-    print(f"{num_kills} kills; attempts {harness.observer.starts()}")
+    print(f"{len(kills)} kills; attempts {harness.observer.starts()}")
     finish(harness, supervisor)
-    assert list(harness.observer.starts().values()) == [2] * (num_kills + 1)
+    assert list(harness.observer.starts().values()) == [2] * (len(kills) + 1)
     assert {i.state for i in incidents_of(harness.view())} == {"resolved"}
 
 
