@@ -63,6 +63,8 @@ class Node:
         self._cursors = {"signals": 0, "heartbeats": 0}
         self.received: list[Any] = []
         self.num_tasks = 0
+        # The last one that `programs.both` used.
+        self.generation = 0
 
     # -- the agent
 

@@ -26,9 +26,11 @@ def write_program(folder: Path) -> None:
 def both(
     node: Node, plan: LaunchPlan, *, preload: tuple[str, ...] = ("ballast",)
 ) -> list[LaunchPlan]:
-    """Run a plan twice to its end, fresh and forked; return the two plans."""
+    """Run a plan twice to its end, fresh and forked, in the node's next two generations; return the two plans."""
     plans = []
-    for generation, modules in ((1, ()), (2, preload)):
+    for modules in ((), preload):
+        node.generation += 1
+        generation = node.generation
         attempt = AttemptId(1, 1, generation)
         folder = str(node.state / "attempts" / str(attempt))
         plans.append(replace(plan, attempt=attempt, output_folder=folder))
@@ -38,6 +40,12 @@ def both(
         node.assign(None, generation)
         node.wait_for("RanksTerminated", partial(is_in, generation))
     return plans
+
+
+def exit_code_of(node: Node, plan: LaunchPlan) -> int:
+    """Return the exit code of a plan's rank 0 that has ended."""
+    exited = node.wait_for("RankExited", lambda fact: fact.attempt == plan.attempt)
+    return int(exited.exit_code)
 
 
 def not_forked_reason(node: Node, generation: int) -> str:

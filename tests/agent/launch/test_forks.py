@@ -2,17 +2,17 @@
 
 import os
 import socket
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.node import Node, is_in
+from tests.agent.node import Node
 from tests.agent.programs import (
     SNAPSHOT_PROGRAM,
     both,
+    exit_code_of,
     must_have_seen_the_same,
     not_forked_reason,
     program_plan,
@@ -54,41 +54,43 @@ ENDS = {
     ],
     ids=["path", "with options", "safe path", "module"],
 )
-def test_a_forked_rank_sees_what_a_fresh_one_sees(node: Node, command: tuple[str, ...]) -> None:
+def test_a_forked_rank_sees_what_a_fresh_one_sees(
+    node_of_module: Node, command: tuple[str, ...]
+) -> None:
     """Each property of a process that a program may notice is the same whether its rank was forked or not."""
-    fields: dict[str, Any] = {}
+    node, fields = node_of_module, dict[str, Any]()
     if "-P" in command:
         fields["environment"] = {"PYTHONPATH": str(node.state / "program")}
-    node.start_agent()
     fresh, forked = both(node, program_plan(node, *command, **fields))
-    assert not_forked_reason(node, 2) == ""
+    assert not_forked_reason(node, node.generation) == ""
     must_have_seen_the_same(node, fresh, forked)
     assert seen_by(node, forked.attempt, 0)["random"] != seen_by(node, forked.attempt, 1)["random"]
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_forked_rank_ends_as_a_fresh_one(node: Node, name: str) -> None:
+def test_a_forked_rank_ends_as_a_fresh_one(node_of_module: Node, name: str) -> None:
     """Exit code, output and traceback are the same, however the program ends."""
+    node = node_of_module
     plan = program_plan(node, "{python}", "ending.py", ranks_per_node=1)
-    script = ENDS[name]
+    script, path = ENDS[name], Path(plan.working_directory) / "ending.py"
+    path.unlink(missing_ok=True)
     if script is not None:
-        (Path(plan.working_directory) / "ending.py").write_text(script + "\n")
-    node.start_agent()
+        path.write_text(script + "\n")
     ended = [
         (
-            node.wait_for("RankExited", partial(is_in, generation)).exit_code,
+            exit_code_of(node, run),
             *(Path(run.output_folder, f"rank0.{end}").read_text() for end in ("out", "err")),
         )
-        for generation, run in enumerate(both(node, plan), start=1)
+        for run in both(node, plan)
     ]
-    why = not_forked_reason(node, 2)
+    why = not_forked_reason(node, node.generation)
     assert why.startswith("ending.py cannot be read") if script is None else why == ""
     assert ended[1] == ended[0]
 
 
-def test_a_console_command_is_forked(node: Node) -> None:
+def test_a_console_command_is_forked(node_of_module: Node) -> None:
     """A command that pip would have installed, a script with its interpreter in the first line, is forked like any script."""
-    node.start_agent()
+    node = node_of_module
     plan = program_plan(node, "train-it", "{rank}")
     script = Path(plan.working_directory) / "train-it"
     script.write_text(f"{shebang(node.folder)}\n{SNAPSHOT_PROGRAM.read_text()}")
@@ -96,19 +98,19 @@ def test_a_console_command_is_forked(node: Node) -> None:
     path = f"{plan.working_directory}:{os.environ['PATH']}"
     plan = replace(plan, environment={**plan.environment, "PATH": path})
     fresh, forked = both(node, plan)
-    assert not_forked_reason(node, 2) == ""
+    assert not_forked_reason(node, node.generation) == ""
     must_have_seen_the_same(node, fresh, forked)
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
-def test_another_python(node: Node, version: str) -> None:
+def test_another_python(node_of_module: Node, version: str) -> None:
     """The user's interpreter may be another one, from 3.9 on: warm process and ranks run in it."""
     found = list(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
     if not found:
         pytest.skip(f"there is no Python {version} here")
-    node.start_agent()
+    node = node_of_module
     fresh, forked = both(node, program_plan(node, "{python}", "program.py", python=str(found[0])))
-    assert not_forked_reason(node, 2) == ""
+    assert not_forked_reason(node, node.generation) == ""
     must_have_seen_the_same(node, fresh, forked)
 
 

@@ -5,6 +5,7 @@ import os
 import pwd
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ as_root = pytest.mark.skipif(
 @pytest.fixture
 def open_node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
     """Give a node whose folders another user may pass through, as those of a cluster are."""
-    # Made by pytest; one of them is that of a lane, where tests run in several.
-    made = [each for each in tmp_path.parents if each.name.startswith(("pytest-", "popen-"))]
+    # Made by pytest, or for it (`--basetemp`); one of them is that of a lane, where tests run in several.
+    made = [each for each in tmp_path.parents if Path(tempfile.gettempdir()) in each.parents]
     for folder in (tmp_path, *made):
         folder.chmod(0o755)
     return make_node()

@@ -1,6 +1,10 @@
-"""Deaths in the middle of a save, and checkpoints whose bytes changed: no resume ever uses an incomplete checkpoint."""
+"""Real faults in runs of the built-in trainer, in the middle of a save too: the end is that of an undisturbed run, bit for bit.
+
+No resume ever uses an incomplete checkpoint, or one whose bytes changed. All in one file, so that the undisturbed run is made once.
+"""
 
 import random
+import signal
 import time
 import uuid
 from dataclasses import dataclass
@@ -10,7 +14,14 @@ import pytest
 
 from runner.checkpoints import list_sealed, read_folder_name
 from runner.facts.messages.requests import Drill
-from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of, kill, run_of
+from tests.e2e.cluster_harness import (
+    ClusterHarness,
+    Training,
+    incidents_of,
+    kill,
+    node_of,
+    run_of,
+)
 from tests.e2e.reference import Reference, assert_equal, prepare
 from tests.suite.share import current
 
@@ -93,6 +104,43 @@ def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
     code, output = harness.finish(run, seconds=300)
     assert code == 0, output
     assert_equal(harness, undisturbed)
+
+
+def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_like_an_undisturbed_one(
+    harness: ClusterHarness, undisturbed: Reference
+) -> None:
+    """SIGKILL to each rank of a commit's share in turn, SIGSTOP to one, a node killed: the same last step, loss and weights."""
+    killed = current().of(range(4))
+    num_attempts = len(killed) + 3
+    prepare(harness, spares=1)
+    run = harness.start("run", "run.yaml")
+    now = harness.training(past_step=5)
+    for rank in killed:
+        print(f"step {now.step}: SIGKILL to rank {rank} (pid {now.pids[rank]}) of {now.attempt}")
+        kill(now.pids[rank])
+        now = harness.training(past_step=now.step + 1, after=now.attempt)
+    print(f"step {now.step}: SIGSTOP to rank 2 of {now.attempt}")
+    kill(now.pids[2], signal.SIGSTOP)
+    now = harness.training(past_step=now.step + 1, after=now.attempt)
+    print(f"step {now.step}: kill-node n2 of {now.attempt}")
+    drilled = harness.stoker("drill", "kill-node", "--node", "n2")
+    assert drilled.returncode == 0, drilled
+    code, output = harness.finish(run, seconds=300)
+    assert code == 0, output
+
+    assert_equal(harness, undisturbed)
+    assert list(harness.observer.starts().values()) == [4] * num_attempts
+    assert [str(attempt) for attempt in harness.observer.attempts()] == [
+        f"1.1.{restart}" for restart in range(num_attempts)
+    ]
+    found = [(i.fault, i.state, i.rungs) for i in incidents_of(harness.view())]
+    *crashes, stopped, silent = found
+    assert crashes == [("rank_crash", "resolved", ("restart",))] * len(killed)
+    assert stopped == ("rank_stopped", "resolved", ("restart",))
+    assert silent[:2] == ("node_silent", "resolved")
+    assert [i.rank for i in incidents_of(harness.view())][:-1] == [*killed, 2]
+    assert node_of(harness.view(), "n2").attempt is None
+    print(f"longest pause between two looks: {harness.observer.longest_pause_seconds * 1e3:.0f} ms")
 
 
 def die_in_save(harness: ClusterHarness, now: Training, death: Death) -> None:
