@@ -16,6 +16,7 @@ from typing import Any
 
 from runner.agent.ranks import rank_resources
 from runner.agent.ranks.aggregates import MEDIANS_SECONDS
+from runner.agent.rare_field import RareField
 from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.store_client import StoreClient
 from runner.facts.actions import ActionResult
@@ -45,11 +46,8 @@ PROGRESS_SECONDS = 5.0
 TICK_SECONDS = 0.02
 SLOTS = 8
 FIRST_PID = 1000
-WARM: dict[str, Any] = {
-    "warm": "ready",
-    "warm_resident_bytes": 400_000_000,
-    "warm_versions": {"python": "3.11.2", "torch": "2.13.0", "deepspeed": "0.19.8"},
-}
+WARM: dict[str, Any] = {"warm": "ready", "warm_resident_bytes": 400_000_000}
+VERSIONS = {"python": "3.11.2", "torch": "2.13.0", "deepspeed": "0.19.8"}
 
 
 def emit(**fields: Any) -> None:
@@ -107,6 +105,7 @@ class FakeAgent:
         self.started_at = self.marked_at = 0.0
         self.computed_at = self.held_at = 0.0
         self.is_unresponsive = False
+        self.rare_versions, self.rare_phases = RareField[str](), RareField[StartPhase]()
 
     def start(self) -> None:
         """Join."""
@@ -121,29 +120,31 @@ class FakeAgent:
             return
         if self.session.wants_join(now):
             self.session.join(self._joined(), now)
-        plan, stamp = self.plan, {**self.session.next_header(), "sent_at": time.time()}
+        plan = self.plan
+        stamp = {
+            **self.session.next_header(),
+            "sent_at": time.time(),
+            "generation": self.generation,
+            "agent_resident_bytes": 50_000_000,
+            "warm_versions": self.rare_versions.pop_due(VERSIONS, now),
+            **WARM,
+        }
         if plan is None:
-            heartbeat = Heartbeat(
-                **stamp, generation=self.generation, agent_resident_bytes=50_000_000, **WARM
-            )
-            self.session.outbox.put_heartbeat(heartbeat)
+            self.session.outbox.put_heartbeat(Heartbeat(**stamp))
             return
         last_reported = self.step
         self.step = int(now - self.started_at)
         self.session.outbox.put_heartbeat(
             Heartbeat(
                 **stamp,
-                generation=self.generation,
                 attempt=plan.attempt,
                 ranks_alive=tuple(plan.ranks),
                 phases={str(rank): "step" for rank in plan.ranks},
                 steps=(_step(plan, self.step),) if self.step > last_reported else (),
                 last_step=self.step or None,
-                start_phases=_start(plan) if self.step else {},
+                start_phases=self.rare_phases.pop_due(_start(plan) if self.step else {}, now),
                 rank_computes=self._computed(plan, now) if self.step else (),
                 **(self._held(plan, now) if self.step else {}),
-                agent_resident_bytes=50_000_000,
-                **WARM,
             )
         )
         if plan.node_rank == 0 and self.step and now >= self.marked_at + PROGRESS_SECONDS:

@@ -24,6 +24,7 @@ from runner.agent.fence import Fence
 from runner.agent.identity import Identity, Unwritable
 from runner.agent.notices import Announcement, Notices
 from runner.agent.ranks import rank_resources
+from runner.agent.rare_field import RareField
 from runner.agent.reconcile import Reconciler
 from runner.agent.transport.outbox import Spool
 from runner.agent.transport.session import (
@@ -109,6 +110,7 @@ class Agent:
         self._newest_confirm_request = 0
         # Tasks read before the first confirmation are older than this instance.
         self._is_confirmed = False
+        self._rare_versions = RareField[str]()
         self._answers: collections.OrderedDict[str, ActionResult] = collections.OrderedDict()
         self._num_malformed: collections.Counter[str] = collections.Counter()
         self._is_polling = False
@@ -270,7 +272,7 @@ class Agent:
             warm = {
                 "warm": preloader.status[:MAX_REASON_CHARACTERS],
                 "warm_resident_bytes": _resident_bytes(preloader.pid) if preloader.pid else 0,
-                "warm_versions": preloader.versions,
+                "warm_versions": self._rare_versions.pop_due(preloader.versions, time.monotonic()),
             }
         resident_bytes = _resident_bytes()
         self._session.outbox.put_heartbeat(

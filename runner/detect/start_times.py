@@ -15,9 +15,9 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StartPhase
 from runner.facts.watch import WatchedAttempt, WatchList
 
-# From the first node's report until the others are no longer waited for: a gang steps together, so these are some heartbeats;
-# chosen.
-GRACE_SECONDS = 5.0
+# From the first node's report until the others are no longer waited for: a gang steps together, but after a take-over or a lost
+# heartbeat an agent repeats its report within ten seconds and a heartbeat; chosen.
+GRACE_SECONDS = 15.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class LastHeartbeats:
     """The last heartbeat of each node, the last step of each attempt, and the newest losses of each run: soft, for display."""
 
     heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
+    # Agents send these now and then: what each node's warm process last reported while it was ready.
+    warm_versions: dict[str, Mapping[str, str]] = field(default_factory=dict)
     at: dict[str, float] = field(default_factory=dict)
     # Of its clock before ours.
     ahead_seconds: dict[str, float] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class LastHeartbeats:
 
     def record(self, heartbeat: Heartbeat, now: float) -> None:
         """Record a heartbeat and the steps in it."""
+        self._record_warm(heartbeat)
         self.heartbeats[heartbeat.node], self.at[heartbeat.node] = heartbeat, now
         ahead = heartbeat.sent_at - time.time() if heartbeat.sent_at else 0.0
         self.ahead_seconds[heartbeat.node] = ahead if abs(ahead) > MAX_CLOCK_SECONDS else 0.0
@@ -63,6 +66,18 @@ class LastHeartbeats:
         if is_new and attempt in self.last:
             for old in [name for name in self.last if name.run == attempt.run and name < attempt]:
                 del self.last[old], self.last_at[old]
+
+    def _record_warm(self, heartbeat: Heartbeat) -> None:
+        """Keep the versions of a warm process until it reports others, is another agent's, or is not ready."""
+        node, before = heartbeat.node, self.heartbeats.get(heartbeat.node)
+        if heartbeat.warm_versions:
+            self.warm_versions[node] = heartbeat.warm_versions
+        elif (
+            heartbeat.warm != "ready"
+            or before is None
+            or before.instance_id != heartbeat.instance_id
+        ):
+            self.warm_versions.pop(node, None)
 
 
 class StatusBuilder:
@@ -136,7 +151,8 @@ class StatusBuilder:
             heartbeat, run = self._heartbeats.heartbeats.get(node.node), preloads.run_for(node)
             # What its nodes, spares too, have imported.
             if heartbeat is not None and run is not None:
-                warm_for.setdefault(run.run, {})[node.node] = heartbeat.warm_versions
+                versions = self._heartbeats.warm_versions.get(node.node, {})
+                warm_for.setdefault(run.run, {})[node.node] = versions
         for run in list(state.runs.values()):
             yield True
             self._runs.append(self._run(run, warm_for.get(run.run, {})))
@@ -185,7 +201,7 @@ class StatusBuilder:
             agent_resident_bytes=heartbeat.agent_resident_bytes if heartbeat else 0,
             warm=warm.warm if warm else "",
             warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
-            warm_versions=dict(warm.warm_versions) if warm else {},
+            warm_versions=dict(self._heartbeats.warm_versions.get(node.node, {})) if warm else {},
             log_bytes_skipped=heartbeat.log_bytes_skipped if heartbeat else 0,
             clock_ahead_seconds=self._heartbeats.ahead_seconds.get(node.node, 0.0),
         )

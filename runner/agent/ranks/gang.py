@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
 from runner.agent.ranks import output_files, rank_resources, reports
 from runner.agent.ranks.aggregates import MAX_STEPS, ComputeTimes, StartPhases, StepAggregator
+from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals
 from runner.facts.messages.assignments import Assignment, LaunchPlan
@@ -92,6 +93,7 @@ class LocalGang:
         self._resources: tuple[tuple[signals.RankResources, ...], int] = ((), 0)
         self._resources_due = now + rank_resources.SAMPLE_SECONDS
         self._log_steps: tuple[StepRecord, ...] = ()
+        self._rare_phases = RareField[signals.StartPhase]()
         self._start_phases = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
         self._progress_step: int | None = None
@@ -287,7 +289,7 @@ class LocalGang:
             num_writes=self.writes,
             writing_seconds=self.progress_at - self._writing_since if self.writes else 0.0,
             longest_gap_seconds=self._longest_quiet_seconds,
-            start_phases=self._start_phases.slowest(now),
+            start_phases=self._rare_phases.pop_due(self._start_phases.slowest(now), now),
             rank_computes=self._compute.pop_medians(now),
             rank_resources=resources,
             memory_free_bytes=free_bytes,

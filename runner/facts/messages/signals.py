@@ -132,11 +132,13 @@ class Heartbeat(Signal, kind="heartbeat"):
     # Memory that was free on the node when `rank_resources` were measured; 0: not known.
     memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
-    # The slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on.
+    # The slowest rank here in each phase of the start, once all have made a step. Sent when it changes, and now and then; empty:
+    # not due, or not known yet. Older agents send it, and `warm_versions`, in every heartbeat.
     start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     # The warm process: "", importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
+    # Of Python and of modules that it imported; sent when they change, and now and then; empty: not due, or it is not ready.
     warm_versions: Mapping[str, str] = field(default_factory=dict)
 
 
