@@ -33,6 +33,9 @@ class Decision:
     drill: Drill | None = None
 
 
+_NOTHING = Decision()
+
+
 class Agreement:
     """Collects this rank's requests and agrees with the other ranks on them, once per step."""
 
@@ -45,6 +48,9 @@ class Agreement:
         # number -> step after which it took effect
         self._settled: dict[int, int] = {}
         self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
+        self._tensors = [self._numbers]
+        # In nearly all steps there is no request, and nothing to write.
+        self._is_zero = True
         # the same memory, cheaper to read and write
         self._view = self._numbers.numpy()
         self._maximum = dist.AllreduceOptions()
@@ -58,13 +64,11 @@ class Agreement:
         started = thread_time()
         for request in self._channel.requests():
             self._accept(request)
-        numbers = [0] * len(KINDS)
-        for number, (_, kind) in self._pending.items():
-            numbers[kind] = max(numbers[kind], number)
-        self._view[:] = numbers
+        if self._pending or not self._is_zero:
+            self._write_numbers()
         if self._world_size > 1:
             # The group's own method: torch's wrapper costs as much again in every step.
-            self._work = self._group.allreduce([self._numbers], self._maximum)
+            self._work = self._group.allreduce(self._tensors, self._maximum)
         self.seconds += thread_time() - started
 
     def end(self, step: int) -> Decision:
@@ -73,13 +77,26 @@ class Agreement:
             self._work.wait()
             self._work = None
         started = thread_time()
-        checkpoint, stop, drill = (int(number) for number in self._view.tolist())
-        for number in (checkpoint, stop, drill):
-            if number:
-                self._settled[number] = step
+        numbers: list[int] = self._view.tolist()
+        decision = self._settle(numbers, step) if any(numbers) else _NOTHING
+        self.seconds += thread_time() - started
+        return decision
+
+    def _write_numbers(self) -> None:
+        numbers = [0] * len(KINDS)
+        for number, (_, kind) in self._pending.items():
+            numbers[kind] = max(numbers[kind], number)
+        self._view[:] = numbers
+        self._is_zero = not self._pending
+
+    def _settle(self, numbers: list[int], step: int) -> Decision:
+        """Acknowledge what the ranks agreed on: a number of each kind, 0 for none."""
+        self._is_zero = False
+        for number in filter(None, numbers):
+            self._settled[number] = step
             if number in self._pending:
                 self._channel.report("taken", request=self._pending.pop(number)[0], step=step)
-        self.seconds += thread_time() - started
+        checkpoint, stop, drill = numbers
         return Decision(
             checkpoint=bool(checkpoint) or bool(_payload(stop)),
             stop=bool(stop),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trainer.contract.channel import MAX_PACKET_BYTES, VARIABLE, Channel
@@ -59,7 +60,6 @@ def test_report(ends: tuple[Channel, socket.socket]) -> None:
     channel.report("step", **STEP, loss_scale=None)
     assert received(peer) == [{"kind": "step", **STEP}]
     assert channel.dropped == 0
-    assert channel.report_seconds > 0
 
 
 def test_numbers_json_does_not_know(ends: tuple[Channel, socket.socket]) -> None:
@@ -172,3 +172,23 @@ def test_inherited_channel() -> None:
             timeout=30,
         )
         assert received(peer) == [{"kind": "hello", "requests": ["stop"], "child": 1}]
+
+
+def test_a_report_has_the_bytes_of_json(ends: tuple[Channel, socket.socket]) -> None:
+    """Numbers, names and texts of every kind are spelled as an encoder spells them, fields in their order."""
+    channel, peer = ends
+    fields = {
+        "zero": -0.0,
+        "small": 5e-324,
+        "large": 1e300,
+        "third": 1 / 3,
+        "count": 10**30,
+        "yes": True,
+        "no": False,
+        'a "name"\n': 'é "text"\n',
+        "list": [1, 2.5, {"deep": None}],
+        "half": np.float64(0.5),
+    }
+    channel.report("step", **fields)
+    expected = json.dumps({"kind": "step", **fields}, separators=(",", ":"))
+    assert peer.recv(MAX_PACKET_BYTES) == expected.encode() + b"\n"
