@@ -11,7 +11,8 @@
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
     │   │   └── StoreRolledBack  it came back with less: everything stops until a person decides
     │   └── CheckpointRefused a checkpoint folder that does not verify
-    │       └── CheckpointForeign  its manifest carries no code of the run's secret
+    │       ├── CheckpointForeign  its manifest carries no code of the run's secret
+    │       └── CheckpointUnreadable  a file of it cannot be opened or read here
     └── WireError            bytes that are no message of ours (becomes a finding, never a crash)
         └── Forged           bytes that are not signed with the cluster's token
 
@@ -69,6 +70,10 @@ class CheckpointRefused(PermanentError):
 
 class CheckpointForeign(CheckpointRefused):
     """A manifest without a code of its run's secret; `stoker adopt` is the way out."""
+
+
+class CheckpointUnreadable(CheckpointRefused):
+    """A file that cannot be opened or read here: not there, not permitted. It says nothing against the bytes."""
 
 
 class WireError(StokerError):

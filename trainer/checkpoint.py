@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.device_mesh import DeviceMesh
@@ -26,9 +25,15 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.futures import Future
 
 from runner import checkpoints
-from runner.errors import Fenced, PermanentError, StokerError
+from runner.errors import (
+    CheckpointRefused,
+    CheckpointUnreadable,
+    Fenced,
+    PermanentError,
+    StokerError,
+)
 from runner.facts.ids import AttemptId
-from trainer.checkpoint_metadata import METADATA, MetadataReader
+from trainer.checkpoint_metadata import METADATA, read_state
 from trainer.faults.drills import Drills
 from trainer.parallel.engine import Engine
 from trainer.parallel.parameters import kind_of
@@ -112,12 +117,16 @@ class Checkpoints:
     def load(self, folder: Path) -> int:
         """Put a checkpoint of any layout into the engine; returns the steps already done.
 
-        Raises CheckpointRefused for one that holds more than tensors in the files of its manifest.
+        Raises CheckpointRefused on every rank when one of them read what is not as the manifest says, or holds more than tensors
+        in the files of the manifest. The engine is as before then.
         """
         state = self._empty_state()
-        reader = MetadataReader(folder, checkpoints.read_manifest(folder).files)
-        # Each rank plans its own reads: there is nothing to agree on, and agreeing takes longer than reading.
-        load(state, storage_reader=reader, no_dist=True)
+        refusal = None
+        try:
+            read_state(folder, checkpoints.read_manifest(folder).files, state)
+        except CheckpointRefused as error:
+            refusal = error
+        self._refuse_together(refusal)
         with torch.no_grad():
             for name, parameter in self._engine.parameters.items():
                 for part in PARTS:
@@ -134,6 +143,20 @@ class Checkpoints:
             for field, value in zip(SCALER_FIELDS[1:], counters[3:], strict=True):
                 setattr(scaler, field, int(value))
         return int(counters[0])
+
+    def _refuse_together(self, refusal: CheckpointRefused | None) -> None:
+        """Raise CheckpointRefused on every rank if one of them was refused: none may train without the others."""
+        group, rank = self._world.side_group, self._world.coords.rank
+        refused_rank = torch.tensor(-1 if refusal is None else rank)
+        dist.all_reduce(refused_rank, op=dist.ReduceOp.MAX, group=group)
+        source = int(refused_rank)
+        if source < 0:
+            return
+        outcome = [(isinstance(refusal, CheckpointUnreadable), str(refusal))]
+        dist.broadcast_object_list(outcome, src=source, group=group)
+        is_unreadable, text = outcome[0]
+        text = text if source == rank else f"{text} (rank {source} read it)"
+        raise (CheckpointUnreadable if is_unreadable else CheckpointRefused)(text) from refusal
 
     # ---- state --------------------------------------------------------------------------------
 
@@ -231,7 +254,7 @@ class Checkpoints:
         evidence: Evidence,
     ) -> None:
         """Seal on rank 0 and broadcast the outcome; raises the same error on all ranks."""
-        error: Exception | None = None
+        error: StokerError | OSError | None = None
         if self._world.coords.rank == 0:
             origin = self._origin
             manifest = checkpoints.Manifest(
@@ -250,11 +273,11 @@ class Checkpoints:
                 error = caught
         outcome = [(isinstance(error, Fenced), str(error)) if error else None]
         dist.broadcast_object_list(outcome, src=0, group=self._world.side_group)
-        if error is not None:
-            raise error
         if outcome[0] is not None:
             fenced, text = outcome[0]
-            raise Fenced(text) if fenced else PermanentError(f"rank 0 could not seal: {text}")
+            # Not as CheckpointRefused, which says something of what is resumed from.
+            reason = Fenced(text) if fenced else PermanentError(f"rank 0 could not seal: {text}")
+            raise reason from error
 
 
 class _Writer(FileSystemWriter):

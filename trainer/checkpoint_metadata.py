@@ -5,13 +5,18 @@ given, any other name is refused, and torch's objects are built again from the n
 offsets, and files that the manifest lists. Values other than tensors are refused, since torch unpickles those when it loads.
 """
 
+import dataclasses
+import io
+import os
 import pickle
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
     ChunkStorageMetadata,
@@ -21,9 +26,12 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.futures import Future
 
-from runner.checkpoints import FileSeal
-from runner.errors import CheckpointRefused
+from runner.checkpoints import FileSeal, PartFile, open_checked
+from runner.errors import CheckpointRefused, StokerError
 
 METADATA = ".metadata"
 _TORCH = "torch.distributed.checkpoint"
@@ -43,27 +51,79 @@ _PARTS = {
 }
 
 
+def read_state(folder: Path, files: Mapping[str, FileSeal], state: dict[str, Any]) -> None:
+    """Fill a state of tensors from a folder whose manifest lists `files`; each file is compared with it while it is read.
+
+    Raises CheckpointRefused, TemporaryError; the state is of no use then.
+    """
+    reader = MetadataReader(folder, files)
+    try:
+        # Each rank plans its own reads: there is nothing to agree on, and agreeing takes longer than reading.
+        load(state, storage_reader=reader, no_dist=True)
+    except CheckpointException as wrapped:
+        for error, _ in wrapped.failures.values():
+            if isinstance(error, StokerError):
+                raise error from None
+        raise
+
+
 class MetadataReader(FileSystemReader):
-    """Reads the tensors of a folder whose manifest lists `files`. Raises CheckpointRefused for metadata that is not theirs."""
+    """Reads the tensors of a folder whose manifest lists `files`, and checks each file that it reads while it reads it.
+
+    Raises CheckpointRefused for metadata that is not theirs and for a file that is not as the manifest says, TemporaryError; while
+    torch loads, within its CheckpointException. What was loaded may be used only after `load` has returned.
+    """
 
     def __init__(self, folder: Path, files: Mapping[str, FileSeal]) -> None:
         super().__init__(folder)
-        self._folder = folder
-        self._files = files
+        # Here and not in torch's hands, which log and replace what this raises.
+        self._metadata = read_metadata(folder, files)
+        self.fs = _CheckedFiles(folder, files)
 
     def read_metadata(self, *_args: Any, **_more: Any) -> Metadata:
         """Return the metadata, built from plain values only."""
-        metadata = read_metadata(self._folder, self._files)
-        metadata.storage_meta = StorageMeta(load_id=self.load_id)
-        return metadata
+        self._metadata.storage_meta = StorageMeta(load_id=self.load_id)
+        return self._metadata
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read the tensors of a plan, each file from front to back."""
+        in_order = sorted(plan.items, key=lambda item: self._place(item.storage_index))
+        return super().read_data(dataclasses.replace(plan, items=in_order), planner)
+
+    def _place(self, index: MetadataIndex) -> tuple[str, int]:
+        info = self.storage_data[index]
+        return info.relative_path, info.offset
+
+    def _slice_file(self, file: Any, sinfo: _StorageInfo) -> Any:
+        part: PartFile = file.part(sinfo.offset, sinfo.length)
+        return part
+
+
+class _CheckedFiles(FileSystem):
+    """Opens the files of a manifest so that they are compared with it."""
+
+    def __init__(self, folder: Path, files: Mapping[str, FileSeal]) -> None:
+        self._folder = folder
+        self._files = files
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        """Open a file of the checkpoint for reading: a CheckedFile, which is all that this reader knows."""
+        name = Path(path).relative_to(self._folder).as_posix()
+        with open_checked(self._folder, name, self._files) as file:
+            yield cast("io.IOBase", file)
 
 
 def read_metadata(folder: Path, files: Mapping[str, FileSeal]) -> Metadata:
-    """Return a checkpoint's metadata. Raises CheckpointRefused that names what it holds beside tensors in `files`."""
+    """Return a checkpoint's metadata, once its bytes are those of the manifest, which lists `files`.
+
+    Raises CheckpointRefused that names its fault, or what it holds beside tensors in `files`; TemporaryError.
+    """
     path = folder / METADATA
+    with open_checked(folder, METADATA, files) as file:
+        content = file.part()
     try:
-        with path.open("rb") as file:
-            found = _parts_of(_PartsUnpickler(file).load(), "Metadata")
+        found = _parts_of(_PartsUnpickler(content).load(), "Metadata")
         tensors: dict[str, STORAGE_TYPES] = {
             _text(name): _tensor(part) for name, part in found["state_dict_metadata"].items()
         }

@@ -13,7 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from runner.errors import SpecError, StokerError
+from runner.errors import CheckpointRefused, CheckpointUnreadable, SpecError, StokerError
+from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from trainer.config.settings import Settings, load_settings, recipe_names
 from trainer.contract.channel import Channel
 from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
@@ -30,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         return _check(options)
     channel = Channel.from_environment()
-    channel.report("hello", requests=list(REQUESTS), remedies=list(REMEDIES))
+    channel.report(
+        "hello", requests=list(REQUESTS), remedies=list(REMEDIES), checks_checkpoints=True
+    )
     channel.report("phase", phase="start")
     for name, value in ALONE.items():
         os.environ.setdefault(name, value)
@@ -41,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SpecError as error:
         sys.stderr.write(f"refused: {error}\n")
         return SETTINGS_REFUSED
+    except CheckpointRefused as error:
+        sys.stderr.write(f"checkpoint refused: {error}\n")
+        # It may be out of sight of this node only.
+        is_damaged = not isinstance(error, CheckpointUnreadable)
+        return EXIT_CHECKPOINT_REFUSED if is_damaged else FAILED
     except StokerError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return FAILED
@@ -50,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
         description="Train as one rank of a run, started once per rank with torchrun's variables set.",
-        epilog="exit codes: 0 goal reached, 75 stopped as asked, 78 settings refused, 2 no such option",
+        epilog="exit codes: 0 goal reached, 75 stopped as asked, 78 settings refused, "
+        "79 the checkpoint to resume from refused, 2 no such option",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--recipe", metavar="NAME", help=f"one of {', '.join(recipe_names())}")

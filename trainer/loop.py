@@ -10,7 +10,7 @@ from time import perf_counter
 
 import torch
 
-from runner.checkpoints import read_manifest, verify
+from runner.checkpoints import read_manifest
 from runner.errors import SpecError
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.config.settings import Settings
@@ -42,7 +42,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
     if launch.resume is not None:
-        refuse_other_training(launch.resume, settings, data, supervised=launch.supervised)
+        refuse_other_training(launch.resume, settings, data)
     if launch.checkpoints is not None:
         refuse_unwritable(launch.checkpoints, launch.rank)
     timings.hold()
@@ -276,15 +276,12 @@ class Timings:
         self._channel.report("timing", name=name, seconds=seconds)
 
 
-def refuse_other_training(
-    folder: Path, settings: Settings, data: Corpus, *, supervised: bool
-) -> None:
+def refuse_other_training(folder: Path, settings: Settings, data: Corpus) -> None:
     """Raise SpecError when a checkpoint holds another model or was trained on other data.
 
-    Raises CheckpointRefused for a folder that does not verify. A supervisor has verified the
-    folder that it names; without one, every byte is read here.
+    Raises CheckpointRefused for a manifest that is refused. Its files are checked while they are loaded.
     """
-    manifest = read_manifest(folder) if supervised else verify(folder)
+    manifest = read_manifest(folder)
     saved = manifest.data.get("fingerprint")
     if saved != data.fingerprint:
         raise SpecError(

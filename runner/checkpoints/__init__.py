@@ -13,6 +13,9 @@ import it. Needs a file system with rename, fsync and flock; on a shared one, ea
 other node can flush its cache.
 """
 
+from runner.checkpoints.checked_file import CheckedFile as CheckedFile
+from runner.checkpoints.checked_file import PartFile as PartFile
+from runner.checkpoints.checked_file import open_checked as open_checked
 from runner.checkpoints.generation_file import GENERATION as GENERATION
 from runner.checkpoints.generation_file import current_generation as current_generation
 from runner.checkpoints.generation_file import raise_generation as raise_generation
@@ -34,3 +37,4 @@ from runner.checkpoints.verification import flush_and_hash as flush_and_hash
 from runner.checkpoints.verification import hash_file as hash_file
 from runner.checkpoints.verification import read_manifest as read_manifest
 from runner.checkpoints.verification import verify as verify
+from runner.facts.contract import EXIT_CHECKPOINT_REFUSED as EXIT_CHECKPOINT_REFUSED

@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkpoints.manifest import MANIFEST, MAX_MANIFEST_BYTES, FileSeal, Manifest, decode
-from runner.errors import CheckpointForeign, CheckpointRefused, TemporaryError
+from runner.errors import (
+    CheckpointForeign,
+    CheckpointRefused,
+    CheckpointUnreadable,
+    TemporaryError,
+)
 
 # hashlib releases the interpreter's lock; more threads only compete for one disk. Chosen, not measured.
 HASHING_THREADS = 4
 # Below it (about 20 ms of hashing), starting threads costs more than they save. Chosen, not measured.
 THREADED_BYTES = 16 * 1024 * 1024
 _TRANSIENT = (errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR)
+# What file systems answer for bytes that the storage lost, or whose own checksum is wrong.
+_DAMAGED = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ)
 
 
 def rank_keys() -> list[bytes]:
@@ -110,14 +117,19 @@ def check_equal(path: Path, quantity: str, *, actual: object, expected: object) 
 
 @contextmanager
 def refuse_on_error(path: Path) -> Iterator[None]:
-    """Turn an OSError about a file into CheckpointRefused, or TemporaryError where a retry may help."""
+    """Turn an OSError about a file into CheckpointRefused, or TemporaryError where a retry may help.
+
+    CheckpointUnreadable, unless the error says that the storage has lost the bytes: it may be out of sight of this process only.
+    """
     try:
         yield
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror or error}"
         if error.errno in _TRANSIENT:
             raise TemporaryError(text, delay_seconds=5.0) from error
-        raise CheckpointRefused(text) from error
+        raise (CheckpointRefused if error.errno in _DAMAGED else CheckpointUnreadable)(
+            text
+        ) from error
 
 
 def open_regular(path: str | Path) -> Any:

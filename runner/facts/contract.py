@@ -1,5 +1,7 @@
 """What the contract of a rank (docs/contract.md) fixes and more than one stage goes by."""
 
+# A rank ends with it when what it was to resume from is not what its manifest says. Far from what programs and shells use.
+EXIT_CHECKPOINT_REFUSED = 79
 # Variables that a launch sets for each rank, as a regular expression that matches whole names.
 OWN_VARIABLES = (
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
@@ -12,6 +13,7 @@ from runner.simulate.training import SimCheckpoints, SimGang, Training
 from runner.simulate.virtual_time import Agenda
 
 LR_PEAK = 1e-3
+REFUSAL_WORDS = "checkpoint refused: the hash of rank0 differs"
 PEER_WORDS = "RuntimeError: Connection closed by peer"
 # Of the start, after which ranks report that they are ready, and their settings.
 HELLO_SHARE = 0.5
@@ -130,8 +132,12 @@ class SimGangs:
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):
             return
-        requests, remedies = ("checkpoint", "stop", "drill"), tuple(sorted(REMEDIES))
-        self._signal(gang, s.RanksReady, requests=requests, remedies=remedies)
+        known = {
+            "requests": ("checkpoint", "stop", "drill"),
+            "remedies": tuple(sorted(REMEDIES)),
+            "checks_checkpoints": True,
+        }
+        self._signal(gang, s.RanksReady, **known)
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
         peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
         values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor, **wanted}
@@ -139,8 +145,11 @@ class SimGangs:
 
     def _first_step(self, gang: SimGang) -> None:
         code = gang.training.ends_with
+        resumed = gang.folder.find(gang.plan.resume)
         if code is not None and self._is_whole(gang):
             self._end_rank(0, gang, code, "ConfigError: heads do not divide")
+        elif resumed is not None and resumed.corrupt and gang.training.reports:
+            self._end_all(gang, EXIT_CHECKPOINT_REFUSED, REFUSAL_WORDS)
         elif gang.step >= gang.training.goal:
             # It resumed from its last checkpoint.
             self._end_all(gang, 0)
@@ -170,9 +179,9 @@ class SimGangs:
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
 
-    def _end_all(self, gang: SimGang, code: int) -> None:
+    def _end_all(self, gang: SimGang, code: int, words: str = "") -> None:
         for rank in self.ranks(gang.attempt):
-            self._end_rank(rank, gang, code)
+            self._end_rank(rank, gang, code, words)
 
     def _hangs(self, gang: SimGang) -> bool:
         hangs = gang.training.hangs_after == gang.step and not gang.folder.hung

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,6 @@ import pytest
 import torch
 from torch.distributed.checkpoint import metadata as m
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from runner import checkpoints
@@ -19,7 +20,7 @@ from runner.errors import CheckpointRefused
 from runner.facts.ids import AttemptId
 from tests.trainer.gangs import Gangs, Layout
 from tests.trainer.test_resume import SETTINGS, first_run
-from trainer.checkpoint_metadata import METADATA, MetadataReader, read_metadata
+from trainer.checkpoint_metadata import METADATA, read_metadata, read_state
 
 pytestmark = [
     pytest.mark.trainer,
@@ -51,8 +52,44 @@ def test_what_torch_wrote_is_read_back_as_torch_reads_it(
     assert found.state_dict_metadata == theirs.state_dict_metadata
     assert found.storage_data == theirs.storage_data
     loaded = {name: torch.empty_like(value) for name, value in state.items()}
-    load(loaded, storage_reader=MetadataReader(folder, files), no_dist=True)
+    read_state(folder, files, loaded)
     assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+
+def damage(path: Path, how: str, values: random.Random) -> None:
+    """Change a file's bytes at a place of chance, and give it the times that it had before."""
+    was, content = path.stat(), bytearray(path.read_bytes())
+    place = values.randrange(len(content))
+    if how == "flip":
+        content[place] ^= 1 << values.randrange(8)
+    elif how == "cut":
+        del content[place:]
+    else:
+        content[place : place + 64] = bytes(reversed(content[place : place + 64])) + b"\0"
+    path.write_bytes(content)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def test_no_byte_that_changed_after_verification_is_loaded(
+    saved: tuple[Path, dict[str, torch.Tensor], Files],
+) -> None:
+    """Each of 120 changes of the metadata or a shard is refused by the file's name, whatever torch makes of the bytes."""
+    folder, state, files = saved
+    whole = {name: (folder / name).read_bytes() for name in files}
+    values = random.Random(20261123)
+    seen = set()
+    for number in range(120):
+        name, how = values.choice(sorted(files)), values.choice(("flip", "cut", "mix"))
+        seen.add((name, how))
+        damage(folder / name, how, values)
+        loaded = {key: torch.empty_like(value) for key, value in state.items()}
+        with pytest.raises(CheckpointRefused, match=re.escape(name)) as caught:
+            read_state(folder, files, loaded)
+        assert "is damaged: " in str(caught.value), (number, name, how)
+        (folder / name).write_bytes(whole[name])
+    assert len(seen) == 3 * len(files)
+    read_state(folder, files, loaded)
+    assert all(torch.equal(loaded[key], state[key]) for key in state)
 
 
 class _Runs:
@@ -100,6 +137,7 @@ def test_hostile_metadata_is_refused_by_name_and_nothing_runs(
     before = dict(vars(m.Metadata))
     for payload, word in hostile(tmp_path / "ran", good):
         (folder / METADATA).write_bytes(payload)
+        files[METADATA] = checkpoints.hash_file(folder / METADATA)
         with pytest.raises(CheckpointRefused, match="nothing of it was run") as caught:
             read_metadata(folder, files)
         assert word in str(caught.value)

@@ -1,5 +1,6 @@
 """A resumed run goes on as if nothing had happened, on any layout."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,37 @@ def test_other_data_is_refused(gangs: Gangs, three_d: tuple[Ended, Path], tmp_pa
     environment = {"STOKER_RESUME": str(three_d[1])}
     ended = gangs.run(settings, layout=Layout(), environment=environment, expect=78)
     assert "was trained on data" in ended.errors()
+
+
+def test_a_byte_that_changed_after_verification_starts_no_rank(
+    gangs: Gangs, tmp_path: Path
+) -> None:
+    """One byte of one rank's shard, size and times as before: both ranks end with code 79 and the reason, and none made a step."""
+    layout = Layout(pipeline=2)
+    _, saved = first_run(gangs, tmp_path, layout)
+    checkpoints.verify(saved)
+    shard = saved / "__1_0.distcp"
+    was, content = shard.stat(), bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    os.utime(shard, ns=(was.st_atime_ns, was.st_mtime_ns))
+    environment = {"STOKER_RESUME": str(saved)}
+    ended = gangs.run(
+        SETTINGS, layout=layout, environment=environment, expect=79, patience_seconds=60.0
+    )
+    assert [ended.steps(rank) for rank in (0, 1)] == [{}, {}]
+    for rank in (0, 1):
+        errors = (ended.output / f"rank{rank}.err").read_text()
+        last = errors.strip().splitlines()[-1]
+        assert last.startswith(f"checkpoint refused: {shard} is damaged: sha256 ")
+        assert ("(rank 1 read it)" in last) == (rank == 0)
+
+
+def test_a_checkpoint_that_is_out_of_sight_is_no_damaged_one(gangs: Gangs, tmp_path: Path) -> None:
+    """A node may lack the folder that all others see: the rank fails, and does not speak against the checkpoint."""
+    environment = {"STOKER_RESUME": str(tmp_path / "1.0.0-00000004")}
+    ended = gangs.run(SETTINGS, layout=Layout(), environment=environment, expect=1)
+    assert "manifest.json cannot be read: No such file" in ended.errors()
 
 
 def test_other_model_is_refused(gangs: Gangs, three_d: tuple[Ended, Path]) -> None:

@@ -42,7 +42,6 @@ class Launch:
     generation: int
     checkpoints: Path | None
     resume: Path | None
-    supervised: bool
     remedies: Remedies
 
 
@@ -62,7 +61,6 @@ def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
         generation=_whole({"STOKER_GENERATION": "0", **variables}, "STOKER_GENERATION"),
         checkpoints=Path(folder) if folder else None,
         resume=Path(resume) if resume else None,
-        supervised="STOKER_CONTRACT" in variables,
         remedies=_remedies(variables.get("STOKER_REMEDIES", "") or "{}"),
     )
 

@@ -11,7 +11,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident
-from runner.facts.faults import Finding, awaits_probe
+from runner.facts.faults import Finding, awaits_probe, fault_kind
 from runner.facts.wording import counted
 from runner.rootcause.fingerprints import fingerprint
 
@@ -63,7 +63,9 @@ def respond_or_stop(
     run = decision.run_of(attempt.attempt)
     best = max(run.best_step, attempt.last_step or 0, reached)
     progressed = best > attempt.best_before or run.has_proved_itself(decision.now)
-    fruitless = 0 if progressed else run.attempts_without_progress + 1
+    # An attempt that refused something is not counted: the next one does without that.
+    is_counted = fault_kind(incident.fault).outcome != "refused"
+    fruitless = 0 if progressed else run.attempts_without_progress + is_counted
     limit = run.spec.max_attempts_without_progress
     if fruitless >= limit:
         tried = f"{counted(fruitless, 'attempt')} in a row ended without a new step (limit {limit})"

@@ -15,6 +15,7 @@ from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
+from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -158,6 +159,9 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
         )
     )
     run = decision.run_of(attempt.attempt)
+    refuses = _refuses_checkpoint(attempt, exited)
+    if refuses:
+        checkpoint_trust.refuse(decision, run, attempt.resume, _evidence(exited))
     if attempt.state == "stop_requested":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
             how = _ended_by(exited.exit_code)
@@ -165,6 +169,9 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
             end_attempt(decision, run, outcome=attempt.outcome or "stopped", reason=reason)
         return
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
+        return
+    if refuses:
+        _report_refusal(decision, attempt, exited)
         return
     fault = "settings_refused" if exited.exit_code == EXIT_REFUSED else "rank_crash"
     finding = Finding(
@@ -176,6 +183,21 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
     )
     mark = fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail)
     report_failure(decision, finding, mark=mark, reached=exited.last_step)
+
+
+def _refuses_checkpoint(attempt: Attempt, exited: s.RankExited) -> bool:
+    """Whether a rank found damage in what it was to resume from. One that has made steps since did not: it had loaded it."""
+    done = max(attempt.last_step or 0, exited.last_step or 0)
+    is_code = exited.exit_code == EXIT_CHECKPOINT_REFUSED
+    return is_code and bool(attempt.resume) and done <= attempt.resume_step
+
+
+def _report_refusal(decision: Decision, attempt: Attempt, exited: s.RankExited) -> None:
+    """End the gang. No rank or node is at fault, and each folder is a failure of its own: the next attempt takes another."""
+    fault, evidence = "checkpoint_refused", _evidence(exited)
+    finding = Finding(fault=fault, evidence=evidence, attempt=attempt.attempt)
+    folder = attempt.resume.rstrip("/").rpartition("/")[2]
+    report_failure(decision, finding, mark=f"{fault}:{folder}")
 
 
 def _evidence(exited: s.RankExited) -> str:

@@ -54,6 +54,21 @@ def on_verified(decision: Decision, action: Action, result: ActionResult) -> Non
     decision.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
 
 
+def find(run: Run, path: str) -> Checkpoint | None:
+    """Return the run's checkpoint in this folder; None if it is not known."""
+    return next((known for known in run.checkpoints if known.path == path), None)
+
+
+def refuse(decision: Decision, run: Run, path: str, reason: str) -> None:
+    """Never take a checkpoint again, and page. One that is not known, or refused already, is left alone."""
+    known = find(run, path)
+    if known is None or known.trust is Trust.REFUSED:
+        return
+    refused = replace(known, trust=Trust.REFUSED, reason=reason)
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
+    decision.page(f"checkpoint at step {known.step} refused: {reason}", run=run.run)
+
+
 def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> None:
     """Record what the survey of the checkpoint folder before a launch found."""
     for item in detail.get("refused", ()):

@@ -45,6 +45,7 @@ def test_every_rank_reports_every_step(gangs: Gangs) -> None:
     for rank, reports in enumerate(ended.reports):
         assert reports[0]["kind"] == "hello"
         assert {"checkpoint", "stop", "drill"} == set(reports[0]["requests"])
+        assert reports[0]["checks_checkpoints"] is True
         names = [report["name"] for report in ended.of_kind("timing", rank)]
         assert names == ["import", "connect", "build", "load", "first_step"]
         phases = [report["phase"] for report in ended.of_kind("phase", rank)]
