@@ -21,9 +21,11 @@ from runner.agent.checks.check_task import CheckRunner
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import LATE_SECONDS, EventLoop
 from runner.agent.fence import Fence
+from runner.agent.folders import Folders
 from runner.agent.identity import Identity, Unwritable
 from runner.agent.notices import Announcement, Notices
-from runner.agent.ranks import rank_resources
+from runner.agent.ranks import output_files, rank_resources
+from runner.agent.ranks.gang import LocalGang
 from runner.agent.rare_field import RareField
 from runner.agent.reconcile import Reconciler
 from runner.agent.transport.outbox import Spool
@@ -65,6 +67,7 @@ class Agent:
         self._config = config
         self._identity = Identity(config.node, config.folder)
         self._loop = EventLoop(self._on_stall)
+        self._folders = Folders(self._loop)
         self._store_client = StoreClient(store)
         self._session = AgentSession(
             self._store_client,
@@ -83,7 +86,9 @@ class Agent:
         emitter = SignalEmitter(
             next_header=self._session.next_header, emit=self._emit, heartbeat=self._send_heartbeat
         )
-        self._ranks = Reconciler(config, self._identity, self._loop, emitter=emitter)
+        self._ranks = Reconciler(
+            config, self._identity, self._loop, folders=self._folders, emitter=emitter
+        )
         self._hardware = hardware_parts.find(
             config.folder,
             shares_machine=config.shares_machine,
@@ -143,6 +148,7 @@ class Agent:
         self._store_client.close()
         self._session.close()
         self._ranks.log_search.close()
+        self._folders.close()
         self._loop.close()
         self._identity.close()
         return DISPLACED if self._is_displaced else 0
@@ -232,7 +238,13 @@ class Agent:
                 self._emit(fact)
             if pids := gang.ranks_to_measure(now):
                 self._loop.in_background(partial(rank_resources.measure, pids), gang.on_measured)
-        self._notices.poll()
+            for folder in gang.folders_to_probe(now):
+                self._folders.poll(folder, partial(os.statvfs, folder), lambda *_: None)
+        notices = self._notices
+        if self._config.cluster.notice_file:
+            self._folders.poll(str(notices.path.parent), notices.read, notices.on_read)
+        else:
+            notices.poll()
         if self._session.wants_join(now):
             self._session.join(self._joined(), now)
             self._ranks.report_again()
@@ -254,9 +266,21 @@ class Agent:
         gang = self._ranks.gang
         self._is_polling = gang is not None
         if gang is not None:
-            self._loop.at("look", gang.poll(time.monotonic()), self._poll_ranks)
+            now = time.monotonic()
+            self._loop.at("look", gang.poll(now), self._poll_ranks)
+            if gang.wants_outputs(now):
+                self._poll_outputs(gang, now)
             if gang.heartbeat_due:
                 self._send_heartbeat()
+
+    def _poll_outputs(self, gang: LocalGang, asked_at: float) -> None:
+        folder, ranks = gang.plan.output_folder, gang.plan.ranks
+
+        def on_read(stats: tuple[tuple[int, int], ...] | None, _: Exception | None) -> None:
+            if stats is not None:
+                gang.on_outputs(asked_at, stats, now=time.monotonic())
+
+        self._folders.poll(folder, partial(output_files.stats, folder, ranks), on_read)
 
     def _send_heartbeat(self) -> None:
         gang, preloader = self._ranks.gang, self._ranks.preloader
@@ -274,9 +298,14 @@ class Agent:
                 "warm_resident_bytes": _resident_bytes(preloader.pid) if preloader.pid else 0,
                 "warm_versions": self._rare_versions.pop_due(preloader.versions, time.monotonic()),
             }
-        resident_bytes = _resident_bytes()
         self._session.outbox.put_heartbeat(
-            replace(heartbeat, sent_at=time.time(), agent_resident_bytes=resident_bytes, **warm)
+            replace(
+                heartbeat,
+                sent_at=time.time(),
+                agent_resident_bytes=_resident_bytes(),
+                hung_folders=self._folders.hung(),
+                **warm,
+            )
         )
 
     def _announce(self, announced: Announcement) -> None:

@@ -33,7 +33,7 @@ class Announcement:
 
 @dataclass(slots=True)
 class Notices:
-    """Polls one file; each content is announced once while the file exists."""
+    """Reads one file again and again; each content is announced once while the file exists. One thread reads at a time."""
 
     path: Path
     on_notice: Callable[[Announcement], None]
@@ -41,27 +41,38 @@ class Notices:
     _version: tuple[int, int, int] | None = None
     _content: bytes | None = None
 
-    def poll(self) -> None:
-        """Announce new content; costs one `stat` while there is none."""
+    def read(self) -> Announcement | None:
+        """Return new content; None: there is none, which costs one `stat`. May block. Raises ValueError or OSError, once each."""
         try:
             status = self.path.stat()
         except OSError:
             self._version = self._content = None
-            return
+            return None
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
         if version == self._version:
-            return
+            return None
         self._version = version
+        with self.path.open("rb") as file:
+            content = file.read(MAX_NOTICE_BYTES + 1)
+        if content == self._content:
+            return None
+        self._content = content
+        return parse(content)
+
+    def poll(self) -> None:
+        """Read and announce at once: for a file in the agent's own folder."""
         try:
-            with self.path.open("rb") as file:
-                content = file.read(MAX_NOTICE_BYTES + 1)
-            if content == self._content:
-                return
-            self._content = content
-            announcement = parse(content)
+            announcement = self.read()
         except (OSError, ValueError) as error:
-            self.on_malformed(f"notice {self.path}: {error}")
+            self.on_read(None, error)
         else:
+            self.on_read(announcement, None)
+
+    def on_read(self, announcement: Announcement | None, error: Exception | None) -> None:
+        """Announce what `read` returned, or report why it could not."""
+        if isinstance(error, OSError | ValueError):
+            self.on_malformed(f"notice {self.path}: {error}")
+        elif announcement is not None:
             self.on_notice(announcement)
 
 

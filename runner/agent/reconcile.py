@@ -13,13 +13,13 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
+from runner.agent.folders import FolderHangs, Folders
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch.keeper_client import KeeperState
@@ -48,18 +48,31 @@ class Reconciler:
     """Owns the gang. `is_sure` is False while the register may hold a newer assignment: then no rank is started."""
 
     def __init__(
-        self, config: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
+        self,
+        config: AgentConfig,
+        identity: Identity,
+        loop: EventLoop,
+        *,
+        folders: Folders,
+        emitter: SignalEmitter,
     ) -> None:
-        self._config, self._identity = config, identity
+        self._config, self._identity, self._folders = config, identity, folders
         self._loop, self._emitter = loop, emitter
         self.keeper = KeeperLifecycle(
             config, loop, on_message=self._on_keeper_message, on_lost=self._on_keeper_lost
         )
         self._launcher = Launcher(
-            config, identity, loop, emitter=emitter, keeper=self.keeper, on_change=self.reconcile
+            config,
+            identity,
+            loop,
+            folders=folders,
+            emitter=emitter,
+            keeper=self.keeper,
+            on_change=self.reconcile,
         )
-        self._terminator = Terminator(loop, self.keeper)
-        self.log_search = LogSearch(config, loop, emitter)
+        self._terminator = Terminator(loop, self.keeper, folders)
+        self.log_search = LogSearch(config, loop, emitter, folders)
+        folders.on_back = self.log_search.on_folder_back
         self.devices = self._launcher.devices
         self.preloader = self._launcher.preloader
         self.channels = Channels(loop, self._on_packet)
@@ -256,16 +269,27 @@ class Reconciler:
             for fact in end.signals(left_behind):
                 self._emitter.emit(fact)
             self._emitter.heartbeat()
-            clear = partial(flight_recorder.remove_pipes, gang.plan.output_folder, gang.plan.ranks)
-            self._loop.in_background(clear, lambda *_: None)
+            folder = gang.plan.output_folder
+            clear = partial(flight_recorder.remove_pipes, folder, gang.plan.ranks)
+            self._folders.run(folder, clear, lambda *_: None)
         self.reconcile()
 
     def _emit_exit(self, gang: LocalGang, rank: int, exit_code: int | None) -> None:
-        fact = gang.exited(rank, exit_code)
+        fact = gang.exited(rank, exit_code, stderr_tail=self._stderr_tail(gang, rank))
         self._exits.append(fact)
         self._emitter.emit(fact)
         if exit_code not in ORDERLY_EXITS:
             self.log_search.on_rank_failed(gang, rank)
+
+    def _stderr_tail(self, gang: LocalGang, rank: int) -> str:
+        """Return a rank's last lines; "" while their folder hangs, for an exit is reported at once."""
+        folder = gang.plan.output_folder
+        errors = output_files.paths(folder, rank)[1]
+        try:
+            return self._folders.ask(folder, partial(output_files.tail, errors))
+        except FolderHangs as error:
+            log.warning("rank %d ended, and its last lines are not read: %s", rank, error)
+            return ""
 
     def _on_exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
@@ -300,15 +324,25 @@ class Reconciler:
         gang = self.gang
         if gang is None or not gang.plan.output_limit_bytes:
             return
-        for path in output_files.ranks_by_path(gang.plan.output_folder, gang.plan.ranks):
-            try:
-                output_files.truncate(Path(path), gang.plan.output_limit_bytes)
-            except OSError as error:
-                if path not in self._logged_untruncated:
-                    log.warning(
-                        "cannot truncate %s: %s; further failures are not logged", path, error
-                    )
-                self._logged_untruncated.add(path)
+        folder, limit_bytes = gang.plan.output_folder, gang.plan.output_limit_bytes
+        bound = partial(
+            output_files.bound,
+            folder,
+            gang.plan.ranks,
+            limit_bytes,
+            on_progress=self._folders.note_progress,
+        )
+        self._folders.poll(folder, bound, self._on_bounded, busy_seconds=0.0)
+
+    def _on_bounded(
+        self, failed: list[tuple[str, OSError]] | None, error: Exception | None
+    ) -> None:
+        for path, reason in failed or ():
+            if path not in self._logged_untruncated:
+                log.warning("cannot truncate %s: %s; further failures are not logged", path, reason)
+            self._logged_untruncated.add(path)
+        if error is not None and not isinstance(error, FolderHangs):
+            raise error
 
     def _on_keeper_message(self, message: dict[str, Any]) -> None:
         match message["kind"]:

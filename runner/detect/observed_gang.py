@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from runner.detect.learned_timeout import PHASES
 from runner.facts.faults import Finding
-from runner.facts.messages.signals import Heartbeat, RankBlocked
+from runner.facts.messages.signals import Heartbeat, HungFolder, RankBlocked
 from runner.facts.watch import WatchedAttempt
 
 # A gang up for longer than this when it is first watched was watched by another supervisor, so its last progress is unknown;
@@ -22,6 +22,9 @@ FOLLOWED_SECONDS = 1.0
 CULPRIT_SHARE = 0.5
 # Blocked ranks listed in the evidence; chosen.
 MAX_SHOWN = 8
+# Mounts listed there, and characters of a mount's path and of other names; chosen.
+MAX_MOUNTS_SHOWN = 3
+MAX_PATH, MAX_NAME = 200, 100
 
 
 @dataclass(slots=True)
@@ -35,6 +38,7 @@ class ObservedNode:
     # The first of its ranks' phases; "" while they report none.
     phase: str = ""
     blocked: tuple[RankBlocked, ...] = ()
+    hung: tuple[HungFolder, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +92,12 @@ class ObservedGang:
         """Learn nothing from the present gap: something that is no progress ended it."""
         self.progress_at = now if self.progress_at < math.inf else math.inf
 
+    def hold(self, now: float) -> None:
+        """Leave out the time since the last progress: no agent could see any."""
+        if self.progress_at < math.inf:
+            self.at_work_since += now - self.progress_at
+            self.progress_at = now
+
     def shift(self, seconds: float) -> None:
         """Allow for a time in which the supervisor received no heartbeats."""
         self.advanced_at += seconds
@@ -136,6 +146,14 @@ class ObservedGang:
             evidence += f"; rank {rank} on {name} has been in state D for {seconds:.0f} s"
         if len(blocked) > MAX_SHOWN:
             evidence += f"; so have {len(blocked) - MAX_SHOWN} more"
+        # Many nodes have the same one.
+        hung = {
+            named_mount(folder): (name, folder.seconds + now - node.last_heartbeat)
+            for name, node in self.nodes.items()
+            for folder in node.hung
+        }
+        for mount, (name, seconds) in list(hung.items())[:MAX_MOUNTS_SHOWN]:
+            evidence += f"; {mount} has not answered on {name} for {seconds:.0f} s"
         is_alone = len(blocked) == 1 and blocked[0][2] >= CULPRIT_SHARE * gap_seconds
         return Finding(
             fault="no_progress",
@@ -161,6 +179,12 @@ class ObservedGang:
             )
             for rank in new
         ]
+
+
+def named_mount(folder: HungFolder) -> str:
+    """Name a mount that hangs."""
+    kind, source = folder.file_system[:MAX_NAME], folder.source[:MAX_NAME]
+    return f"{folder.mount[:MAX_PATH]} ({kind} of {source})"
 
 
 def observe(watched: WatchedAttempt, now: float) -> ObservedGang:

@@ -52,7 +52,8 @@ class GangProgress(Detector):
     A gang that never reported a step is held to its start limit only if its ranks, or those of its run, ever reported steps;
     ranks that report nothing, only to their learned gaps between writes. Limits run once all nodes have started their ranks.
     Learned limits are judged by heartbeats: a silent node proves nothing about its ranks, so a gap ends with the last time at
-    which all nodes of the gang had sent heartbeats. A node silent for longer than its limit was not watched meanwhile.
+    which all nodes of the gang had sent heartbeats. A node silent for longer than its limit was not watched meanwhile, nor are
+    ranks that only write while a folder of theirs hangs.
     """
 
     order = 20
@@ -168,6 +169,10 @@ class GangProgress(Detector):
             gang.restart_gap(now)
         node.incarnation, node.last_heartbeat = heartbeat.incarnation, now
         node.num_alive, node.blocked = num_alive, heartbeat.ranks_blocked
+        if (heartbeat.hung_folders or node.hung) and not gang.reports_steps:
+            # No agent can see whether its ranks write.
+            gang.hold(now)
+        node.hung = heartbeat.hung_folders
         return node
 
     def _follow_steps(

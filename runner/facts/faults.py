@@ -91,6 +91,8 @@ FAULTS: Mapping[str, FaultKind] = {
     "straggler": _PEERS(),
     "host_memory_growth": _PEERS(),
     "descriptor_growth": _PEERS(),
+    # A file system below a run's folders does not answer the agent; ranks may go on.
+    "folder_hangs": FaultKind(scope="storage", judged_by="agent", is_fatal=False, action="wait"),
     # Copies that must be equal are not: silent data corruption.
     "replicas_disagree": _PEERS(),
     "decision_failed": FaultKind(scope="scheduler", judged_by="self"),

@@ -30,6 +30,8 @@ from runner.keeper.rank import Rank, spawn_failure, spawn_rank
 # Without an agent, a keeper looks at its ranks so often; without ranks too, it ends. Both chosen.
 _UNATTENDED_SECONDS = 5.0
 _UNUSED_SECONDS = 60.0
+# Of the time that ranks may live without a report, before it looks whether they write; chosen.
+_WITHOUT_FILES = 0.25
 
 
 class Keeper:
@@ -53,7 +55,9 @@ class Keeper:
             on_forked=self._on_forked,
             on_not_forked=self._spawn,
         )
-        self._activity: tuple[tuple[int, ...], ...] = ()
+        # Of living ranks; None: not looked at.
+        self._reports: tuple[int, ...] = ()
+        self._output_sizes: tuple[tuple[int, ...], ...] | None = None
         self._activity_changed_at = self._agentless_since
         self._is_shutting_down = False
 
@@ -117,11 +121,25 @@ class Keeper:
         alive = [rank for rank in self._ranks.values() if rank.is_alive]
         for rank in self._ranks.values():
             rank.drain()
-        activity = tuple(rank.activity for rank in alive)
-        if activity != self._activity:
-            self._activity, self._activity_changed_at = activity, now
-        limit_seconds = self._options.hard_cap_seconds
-        if limit_seconds and now - self._activity_changed_at >= limit_seconds:
+        reports = tuple(rank.num_reports for rank in alive)
+        if reports != self._reports:
+            self._reports, self._output_sizes, self._activity_changed_at = reports, None, now
+        limit_seconds, quiet_seconds = (
+            self._options.hard_cap_seconds,
+            now - self._activity_changed_at,
+        )
+        if not limit_seconds or quiet_seconds < limit_seconds * _WITHOUT_FILES:
+            # A file system that hangs must not keep the next agent waiting.
+            return
+        before, self._output_sizes = (
+            self._output_sizes,
+            tuple(rank.output_sizes for rank in alive),
+        )
+        if before is None:
+            return
+        if before != self._output_sizes:
+            self._activity_changed_at = now
+        elif quiet_seconds >= limit_seconds:
             # No agent requested this: the next one is to report these as exits.
             send_signal([rank.pid for rank in alive], signal.SIGKILL)
 
@@ -137,6 +155,7 @@ class Keeper:
             self._agent.stream.close()
             self._agent = None
             self._agentless_since = self._activity_changed_at = time.monotonic()
+            self._output_sizes = None
             if self._forker.cancel():
                 self._gang = {}
 

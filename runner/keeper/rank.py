@@ -37,9 +37,14 @@ class Rank:
         return self.exit_code is None
 
     @property
-    def activity(self) -> tuple[int, ...]:
-        """Numbers of which one changes whenever the rank reports or writes."""
-        return (self._num_drained, *(_size(path) for path in self.outputs))
+    def num_reports(self) -> int:
+        """Number of reports that were buffered, displaced ones included."""
+        return self._num_drained
+
+    @property
+    def output_sizes(self) -> tuple[int, ...]:
+        """Sizes of its output files. Their file system may hang."""
+        return tuple(_size(path) for path in self.outputs)
 
     def as_message(self, **head: object) -> Message:
         """Return what the agent is to know of it, after `head`."""

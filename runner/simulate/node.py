@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from runner.agent.fence import Fence
+from runner.agent.folders import OVERDUE_SECONDS
 from runner.agent.tasks import refusal
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
@@ -78,6 +79,8 @@ class SimNode:
         # Ranks that survive SIGKILL.
         self.unkillable: tuple[int, ...] = ()
         self.launches_hang = False
+        # A mount below the run's folders that does not answer, and since when.
+        self.hung_mount: tuple[str, float] | None = None
         # Devices whose memory another process uses.
         self.num_busy_devices = 0
         # Why its warm process cannot fork ranks.
@@ -253,8 +256,27 @@ class SimNode:
                 last_step=step,
                 ranks_stopped=self._stopped_for_long(),
                 warm=(self.not_forked_reason or "ready") if is_warm else "",
+                hung_folders=self._hung_folders() if share is not None else (),
             )
         )
+
+    def hang_folder(self, mount: str) -> None:
+        """Let a mount hang: the agent notices it a while later."""
+        self.hung_mount = (mount, self._agenda.now)
+
+    def _hung_folders(self) -> tuple[s.HungFolder, ...]:
+        if self.hung_mount is None:
+            return ()
+        mount, since = self.hung_mount
+        seconds = self._agenda.now - since
+        hung = s.HungFolder(
+            folder=f"{mount}/runs",
+            mount=mount,
+            file_system="nfs4",
+            source="files:/a",
+            seconds=seconds,
+        )
+        return (hung,) if seconds >= OVERDUE_SECONDS else ()
 
     def _header(self) -> dict[str, Any]:
         return {"node": self.name, "incarnation": self.incarnation, "instance_id": self.instance_id}

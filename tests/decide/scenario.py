@@ -323,6 +323,8 @@ DEEDS: Mapping[str, Maker] = {
     "remove-program": _set("program_missing", lambda _: True),
     "cool-node": _set("not_forked_reason", " ".join),
     "stick-launches": _set("launches_hang", lambda _: True),
+    "hang-folder": _on_machine("hang_folder"),
+    "free-folder": _set("hung_mount", lambda _: None),
     "hold-devices": _set("num_busy_devices", lambda words: int(words[0]) if words else 1),
     "free-devices": _on_machine("free_devices"),
     "wedge-rank": _set("unkillable", lambda words: (int(words[0]),)),

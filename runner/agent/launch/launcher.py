@@ -11,6 +11,7 @@ from functools import partial
 
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
+from runner.agent.folders import FolderHangs, Folders
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch import rank_commands, users
@@ -18,7 +19,7 @@ from runner.agent.launch.devices import Devices, DevicesBusy
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
 from runner.agent.launch.known_specs import KnownSpecs
 from runner.agent.launch.preloader import Preloader
-from runner.agent.launch.program import NotForkableCommand
+from runner.agent.launch.program import NotForkableCommand, Program
 from runner.agent.launch.rank_commands import Launch
 from runner.agent.launch.users import RankUser
 from runner.agent.transport.session import SignalEmitter
@@ -40,6 +41,7 @@ class Launcher:
     config: AgentConfig
     identity: Identity
     loop: EventLoop
+    folders: Folders
     emitter: SignalEmitter
     keeper: KeeperLifecycle
     on_change: Callable[[], None]
@@ -51,7 +53,7 @@ class Launcher:
         self.devices = Devices(
             config.node, self.loop, self._on_devices_released, folder=config.device_files
         )
-        self.preloader = Preloader(config, self.loop, self.keeper, self.on_change)
+        self.preloader = Preloader(config, self.loop, self.folders, self.keeper, self.on_change)
 
     def begin(self, assignment: Assignment) -> None:
         """Start what an assignment plans, which no instance of this node's agent has started before."""
@@ -64,11 +66,12 @@ class Launcher:
             self.fail(str(error))
             return
         self.devices.stop_watching()
-        on_prepared = partial(self._on_prepared, launch)
-        self.loop.in_background(partial(self._prepare, launch), on_prepared)
-        late = TimeoutError(f"the folders did not answer within {PREPARE_SECONDS:.0f} s")
-        timeout = partial(on_prepared, None, late)
-        self.loop.at("prepare", time.monotonic() + PREPARE_SECONDS, timeout)
+        self.folders.run(
+            plan.output_folder,
+            partial(self._prepare_output, launch),
+            partial(self._on_output_prepared, launch, time.monotonic() + PREPARE_SECONDS),
+            wait_seconds=PREPARE_SECONDS,
+        )
 
     def advance(self) -> None:
         """Take the next step, if there is one to take."""
@@ -114,20 +117,35 @@ class Launcher:
         self._specs.check(plan)
         return user
 
-    def _prepare(self, launch: Launch) -> bool:
-        """Prepare, on a thread of its own; return whether there are devices to wait for."""
-        cluster = self.config.cluster
-        rank_commands.prepare_folders(launch, state=cluster.state)
+    def _prepare_output(self, launch: Launch) -> bool:
+        """Prepare the output folder, on a thread of its mount; return whether there are devices to wait for."""
+        rank_commands.prepare_output_folder(launch)
         output_folder = launch.plan.output_folder
         launch.flight_folder = flight_recorder.recorder_folder(output_folder, launch.user)
-        return bool(cluster.device_release_seconds and self.devices.program())
+        return bool(self.config.cluster.device_release_seconds and self.devices.program())
+
+    def _on_output_prepared(
+        self, launch: Launch, deadline: float, has_devices: bool | None, error: Exception | None
+    ) -> None:
+        """Prepare the checkpoint folder, which may be of another mount, until `deadline` (monotonic seconds)."""
+        on_prepared = partial(self._on_prepared, launch, bool(has_devices))
+        if self.launch is not launch:
+            return
+        if error is not None or not launch.plan.checkpoints:
+            on_prepared(None, error)
+            return
+        self.folders.run(
+            launch.plan.checkpoints,
+            partial(rank_commands.prepare_checkpoints, launch, state=self.config.cluster.state),
+            on_prepared,
+            wait_seconds=max(0.0, deadline - time.monotonic()),
+        )
 
     def _on_prepared(
-        self, launch: Launch, has_devices: bool | None, error: Exception | None
+        self, launch: Launch, has_devices: bool, _: None, error: Exception | None
     ) -> None:
-        if self.launch is not launch or launch.is_prepared:
+        if self.launch is not launch:
             return
-        self.loop.cancel("prepare")
         if error is not None:
             self.fail(f"cannot prepare: {error}")
         elif has_devices:
@@ -162,9 +180,10 @@ class Launcher:
         try:
             try:
                 request = spawn_request(
-                    fork=preloader.state == "ready", not_forked_reason=preloader.not_forked_reason()
+                    program=self._program(launch) if preloader.state == "ready" else None,
+                    not_forked_reason=preloader.not_forked_reason(),
                 )
-            except NotForkableCommand as error:
+            except (NotForkableCommand, FolderHangs) as error:
                 # It was forkable when the modules were imported.
                 request = spawn_request(not_forked_reason=str(error))
         except StokerError as error:
@@ -173,3 +192,9 @@ class Launcher:
         launch.is_sent, launch.sent_at = True, time.monotonic()
         self.keeper.send("spawn", **request)
         self.keeper.expect_answer()
+
+    def _program(self, launch: Launch) -> Program:
+        """Return what the warm process is to run. Raises NotForkableCommand, and FolderHangs for a working folder that does."""
+        plan = launch.plan
+        find = partial(rank_commands.program_of, plan, self.config.python, launch.user)
+        return self.folders.ask(plan.working_directory, find)

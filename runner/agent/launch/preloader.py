@@ -4,14 +4,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
+from runner.agent.folders import FolderHangs, Folders
 from runner.agent.launch import rank_commands, users
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
-from runner.agent.launch.program import NotForkableCommand
-from runner.agent.launch.users import NoSuchUser
 from runner.facts.messages.assignments import PreloadPlan
 
 log = logging.getLogger("stoker.agent")
@@ -19,6 +19,8 @@ log = logging.getLogger("stoker.agent")
 # Chosen, not measured. The delay before a warm process is restarted doubles with its deaths.
 RESTART_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 60.0
+# For the working folder to answer; chosen, not measured.
+FOLDER_SECONDS = 30.0
 
 State = Literal["", "importing", "ready", "odd", "dead"]
 
@@ -32,6 +34,7 @@ class Preloader:
 
     config: AgentConfig
     loop: EventLoop
+    folders: Folders
     keeper: KeeperLifecycle
     on_change: Callable[[], None]
     state: State = ""
@@ -41,7 +44,8 @@ class Preloader:
     _plan: PreloadPlan | None = None
     # False at first: a keeper that an earlier agent started may have a warm process.
     _has_plan: bool = False
-    _request: dict[str, Any] = field(default_factory=dict)
+    # None: it is being made.
+    _request: dict[str, Any] | None = None
     _requested_at: float = 0.0
     _backoff_seconds: float = 0.0
 
@@ -66,23 +70,41 @@ class Preloader:
     def request(self) -> None:
         """Send the request to the keeper, which may be a new one."""
         self.loop.cancel("preload again")
-        self._request, self.pid, self.versions = {}, 0, {}
-        if self._plan is None:
+        self._request, self.pid, self.versions = None, 0, {}
+        plan = self._plan
+        if plan is None:
             self._set("", "")
-        else:
-            try:
-                user = users.find_user(self._plan.user)
-                users.require_ability(user, self.keeper.abilities)
-                self._request = rank_commands.warm_request(
-                    self._plan, python=self.config.python, user=user
-                )
-                rank_commands.prepare_working_folder(self._plan, state=self.config.cluster.state)
-            except (NotForkableCommand, NoSuchUser, OSError) as error:
-                self._request = {}
-                self._set("odd", str(error))
-            else:
-                self._requested_at = time.monotonic()
-                self._set("importing", "")
+            self._request = {}
+            self.keeper.send("warm", request=self._request)
+            return
+        self._requested_at = time.monotonic()
+        self._set("importing", "")
+        self.folders.run(
+            plan.working_directory,
+            partial(self._make_request, plan),
+            partial(self._on_request, plan),
+            wait_seconds=FOLDER_SECONDS,
+        )
+
+    def _make_request(self, plan: PreloadPlan) -> dict[str, Any]:
+        """Return the keeper's request, on a thread of the working folder's mount. Raises what says why there is none."""
+        user = users.find_user(plan.user)
+        users.require_ability(user, self.keeper.abilities)
+        request = rank_commands.warm_request(plan, python=self.config.python, user=user)
+        rank_commands.prepare_working_folder(plan, state=self.config.cluster.state)
+        return request
+
+    def _on_request(
+        self, plan: PreloadPlan, request: dict[str, Any] | None, error: Exception | None
+    ) -> None:
+        if plan is not self._plan:
+            return
+        self._request = request or {}
+        if isinstance(error, FolderHangs):
+            again_at = time.monotonic() + MAX_BACKOFF_SECONDS
+            self.loop.at("preload again", again_at, self.request)
+        if error is not None:
+            self._set("odd", str(error))
         self.keeper.send("warm", request=self._request)
 
     def on_message(self, message: dict[str, Any]) -> None:

@@ -51,22 +51,26 @@ class Launch:
         return self.assignment.plan
 
 
-def prepare_folders(launch: Launch, *, state: str) -> None:
-    """Make the output folder, and keep older generations from sealing checkpoints. May block on a slow file system.
-
-    In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
-    """
+def prepare_output_folder(launch: Launch) -> None:
+    """Make the output folder. May block on a slow file system."""
     plan, user = launch.plan, launch.user
     # On a file system that all nodes share, a look costs little, and mkdir takes the parent's lock.
     if not Path(plan.output_folder).is_dir():
         make_output_folder(Path(plan.output_folder))
     if user is not None:
         users.change_owner(Path(plan.output_folder, FLIGHT), user)
-    if plan.checkpoints:
-        raise_generation(plan.checkpoints, launch.assignment.generation)
-        if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
-            users.change_owner(Path(plan.checkpoints), user)
-            users.change_owner(Path(plan.checkpoints, GENERATION), user)
+
+
+def prepare_checkpoints(launch: Launch, *, state: str) -> None:
+    """Keep older generations from sealing checkpoints. May block on a slow file system.
+
+    In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
+    """
+    plan, user = launch.plan, launch.user
+    raise_generation(plan.checkpoints, launch.assignment.generation)
+    if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
+        users.change_owner(Path(plan.checkpoints), user)
+        users.change_owner(Path(plan.checkpoints, GENERATION), user)
 
 
 def prepare_working_folder(plan: PreloadPlan, *, state: str) -> None:
@@ -82,7 +86,7 @@ def prepare_working_folder(plan: PreloadPlan, *, state: str) -> None:
 def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
     """Return the keeper's request for a warm process. Raises NotForkableCommand for a command whose ranks cannot be forked."""
     environment = lasting_environment(plan, user)
-    program = _program(plan, environment, python)
+    program = program_of(plan, python, user)
     if plan.ranks_per_node > MAX_FORKED_RANKS:
         raise NotForkableCommand(
             f"{plan.ranks_per_node} ranks on a node; at most {MAX_FORKED_RANKS} are forked at once"
@@ -103,12 +107,15 @@ def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None
     }
 
 
-def _program(
-    plan: LaunchPlan | PreloadPlan, environment: Mapping[str, str], python: str
+def program_of(
+    plan: LaunchPlan | PreloadPlan, python: str, user: RankUser | None = None
 ) -> Program:
-    """Parse a plan's command, in which only {python} is filled in."""
+    """Parse a plan's command, in which only {python} is filled in. It may look into the working folder, which may block.
+
+    Raises NotForkableCommand.
+    """
     first = plan.command[0].replace("{python}", plan.python or python)
-    command = (first, *plan.command[1:])
+    command, environment = (first, *plan.command[1:]), lasting_environment(plan, user)
     return read_command(command, environment=environment, folder=plan.working_directory)
 
 
@@ -117,16 +124,19 @@ def _user_field(user: RankUser | None) -> dict[str, Any]:
 
 
 def spawn_request(
-    launch: Launch, config: AgentConfig, *, fork: bool = False, not_forked_reason: str = ""
+    launch: Launch,
+    config: AgentConfig,
+    *,
+    program: Program | None = None,
+    not_forked_reason: str = "",
 ) -> dict[str, Any]:
     """Return the keeper's request for ranks. Raises UserError for unknown placeholders in a command, or a lost token.
 
-    With `fork`, the warm process for this command is to fork the ranks: raises NotForkableCommand if it cannot.
+    With `program`, the warm process that runs it is to fork the ranks.
     `not_forked_reason` is for the next agent: why ranks are not forked although that was requested.
     """
     plan = launch.plan
     shared = _shared_environment(launch, config)
-    program = _program(plan, shared, config.python) if fork else None
     ranks = []
     for rank in plan.ranks:
         out, err = output_files.paths(plan.output_folder, rank)
@@ -152,7 +162,7 @@ def spawn_request(
         "working_directory": plan.working_directory,
         "environment": shared,
         "ranks": ranks,
-        "fork": fork,
+        "fork": program is not None,
         "not_forked_reason": not_forked_reason,
         **_user_field(launch.user),
     }

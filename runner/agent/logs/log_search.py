@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
+from runner.agent.folders import Folders
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import LocalGang
@@ -40,6 +41,8 @@ FOLLOW_SECONDS = 1.0
 LINGER_SECONDS = 2.0
 WAIT_SECONDS = 0.5
 FINISH_SECONDS = 1.5
+# Until a search is tried again whose folder hangs; chosen.
+HUNG_SECONDS = 60.0
 POSITIONS_NAME = "followed.json"
 # PROC_PID_INIT_INO of Linux, include/linux/proc_ns.h.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -49,8 +52,10 @@ TIMERS = ("follow", "unfollow", "search", "searched", "search again", "finish", 
 class LogSearch:
     """Owned by the agent's loop."""
 
-    def __init__(self, config: AgentConfig, loop: EventLoop, emitter: SignalEmitter) -> None:
-        self._loop, self._emitter = loop, emitter
+    def __init__(
+        self, config: AgentConfig, loop: EventLoop, emitter: SignalEmitter, folders: Folders
+    ) -> None:
+        self._loop, self._emitter, self._folders = loop, emitter, folders
         self._positions_path = config.folder / POSITIONS_NAME
         setting = config.cluster.kernel_log
         self._kernel_log = setting.replace("{node}", config.node)
@@ -104,6 +109,17 @@ class LogSearch:
             self._failed_gang = gang
             self._loop.at("search", time.monotonic() + WAIT_SECONDS, self._search)
         self._failed_ranks.add(rank)
+
+    def on_folder_back(self) -> None:
+        """Replace a reader that ended, without its delay: a file system that had hung answers again."""
+        if self._reader.is_running:
+            return
+        self._reader.reset_backoff()
+        now = time.monotonic()
+        if self._gang is not None:
+            self._loop.at("follow", now, self._follow)
+        if self._pending:
+            self._loop.at("search again", now, self._retry)
 
     def finish(self, then: Callable[[], None]) -> None:
         """Call back after the last search, or after FINISH_SECONDS: an agent that leaves first reports why its ranks failed."""
@@ -222,7 +238,12 @@ class LogSearch:
         """Repeat the requests that the reader left open; one that two readers died of is dropped."""
         pending, self._pending = self._pending, {}
         for number, (gang, request) in pending.items():
-            if number in self._retried:
+            if self._folders.is_hung(gang.plan.output_folder):
+                # `on_folder_back` repeats it, or this does.
+                self._pending[number] = (gang, request)
+                at = time.monotonic() + HUNG_SECONDS
+                self._loop.at("search again", at, self._retry)
+            elif number in self._retried:
                 num_files = len(request.files)
                 log.warning(
                     "gave up the search of %d outputs: the log reader died twice", num_files

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
-from runner.agent.ranks import output_files, rank_resources, reports
+from runner.agent.ranks import rank_resources, reports
 from runner.agent.ranks.aggregates import MAX_STEPS, ComputeTimes, StartPhases, StepAggregator
 from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
@@ -24,6 +24,11 @@ NextHeader = Callable[[], Mapping[str, Any]]
 MAX_DETAIL_CHARACTERS = 300
 MAX_REQUESTS_REMEMBERED = 1000
 POLL_OUTPUTS_SECONDS = 0.2
+# An answer of the file system that took longer says nothing of the ranks' pauses; chosen.
+LATE_OUTPUTS_SECONDS = 1.0
+# Folders are looked at while no step is made; chosen: a healthy run asks no server of files.
+IDLE_SECONDS = 5.0
+PROBE_SECONDS = 5.0
 # Chosen: since when a rank is stopped is known to half of it. A poll costs some 100 us, most of it
 # for waking up (measured), so polling takes an agent 0.05 to 0.1 % of a core.
 POLL_SECONDS = 0.2
@@ -92,6 +97,7 @@ class LocalGang:
         # Of ranks, and the free bytes of the node; for the next heartbeat.
         self._resources: tuple[tuple[signals.RankResources, ...], int] = ((), 0)
         self._resources_due = now + rank_resources.SAMPLE_SECONDS
+        self._probe_due = now
         self._log_steps: tuple[StepRecord, ...] = ()
         self._rare_phases = RareField[signals.StartPhase]()
         self._start_phases = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
@@ -207,7 +213,7 @@ class LocalGang:
         return [signals.Progress(**self.header(), step=step, loss=self._last_loss, timings=timings)]
 
     def poll(self, now: float) -> float:
-        """Observe which ranks are stopped, and, when none reports steps, whether any has written; return when to poll again.
+        """Observe which ranks are stopped; return when to poll again.
 
         A rank that a debugger or a profiler holds (state t) is not stopped: they release it, and
         limits on progress hold for it all the same.
@@ -223,12 +229,18 @@ class LocalGang:
         self._polled_at = now
         pids = {rank.rank: rank.pid for rank in self.alive}
         self._blocked_ranks.poll(pids, now, progress_at=self.progress_at)
-        if self.last_step is None and now >= self._outputs_due:
-            self._outputs_due = now + POLL_OUTPUTS_SECONDS
-            self._poll_outputs(now)
         stopped = [rank.stopped_since for rank in self.alive if rank.stopped_since is not None]
         limits = [since + self._stopped_seconds for since in stopped]
         return min([now + POLL_SECONDS, *(limit for limit in limits if limit > now)])
+
+    def folders_to_probe(self, now: float) -> tuple[str, ...]:
+        """Return the run's folders on this node if ranks may be waiting for one of them, and it is time to look."""
+        if now < max(self.progress_at + IDLE_SECONDS, self._probe_due):
+            return ()
+        self._probe_due = now + PROBE_SECONDS
+        plan = self.plan
+        folders = (plan.output_folder, plan.checkpoints, plan.working_directory)
+        return tuple(dict.fromkeys(folder for folder in folders if folder))
 
     def ranks_to_measure(self, now: float) -> dict[int, int]:
         """Return the ranks (rank -> pid) whose resources are to be measured now; none when that is not due."""
@@ -248,16 +260,26 @@ class LocalGang:
         else:
             self._resources = measured
 
-    def _poll_outputs(self, now: float) -> None:
-        stats = output_files.stats(self.plan.output_folder, self.plan.ranks)
+    def wants_outputs(self, now: float) -> bool:
+        """Whether the ranks report no steps, so that it counts whether they write, and it is time to look again."""
+        if self.last_step is not None or now < self._outputs_due:
+            return False
+        self._outputs_due = now + POLL_OUTPUTS_SECONDS
+        return True
+
+    def on_outputs(
+        self, asked_at: float, stats: tuple[tuple[int, int], ...], *, now: float
+    ) -> None:
+        """Compare `output_files.stats` with those before. An answer that came late shows that there were writes, not when."""
         if stats == self._output_stats:
             return
+        is_late = now - asked_at > LATE_OUTPUTS_SECONDS
         # What was there before the first poll is no write.
         if self._output_stats is not None:
             self.writes += 1
             if self.writes == 1:
                 self._writing_since = now
-            else:
+            elif not is_late:
                 quiet_seconds = now - self.progress_at
                 self._longest_quiet_seconds = max(self._longest_quiet_seconds, quiet_seconds)
         self._output_stats, self.progress_at = stats, now
@@ -304,7 +326,7 @@ class LocalGang:
             not_forked_reason=self.not_forked_reason[: signals.MAX_NOT_FORKED_REASON],
         )
 
-    def exited(self, number: int, exit_code: int | None) -> signals.RankExited:
+    def exited(self, number: int, exit_code: int | None, *, stderr_tail: str) -> signals.RankExited:
         """Return the signal that a rank ended by itself."""
         rank = self.ranks[number]
         rank.is_alive = False
@@ -314,5 +336,5 @@ class LocalGang:
             rank=number,
             exit_code=exit_code,
             last_step=rank.last_step if rank.last_step is not None else self.last_step,
-            stderr_tail=output_files.tail(output_files.paths(self.plan.output_folder, number)[1]),
+            stderr_tail=stderr_tail,
         )

@@ -1,13 +1,13 @@
 """The ranks' output files: kept within bounds, and read from the end."""
 
 import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 _LOOK_BACK_BYTES = 16 * 1024
+_COPY_BYTES = 1 << 20
 
 
 def paths(folder: str, rank: int) -> tuple[Path, Path]:
@@ -20,7 +20,21 @@ def ranks_by_path(folder: str, ranks: Iterable[int]) -> dict[str, int]:
     return {str(path): rank for rank in ranks for path in paths(folder, rank)}
 
 
-def truncate(path: Path, limit_bytes: int) -> bool:
+def bound(
+    folder: str, ranks: Iterable[int], limit_bytes: int, on_progress: Callable[[], None]
+) -> list[tuple[str, OSError]]:
+    """Truncate what has outgrown the limit; return the files that could not be, and why. It takes as long as the disk does."""
+    failed = []
+    for path in ranks_by_path(folder, ranks):
+        on_progress()
+        try:
+            truncate(Path(path), limit_bytes, on_progress)
+        except OSError as error:
+            failed.append((path, error))
+    return failed
+
+
+def truncate(path: Path, limit_bytes: int, on_progress: Callable[[], None] = lambda: None) -> bool:
     """Cut a file that has outgrown its limit: its newer half moves to `<name>.1`, the file starts again; return whether it did.
 
     Writers append, so they continue at the new start. What they write between copy and cut is lost: a few lines at most.
@@ -39,7 +53,9 @@ def truncate(path: Path, limit_bytes: int) -> bool:
             source.seek(size - limit_bytes // 2)
             # Begin with a whole line.
             source.readline()
-            shutil.copyfileobj(source, target)
+            while chunk := source.read(_COPY_BYTES):
+                target.write(chunk)
+                on_progress()
             target.flush()
             os.ftruncate(source.fileno(), 0)
     except OSError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.agent.event_loop import EventLoop
+from runner.agent.folders import Folders
 from runner.agent.hangs import flight_recorder, stack_dumps
 from runner.agent.hangs.stack_summary import read_stacks
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
@@ -58,6 +59,7 @@ class Terminator:
 
     loop: EventLoop
     keeper: KeeperLifecycle
+    folders: Folders
     current: Termination | None = None
 
     def begin(
@@ -131,4 +133,7 @@ class Terminator:
                 end.stacks, end.rank_stacks = dumped or (0, ())
                 self.kill()
 
-        self.loop.in_background(dump, on_dumped)
+        busy_seconds = budget_seconds + 2 * stack_dumps.REAP_SECONDS
+        self.folders.run(
+            output_folder, dump, on_dumped, wait_seconds=busy_seconds, busy_seconds=busy_seconds
+        )

@@ -99,6 +99,16 @@ class RankResources(Value):
     descriptors_limit: int | None = None
 
 
+class HungFolder(Value):
+    """A file system that does not answer: the agent asked for `folder` that many seconds ago. `source`: its server or device."""
+
+    folder: str
+    mount: str
+    file_system: str
+    source: str
+    seconds: float
+
+
 # ---- volatile -------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +150,8 @@ class Heartbeat(Signal, kind="heartbeat"):
     warm_resident_bytes: int = 0
     # Of Python and of modules that it imported; sent when they change, and now and then; empty: not due, or it is not ready.
     warm_versions: Mapping[str, str] = field(default_factory=dict)
+    # File systems below the run's folders that do not answer, in every heartbeat until they do.
+    hung_folders: tuple[HungFolder, ...] = ()
 
 
 # ---- durable --------------------------------------------------------------------------------------------------------
