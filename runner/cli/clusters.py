@@ -29,6 +29,8 @@ CLUSTER_FILE = "cluster.yaml"
 # Beside run.yaml: the state of clusters without a file of their own.
 STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
+# In it: the cluster that serves the runs of a folder, and that of the demo.
+OWN, DEMO = "local", "demo"
 LIVE_STATES = ("active", "waiting")
 
 
@@ -94,7 +96,8 @@ def _of_folder(folder: Path) -> ClusterSpec | None:
         return _load_cluster(folder / CLUSTER_FILE)
     made = clusters_in(folder)
     if len(made) > 1:
-        made = [spec for spec in made if has_leader(spec)] or made
+        led = [spec for spec in made if has_leader(spec)]
+        made = led or [spec for spec in made if Path(spec.state).name == OWN] or made
     if len(made) > 1:
         names = ", ".join(spec.name for spec in made)
         raise UserError(
@@ -256,16 +259,18 @@ def existing_cluster(run_file: Path, name: str) -> ClusterSpec | None:
     """Return the cluster that serves a run without `--cluster`; None if it is still to be made.
 
     That is the cluster.yaml beside its file or in the working directory, or else what `stoker run` made in `.stoker` beside its
-    file. Raises UserError for one that an earlier release made in `.stoker` of the working directory.
+    file: of an earlier release one for this name of a run, or that of the folder. Raises UserError for one that an earlier release
+    made in `.stoker` of the working directory.
     """
     beside = run_file.absolute().parent
     for folder in (beside, Path()):
         if (folder / CLUSTER_FILE).is_file():
             return _load_cluster(folder / CLUSTER_FILE)
-    if (beside / STATES_FOLDER / name / SPEC).is_file():
-        return read_spec(beside / STATES_FOLDER / name)
+    for state in (name, OWN):
+        if state != DEMO and (beside / STATES_FOLDER / state / SPEC).is_file():
+            return read_spec(beside / STATES_FOLDER / state)
     earlier = (Path() / STATES_FOLDER / name).absolute()
-    if (earlier / SPEC).is_file():
+    if name not in (OWN, DEMO) and (earlier / SPEC).is_file():
         raise UserError(
             f"the working directory has a cluster for runs named {name!r}, {earlier}, and {run_file} is elsewhere: since this "
             f"release, what belongs to a run stands beside its file; to go on there: `--cluster {shlex.quote(str(earlier))}`; to "

@@ -1,16 +1,22 @@
 """Clusters of local nodes that a command makes: where they stand, what they hold, and their token."""
 
+import hashlib
+import os
+import re
 import secrets
 from pathlib import Path
 
 from runner.cli.clusters import (
     CLUSTER_FILE,
+    LIVE_STATES,
+    OWN,
     SPEC,
     STATES_FOLDER,
     existing_cluster,
     find_cluster,
     has_leader,
     read_spec,
+    status_in,
     store_of,
 )
 from runner.errors import UserError
@@ -23,45 +29,106 @@ from runner.signer import settle_token
 from runner.store.registry import exists
 from runner.token_file import default_token_file, make_token
 
+# Of a name that its folder gives, without the digits behind it; of those.
+MAX_NAME_CHARACTERS, NUM_DIGITS = 24, 4
 
-def cluster_for_run(
-    where: str | None, run: RunSpec, *, file: Path, spares: int | None
-) -> ClusterSpec:
-    """Return the cluster to start the run of `file` on; without any, make one that fits the run and `spares`."""
+
+def described_cluster(where: str | None, file: Path, *, spares: int | None) -> ClusterSpec | None:
+    """Return the cluster that `--cluster`, or a cluster.yaml beside the run's file or here, means; None: the run has none.
+
+    Raises UserError for `spares`, which are set there.
+    """
+    folders = (file.absolute().parent, Path())
+    files = [folder / CLUSTER_FILE for folder in folders if (folder / CLUSTER_FILE).is_file()]
+    described = where or (str(files[0]) if files else None)
+    if described is None:
+        return None
+    if spares is not None:
+        raise UserError(
+            f"--spares: {described} sets the number of spares; change `local.spares` there"
+        )
+    return find_cluster(described)
+
+
+def state_for_run(file: Path, name: str) -> Path:
+    """Return the state folder of a run without a described cluster: that of its folder, or one that an earlier release made for it.
+
+    Raises UserError for one that an earlier release made in the working directory.
+    """
+    known = existing_cluster(file, name)
     beside = file.absolute().parent
-    described = where or next(
-        (
-            str(folder / CLUSTER_FILE)
-            for folder in (beside, Path())
-            if (folder / CLUSTER_FILE).is_file()
-        ),
-        None,
-    )
-    if described is not None:
-        if spares is not None:
-            raise UserError(
-                f"--spares: {described} sets the number of spares; change `local.spares` there"
-            )
-        return find_cluster(described)
-    known = existing_cluster(file, run.name)
-    state = Path(known.state) if known is not None else beside / STATES_FOLDER / run.name
-    return make_cluster(state, run, spares=spares or 0)
+    return Path(known.state) if known is not None else beside / STATES_FOLDER / OWN
 
 
-def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
+def make_cluster(state: Path, run: RunSpec, *, spares: int, name: str = "") -> ClusterSpec:
     """Make a cluster of local nodes that fits `run`, and write it into its state folder.
 
-    A cluster with a supervisor stays as it is: the supervisor knows its nodes.
+    A cluster with a supervisor stays as it is: the supervisor knows its nodes. One that is known keeps its name, and room for runs
+    that are live in it. `name`: of a new one; without it, it is named after its folder.
     """
     state = state.absolute()
+    local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
     if (state / SPEC).exists():
         known = settle_token(read_spec(state))
         if has_leader(known):
             return known
-    local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
-    spec = with_token(ClusterSpec(name=run.name, state=str(state), local=local))
+        name = known.name
+        local = _with_room(local, known)
+    name = name or folder_name(state)
+    spec = with_token(ClusterSpec(name=name, state=str(state), local=local))
     write_spec(spec)
     return spec
+
+
+def folder_name(state: Path) -> str:
+    """Name the cluster of a folder: two folders of one name have two names, so that neither takes the other's ranks for its own."""
+    folder = state.parent.parent
+    words = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:MAX_NAME_CHARACTERS]
+    digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:NUM_DIGITS]
+    return f"{words or 'folder'}-{digest}"
+
+
+def _with_room(local: LocalNodes, known: ClusterSpec) -> LocalNodes:
+    """Return nodes and slots that also hold the runs which are live in a cluster without a supervisor."""
+    if not exists(known):
+        return local
+    with store_of(known) as store:
+        status = status_in(store, known)
+    if status is None or not any(run.state in LIVE_STATES for run in status.runs):
+        return local
+    was = known.local
+    return LocalNodes(
+        nodes=max(local.nodes, was.nodes),
+        slots=max(local.slots, was.slots),
+        spares=max(local.spares, was.spares),
+    )
+
+
+def lack_of_room(cluster: ClusterSpec, run: RunSpec) -> str:
+    """Say why a run can never start on a cluster that was made for others; "" when it can."""
+    local = cluster.local
+    nodes = local.nodes + local.spares
+    if run.nodes <= nodes and run.ranks_per_node <= local.slots:
+        return ""
+    return (
+        f"nodes x ranks_per_node: {run.name!r} needs {run.nodes} x {run.ranks_per_node}, and the cluster of its folder was made "
+        f"with {nodes} x {local.slots} for runs that are under way"
+    )
+
+
+def make_state_folder(state: Path) -> None:
+    """Make the state folder of a cluster. Raises UserError if that fails."""
+    try:
+        close_folder(state, READABLE)
+    except OSError as error:
+        raise _unwritable(state, error) from error
+
+
+def _unwritable(state: Path, error: OSError) -> UserError:
+    return UserError(
+        f"state folder {state} cannot be written ({error.strerror}); put run.yaml into a folder that this user may write, or "
+        f"choose another place with `state` in a {CLUSTER_FILE}"
+    )
 
 
 def with_token(cluster: ClusterSpec) -> ClusterSpec:
@@ -102,7 +169,4 @@ def write_spec(cluster: ClusterSpec) -> None:
         scratch.write_bytes(wire.encode(cluster) + b"\n")
         scratch.rename(state / SPEC)
     except OSError as error:
-        raise UserError(
-            f"state folder {state} cannot be written ({error.strerror}); put run.yaml into a folder that this user may write, or "
-            f"choose another place with `state` in a {CLUSTER_FILE}"
-        ) from error
+        raise _unwritable(state, error) from error

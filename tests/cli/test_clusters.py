@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from runner.cli.clusters import find_cluster
-from runner.cli.made_clusters import cluster_for_run, make_cluster
+from runner.cli.made_clusters import described_cluster, make_cluster, state_for_run
 from runner.errors import UserError
-from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from tests.cli.conftest import Cluster, stoker
 
@@ -27,11 +26,33 @@ def write_run(folder: Path, name: str = "tiny") -> Path:
 def test_the_state_stands_beside_run_yaml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever directory the command is started from; the same cluster is found again from each."""
     file = write_run(folder / "my runs" / "gpt")
-    made = cluster_for_run(None, SLEEP, file=Path("my runs/gpt/run.yaml"), spares=None)
-    assert Path(made.state).is_relative_to(file.parent / ".stoker")
+    state = state_for_run(Path("my runs/gpt/run.yaml"), "tiny")
+    assert state == file.parent / ".stoker" / "local"
+    make_cluster(state, SLEEP, spares=0)
     monkeypatch.chdir(file.parent)
-    assert cluster_for_run(None, SLEEP, file=Path("run.yaml"), spares=None) == made
+    assert state_for_run(Path("run.yaml"), "another") == state
     assert not (folder / ".stoker").exists()
+
+
+def test_a_run_of_an_earlier_release_goes_on_in_its_own_cluster(
+    cluster: Cluster, folder: Path
+) -> None:
+    """Each name of a run had one: its checkpoints are there. Other runs of the folder go into the folder's."""
+    assert state_for_run(folder / "run.yaml", "tiny") == Path(cluster.spec.state)
+    assert state_for_run(folder / "run.yaml", "other").name == "local"
+    make_cluster(folder / ".stoker" / "demo", SLEEP, spares=0, name="demo")
+    assert state_for_run(folder / "run.yaml", "demo").name == "local"
+
+
+def test_of_several_clusters_that_nobody_leads_the_folders_own_is_meant(
+    cluster: Cluster, folder: Path
+) -> None:
+    """A demo, or a cluster of an earlier release, beside it does not make a command ask."""
+    own = make_cluster(folder / ".stoker" / "local", SLEEP, spares=0)
+    assert find_cluster(None) == own
+    assert find_cluster("tiny") == cluster.spec
+    cluster.lead()
+    assert find_cluster(None) == cluster.spec
 
 
 def test_a_command_finds_the_cluster_of_the_nearest_folder_above(
@@ -97,10 +118,9 @@ def test_a_cluster_that_an_earlier_release_made_elsewhere_is_named(
     """It stood in the working directory; the refusal says how to go on there, and nothing is made beside the file."""
     file = write_run(folder / "sub")
     with pytest.raises(UserError, match=r"\.stoker/tiny.*to go on there: `--cluster"):
-        cluster_for_run(None, SLEEP, file=file, spares=None)
+        state_for_run(file, "tiny")
     assert not (file.parent / ".stoker").exists()
-    found: ClusterSpec = cluster_for_run(cluster.spec.state, SLEEP, file=file, spares=None)
-    assert found == cluster.spec
+    assert described_cluster(cluster.spec.state, file, spares=None) == cluster.spec
 
 
 def test_a_working_directory_that_is_gone_is_named(folder: Path) -> None:

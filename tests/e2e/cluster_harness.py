@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from runner.cli.clusters import find_cluster
+from runner.cli.clusters import OWN, find_cluster
+from runner.cli.made_clusters import folder_name
 from runner.errors import StokerError
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import (
@@ -59,8 +59,9 @@ class ClusterHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.name = f"e2e-{uuid.uuid4().hex[:12]}"
-        self.state = self.folder / ".stoker" / self.name
+        # As `stoker run` makes them where there is no cluster.yaml.
+        self.state = self.folder / ".stoker" / OWN
+        self.name = folder_name(self.state)
         self.observer = Observer(self.name)
         self._last_view: ClusterStatus | None = None
         self._started: list[subprocess.Popen[bytes]] = []
@@ -80,7 +81,8 @@ class ClusterHarness:
     ) -> Path:
         """Write cluster.yaml, with short heartbeats, so that tests need not wait."""
         local = {"nodes": nodes, "slots": slots, "spares": spares}
-        fields = {"name": self.name, "local": local, "heartbeat_seconds": 0.2, **(limits or {})}
+        fields: dict[str, Any] = {"name": self.name, "state": str(self.state), "local": local}
+        fields |= {"heartbeat_seconds": 0.2, **(limits or {})}
         path = self.folder / "cluster.yaml"
         path.write_text(yaml.safe_dump(fields))
         return path

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from runner.cli import output
+from runner.cli.clusters import LIVE_STATES
 from runner.cli.reports.tables import incident_place, step_of
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
@@ -28,7 +29,11 @@ def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> 
             lines += _incident(known.get(incident.incident), incident)
     new = find_run(after, run)
     if new is not None:
-        lines += _run(find_run(before, run) if before else None, new)
+        old = find_run(before, run) if before else None
+        lines += _run(old, new)
+        others = [known for known in after.runs if known.run != run and known.state in LIVE_STATES]
+        if old is None and new.state == "waiting" and others:
+            lines.append(f"run is waiting{output.because(new.reason)}")
     return lines
 
 

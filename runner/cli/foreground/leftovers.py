@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,19 +48,26 @@ def processes_of(cluster: ClusterSpec) -> list[Leftover]:
 
 
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
-    """SIGKILL every process of the cluster, what starts others first, until none is found; return those that survive.
+    """SIGKILL every process of the cluster, what starts others first, until none is found; return those that survive."""
+    return _kill_found(lambda: processes_of(cluster))
 
-    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by themselves.
-    """
+
+def kill_ranks(cluster: ClusterSpec, run: int) -> list[Leftover]:
+    """SIGKILL the ranks of one run and their children until none is found; return those that survive."""
+    return _kill_found(lambda: [*_from_environ(cluster, attempts=f"{run}.")])
+
+
+def _kill_found(find: Callable[[], list[Leftover]]) -> list[Leftover]:
+    """Kill what is found. Resource trackers, which remove the ranks' shared memory, are last, if they do not end by themselves."""
     deadline = time.monotonic() + KILL_WAIT_SECONDS
-    left = processes_of(cluster)
+    left = find()
     while left and time.monotonic() < deadline:
         is_late = time.monotonic() >= deadline - TRACKERS_LAST_SECONDS
         for process in sorted(left, key=lambda each: _KILLED_FIRST.get(each.what, 2)):
             if is_late or not orphans.is_resource_tracker(process.pid):
                 _kill(process)
         time.sleep(0.05)
-        left = processes_of(cluster)
+        left = find()
     return left
 
 
@@ -122,17 +129,27 @@ def _from_pid_file(path: Path, what: str) -> Iterator[Leftover]:
     yield from (left for left in _if_alive(pid, what) if left.start_ticks == start_ticks)
 
 
-def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:
-    """Yield ranks and their children, by cluster and node in their environment, and by their output or folder."""
+def _from_environ(cluster: ClusterSpec, *, attempts: str = "") -> Iterator[Leftover]:
+    """Yield keepers, ranks and their children, by cluster and node in their environment, and by their output or folder.
+
+    With `attempts` only ranks whose attempt begins so.
+    """
     nodes = {folder.name for folder in (Path(cluster.state) / "nodes").glob("*")}
     for pid in procfs.read_processes():
         environment = procfs.read_environment(pid)
         is_keeper = environment.get(protocol.KEEPER_VARIABLE, "").startswith(f"{cluster.state}/")
         is_ours = environment.get("STOKER_CLUSTER") == cluster.name
         node = environment.get("STOKER_NODE")
-        if is_keeper:
+        is_asked = environment.get("STOKER_ATTEMPT", "").startswith(attempts)
+        if is_keeper and not attempts:
             yield from _if_alive(pid, "keeper")
-        elif is_ours and node in nodes and _touches(pid, environment, cluster.state):
+        elif (
+            not is_keeper
+            and is_asked
+            and is_ours
+            and node in nodes
+            and _touches(pid, environment, cluster.state)
+        ):
             yield from _if_alive(pid, f"rank {environment.get('RANK', '?')} of {node}")
 
 

@@ -1,7 +1,8 @@
 """The restarter: the parent of the supervisor that `stoker run --detach` leaves behind (`python -m ... STATE`, the state folder).
 
 It starts the supervisor again when it dies, within the budget of `SupervisorChild`. It ends when the supervisor ends in order (by
-`stoker shutdown` or SIGTERM), when another one leads, and when the budget is spent. Its file in the state folder has its
+`stoker shutdown` or SIGTERM), when another one leads, and when the budget is spent. A supervisor that a `stoker run` in the
+foreground started is watched likewise, since that command may end before the detached run. Its file in the state folder has its
 pid.
 """
 
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from runner.atomic_files import write_atomically
 from runner.cli import clusters, exit_codes, output
-from runner.cli.foreground.leftovers import RESTARTER
+from runner.cli.foreground.leftovers import RESTARTER, restarter_of
+from runner.cli.foreground.presence import is_attended
 from runner.cli.foreground.supervisor_child import (
     SupervisorChild,
     SupervisorLost,
@@ -33,12 +35,13 @@ LOOK_SECONDS = 0.1
 
 
 def leave_supervisor(store: Store, cluster: ClusterSpec) -> None:
-    """Start a supervisor with its restarter if none holds the lease, and wait until it leads.
+    """Start a supervisor with its restarter if none holds the lease, and wait until it leads; one in the foreground gets one, too.
 
     Raises SupervisorRefused with its message if it refuses the cluster's settings, SupervisorLost if it fails to start for another
     reason.
     """
-    if clusters.leader_of(store).alive:
+    is_led = clusters.leader_of(store).alive
+    if is_led and (any(restarter_of(cluster)) or not is_attended(store, cluster)):
         return
     command = [sys.executable, "-P", "-m", "runner.cli.foreground.restarter", cluster.state]
     with opened_log(cluster) as log:
@@ -46,7 +49,9 @@ def leave_supervisor(store: Store, cluster: ClusterSpec) -> None:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     # It ends by itself if the supervisor does not start in time.
-    while (code := process.poll()) is None and not clusters.leader_of(store).alive:
+    while (code := process.poll()) is None and not (
+        any(restarter_of(cluster)) if is_led else clusters.leader_of(store).alive
+    ):
         time.sleep(0.02)
     if code == exit_codes.BAD_INPUT:
         raise SupervisorRefused(last_words(cluster).removeprefix("stoker: "))
@@ -59,8 +64,12 @@ def keep_supervisor(store: Store, cluster: ClusterSpec) -> int:
 
     Raises SupervisorRefused and SupervisorLost.
     """
-    child = SupervisorChild(cluster, store, log=output.print_note)
+    child = SupervisorChild(cluster, store, log=output.print_note, attended=False)
     child.start()
+    while not child.is_ours and _is_attended_for(store, cluster):
+        time.sleep(LOOK_SECONDS)
+    if not child.is_ours and _is_dead(store):
+        child.restart_if_needed()
     while child.is_ours and child.exit_code != exit_codes.DONE:
         if not child.wait(1.0):
             continue
@@ -70,6 +79,20 @@ def keep_supervisor(store: Store, cluster: ClusterSpec) -> int:
                 break
             child.restart_if_needed()
     return exit_codes.DONE
+
+
+def _is_attended_for(store: Store, cluster: ClusterSpec) -> bool:
+    """Whether a supervisor that a command in the foreground started leads, or may do so."""
+    try:
+        return is_attended(store, cluster)
+    except StoreUnavailable:
+        return True
+
+
+def _is_dead(store: Store) -> bool:
+    """Whether the supervisor died with its lease: one that ends in order releases it."""
+    leader = clusters.leader_of(store)
+    return leader.holder != "" and not leader.alive
 
 
 def _write_pid(cluster: ClusterSpec) -> None:

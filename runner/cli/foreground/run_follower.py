@@ -8,9 +8,10 @@ from types import FrameType
 from typing import Self
 
 from runner.cli import exit_codes, output
-from runner.cli.clusters import LIVE_STATES, status_in
+from runner.cli.clusters import LIVE_STATES, leader_of, status_in
 from runner.cli.foreground.changes import find_run
-from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
+from runner.cli.foreground.leftovers import Leftover, kill_all, kill_ranks, processes_of
+from runner.cli.foreground.presence import Presence, is_attended
 from runner.cli.foreground.screen import PlainScreen, screen_for
 from runner.cli.foreground.summary import Summary, summarize
 from runner.cli.foreground.supervisor_child import SupervisorChild
@@ -85,10 +86,13 @@ def _live_runs(store: Store, cluster: ClusterSpec) -> list[RunStatus]:
 
 
 class Foreground:
-    """One run in the foreground, and the supervisor that it needs."""
+    """One run in the foreground, and the supervisor that it needs. `presence`: among the commands of the cluster."""
 
-    def __init__(self, store: Store, cluster: ClusterSpec, interrupts: Interrupts) -> None:
+    def __init__(
+        self, store: Store, cluster: ClusterSpec, interrupts: Interrupts, presence: Presence
+    ) -> None:
         self.store, self.cluster, self.interrupts = store, cluster, interrupts
+        self._presence = presence
         self.child = SupervisorChild(cluster, store, log=output.print_note)
         self._signer = signer_of(cluster)
         self.screen = PlainScreen(-1)
@@ -107,6 +111,7 @@ class Foreground:
         `on_status` gets each status after the screen; it may send requests, and must not block.
         """
         self.child.start()
+        self._presence.started()
         self.run = start_run(self.store, self.cluster, spec)
         self.screen = screen_for(self.run, as_json=as_json)
         with self.screen:
@@ -123,10 +128,22 @@ class Foreground:
         code = exit_codes.INTERRUPTED if self.interrupts.count else exit_codes.of_run(ended.state)
         return code, summarize(status, ended)
 
-    def other_live_runs(self, status: ClusterStatus) -> list[str]:
+    def other_live_runs(self) -> list[str]:
         """Return the names of the cluster's other runs that have not ended."""
-        others = (known for known in status.runs if known.run != self.run)
-        return [known.name for known in others if known.state in LIVE_STATES]
+        return [run.name for run in _live_runs(self.store, self.cluster) if run.run != self.run]
+
+    def is_alone(self) -> bool:
+        """Whether nothing else needs the cluster: neither a live run nor another command, of which none comes from then on."""
+        return self._presence.is_last() and not self.other_live_runs()
+
+    def is_last(self) -> bool:
+        """Whether no other command in the foreground follows a run of the cluster."""
+        return self._presence.is_last()
+
+    @property
+    def has_attended_supervisor(self) -> bool:
+        """Whether the supervisor is one that commands in the foreground started, and end."""
+        return self.child.is_ours or is_attended(self.store, self.cluster)
 
     def shut_down(self) -> tuple[list[Leftover], list[Leftover]]:
         """Shut the cluster down in order; kill what does not end within SHUTDOWN_SECONDS, or at a second Ctrl-C.
@@ -141,17 +158,29 @@ class Foreground:
                 with contextlib.suppress(TemporaryError):
                     send(self.store, self.cluster, ShutDown(id=new_request_id(), by=requester()))
                     asked = True
-            if self.child.wait(0.1) and asked:
+            if self._is_ended() and asked:
                 break
             with contextlib.suppress(StokerError):
                 self.child.restart_if_needed()
         remaining = processes_of(self.cluster)
         return remaining, self.kill() if remaining else []
 
+    def _is_ended(self) -> bool:
+        """Wait a moment for the supervisor, ours or another command's; return whether it has ended."""
+        if not self.child.is_ours:
+            time.sleep(0.1)
+        with contextlib.suppress(StoreUnavailable):
+            return self.child.wait(0.1) and not leader_of(self.store).alive
+        return False
+
     def kill(self) -> list[Leftover]:
         """Kill supervisor, agents, keepers and ranks at once; return the processes that survive SIGKILL."""
         self.child.kill()
         return kill_all(self.cluster)
+
+    def kill_ranks(self) -> list[Leftover]:
+        """Kill the ranks of this run at once, whose stop was requested; return the processes that survive SIGKILL."""
+        return kill_ranks(self.cluster, self.run)
 
     def _follow(self, on_status: Callable[[ClusterStatus], None]) -> ClusterStatus:
         version, status = 0, None
@@ -190,8 +219,9 @@ class Foreground:
             raise KilledByUser("interrupted twice")
         now = time.monotonic()
         if self._stop_asked_at == 0.0:
+            what = "its ranks" if self.other_live_runs() else "everything"
             self.screen.log(
-                "stopping at the next step boundary; Ctrl-C again kills everything at once"
+                f"stopping at the next step boundary; Ctrl-C again kills {what} at once"
             )
         elif now - self._stop_asked_at < REPEAT_STOP_SECONDS:
             return

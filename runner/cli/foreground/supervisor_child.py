@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from runner.cli import exit_codes
 from runner.cli.clusters import leader_of
+from runner.cli.foreground.presence import mark_attended
 from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
@@ -38,7 +39,10 @@ class SupervisorRefused(UserError):
 
 
 class SupervisorChild:
-    """Keeps a supervisor running for the cluster. `log` gets lines for a person."""
+    """Keeps a supervisor running for the cluster. `log` gets lines for a person.
+
+    `attended`: the last `stoker run` to leave the cluster ends it.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,9 @@ class SupervisorChild:
         *,
         log: Callable[[str], None],
         budget: Budget = Budget(),
+        attended: bool = True,
     ) -> None:
+        self._is_attended = attended
         self._cluster, self._store, self.log, self._budget = cluster, store, log, budget
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
@@ -158,6 +164,8 @@ class SupervisorChild:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        if self._is_attended:
+            mark_attended(self._cluster, self._process.pid)
 
 
 def opened_log(cluster: ClusterSpec) -> BinaryIO:

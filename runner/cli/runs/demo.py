@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from runner.cli import exit_codes, output
-from runner.cli.clusters import SPEC, STATES_FOLDER, store_of
+from runner.cli.clusters import DEMO, SPEC, STATES_FOLDER, store_of
 from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.leftovers import (
     SHARED_MEMORY,
@@ -18,6 +18,7 @@ from runner.cli.foreground.leftovers import (
     processes_of,
     shared_memory,
 )
+from runner.cli.foreground.presence import Presence
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser
 from runner.cli.foreground.summary import Summary
 from runner.cli.made_clusters import make_cluster
@@ -34,7 +35,7 @@ from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import answer_register
 from runner.load.specs import TRAINER_PRELOAD
 
-NAME = "demo"
+NAME = DEMO
 NODES, SLOTS, SPARES = 2, 2, 1
 # Enough for two faults with a checkpoint before each; under three minutes on two cores.
 STEPS = 120
@@ -149,9 +150,13 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     spec = make_run(steps)
     spec = check_trainer(spec, ranks_here=spec.world_size)
     before = shared_memory()
-    cluster = make_cluster(folder, spec, spares=SPARES)
-    with store_of(cluster, create=True) as store, Interrupts(store) as interrupts:
-        director = DrillDirector(Foreground(store, cluster, interrupts))
+    cluster = make_cluster(folder, spec, spares=SPARES, name=NAME)
+    with (
+        Presence(folder, log=output.print_note) as presence,
+        store_of(cluster, create=True) as store,
+        Interrupts(store) as interrupts,
+    ):
+        director = DrillDirector(Foreground(store, cluster, interrupts, presence))
         code, summary = _perform(director, spec, as_json=as_json)
     if summary is not None:
         report(summary, as_json=as_json)

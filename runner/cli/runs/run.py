@@ -1,12 +1,15 @@
 """`stoker run`: start a run and follow it to its end, or detach."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from runner.cli import clusters, exit_codes, made_clusters, output
+from runner.cli.foreground.folder_cluster import enter_folder_cluster
 from runner.cli.foreground.leftovers import Leftover, processes_of
+from runner.cli.foreground.presence import Presence
 from runner.cli.foreground.restarter import leave_supervisor
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser, start_run
 from runner.cli.foreground.summary import Summary, summary_text
@@ -59,20 +62,30 @@ def run(
     """Start the run that RUN.yaml describes and follow it to its end.
 
     If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run at the next step boundary,
-    with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once.
+    with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once. The runs of a folder
+    share one cluster: whichever ends first leaves the supervisor to the others, and the last one ends it.
     """
     from runner.load.specs import load_run
 
     spec = apply_changes(load_run(file), changes)
     # Without a cluster this machine plays all nodes.
     spec = check_trainer(spec, ranks_here=spec.world_size if where is None else 0)
-    cluster = made_clusters.cluster_for_run(where, spec, file=Path(file), spares=spares)
-    cluster = prepare_cluster(cluster, spec)
-    with clusters.store_of(cluster, create=True) as store:
+    described = made_clusters.described_cluster(where, Path(file), spares=spares)
+    with contextlib.ExitStack() as stack:
+        if described is not None:
+            cluster = prepare_cluster(described, spec)
+            presence = stack.enter_context(Presence(cluster.state, log=output.print_note))
+        else:
+            state = made_clusters.state_for_run(Path(file), spec.name)
+            cluster, presence = enter_folder_cluster(
+                stack, state, spec, spares=spares or 0, may_wait=not detach
+            )
+            cluster = prepare_cluster(cluster, spec)
+        store = stack.enter_context(clusters.store_of(cluster, create=True))
         if detach:
-            _detached(store, cluster, spec, as_json=as_json)
+            _detached(store, cluster, spec, presence, as_json=as_json)
             return
-        code = _foreground(store, cluster, spec, as_json=as_json)
+        code = _foreground(store, cluster, spec, presence, as_json=as_json)
     click.get_current_context().exit(code)
 
 
@@ -99,8 +112,11 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     return cluster
 
 
-def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
+def _detached(
+    store: Store, cluster: ClusterSpec, spec: RunSpec, presence: Presence, *, as_json: bool
+) -> None:
     leave_supervisor(store, cluster)
+    presence.started()
     number = start_run(store, cluster, spec)
     output.print_answer(
         {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state},
@@ -110,39 +126,58 @@ def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: boo
     )
 
 
-def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> int:
+def _foreground(
+    store: Store, cluster: ClusterSpec, spec: RunSpec, presence: Presence, *, as_json: bool
+) -> int:
     """Follow the run; return the exit code."""
     with Interrupts(store) as interrupts:
-        foreground = Foreground(store, cluster, interrupts)
+        foreground = Foreground(store, cluster, interrupts, presence)
         try:
             status = foreground.follow(spec, as_json=as_json)
         except KilledByUser:
-            left = _listed(foreground.kill())
-            output.print_note(
-                f"killed; still running: {left}" if left else "killed; nothing is left"
-            )
+            output.print_note(_kill(foreground))
             return exit_codes.INTERRUPTED
         except SupervisorRefused:
             raise
         except UserError:
-            seen = clusters.status_in(store, cluster)
-            others = [] if seen is None else foreground.other_live_runs(seen)
-            if foreground.child.is_ours and not others:
-                foreground.shut_down()
+            _leave(foreground)
             raise
         except SupervisorLost:
             output.print_note(f"still running: {_listed(processes_of(cluster)) or 'nothing'}")
             raise
-        others = foreground.other_live_runs(status)
-        if foreground.child.is_ours and not others:
-            _shut_down(foreground)
-        elif foreground.child.is_ours:
-            output.print_note(
-                f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
-            )
+        _leave(foreground)
     code, summary = foreground.outcome(status)
     report(summary, as_json=as_json)
     return code
+
+
+def _kill(foreground: Foreground) -> str:
+    """Kill everything, or the ranks of the run alone if others need the cluster; return what was done."""
+    if foreground.is_alone():
+        left = _listed(foreground.kill())
+        return f"killed; still running: {left}" if left else "killed; nothing is left"
+    left = _listed(foreground.kill_ranks())
+    if foreground.has_attended_supervisor:
+        _leave_to_others(foreground)
+    return f"its ranks were killed; still running: {left}" if left else "its ranks were killed"
+
+
+def _leave(foreground: Foreground) -> None:
+    """End the supervisor that commands in the foreground started, unless another run or command needs it."""
+    if foreground.has_attended_supervisor:
+        if foreground.is_alone():
+            _shut_down(foreground)
+        else:
+            _leave_to_others(foreground)
+
+
+def _leave_to_others(foreground: Foreground) -> None:
+    others = ", ".join(foreground.other_live_runs()) or "another `stoker run`"
+    if not foreground.is_last():
+        output.print_note(f"the supervisor stays for {others}, and ends with the last of them")
+        return
+    leave_supervisor(foreground.store, foreground.cluster)
+    output.print_note(f"the supervisor stays for {others}; end all with `stoker shutdown`")
 
 
 def _shut_down(foreground: Foreground) -> None:

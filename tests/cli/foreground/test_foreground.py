@@ -61,7 +61,7 @@ def wait_for(what: Callable[[], bool], *, seconds: float = 30.0) -> None:
 
 def has_no_process() -> bool:
     """Whether the run's cluster has no process."""
-    return processes_of(find_cluster("plain")) == []
+    return processes_of(find_cluster("local")) == []
 
 
 def test_a_run_that_finishes_ends_with_0_and_leaves_nothing(place: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
     twin = stoker("run", "run.yaml")
     assert twin.returncode == 2
     assert "stop it first" in twin.stderr
-    second = stoker("supervise", "--cluster", "plain")
+    second = stoker("supervise", "--cluster", "local")
     assert second.returncode == 2
     assert "led by another supervisor" in second.stderr
     stopped = stoker("stop")
@@ -176,7 +176,7 @@ def test_a_supervisor_left_behind_is_started_again_until_it_ends_in_order(
     admitted = stoker("run", "run.yaml", "--detach")
     assert admitted.returncode == 0, admitted.stderr
     wait_for(lambda: "running" in stoker("status").stdout)
-    restarters = [each for each in processes_of(find_cluster("plain")) if each.what == "restarter"]
+    restarters = [each for each in processes_of(find_cluster("local")) if each.what == "restarter"]
     assert len(restarters) == 1
     pids = [leader_pid()]
     for _ in range(2):
@@ -184,14 +184,14 @@ def test_a_supervisor_left_behind_is_started_again_until_it_ends_in_order(
         os.kill(pids[-1], signal.SIGKILL)
         wait_for(lambda: leader_pid() not in (None, pids[-1]), seconds=60)
         pids.append(leader_pid())
-    assert restarters[0] in processes_of(find_cluster("plain"))
+    assert restarters[0] in processes_of(find_cluster("local"))
     wait_for(lambda: "running" in stoker("status").stdout)
     (run,) = json.loads(stoker("runs", "--json").stdout)
     assert run["num_attempts"] == 1
     if ending == "SIGTERM":
         assert pids[-1] is not None
         os.kill(pids[-1], signal.SIGTERM)
-        wait_for(lambda: restarters[0] not in processes_of(find_cluster("plain")), seconds=60)
+        wait_for(lambda: restarters[0] not in processes_of(find_cluster("local")), seconds=60)
         assert leader_pid() is None
         return
     done = stoker("shutdown")
@@ -203,7 +203,7 @@ def test_a_supervisor_left_behind_that_refuses_says_why(place: Path) -> None:
     """The message is the supervisor's own, with the code for bad input; no process stays."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        fields = {"name": "plain", "state": str(place / ".stoker" / "plain"), "metrics_port": port}
+        fields = {"name": "plain", "state": str(place / ".stoker" / "local"), "metrics_port": port}
         (place / "cluster.yaml").write_text(json.dumps(fields))
         write_run(place, ["sleep", "1"])
         refused = stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")

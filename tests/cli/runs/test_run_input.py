@@ -5,11 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from runner.cli import exit_codes
-from runner.cli.made_clusters import cluster_for_run, make_cluster
+from runner.cli.made_clusters import make_cluster
 from runner.cli.runs.trainer_settings import apply_changes, check_trainer
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
-from tests.cli.conftest import Cluster, stoker
+from tests.cli.conftest import Cluster, example_view, stoker
 
 TRAINED = RunSpec(
     name="tiny",
@@ -90,12 +90,23 @@ def test_the_trainer_checks_its_settings_before_anything_starts() -> None:
 
 
 def test_a_generated_cluster_fits_its_run(folder: Path) -> None:
-    """Nodes and slots follow the run, spares follow the option, and all files are below .stoker/<name>."""
-    cluster = cluster_for_run(None, TRAINED, file=folder / "run.yaml", spares=1)
+    """Nodes and slots follow the run, spares follow the option; the name stays what it was at first."""
+    state = folder / "My Runs" / ".stoker" / "local"
+    cluster = make_cluster(state, TRAINED, spares=1)
     assert (cluster.local.nodes, cluster.local.slots, cluster.local.spares) == (2, 2, 1)
-    assert cluster.state == str(folder / ".stoker" / "tiny")
-    smaller = RunSpec(name="tiny", command=("x",))
-    assert cluster_for_run(None, smaller, file=folder / "run.yaml", spares=None).local.nodes == 1
+    assert cluster.name.startswith("my-runs-")
+    smaller = make_cluster(state, RunSpec(name="other", command=("x",)), spares=0)
+    assert (smaller.local.nodes, smaller.name) == (1, cluster.name)
+
+
+def test_a_cluster_without_a_supervisor_keeps_room_for_its_live_runs(cluster: Cluster) -> None:
+    """Its supervisor died in the middle of a run: a smaller one may not take the nodes which that run needs."""
+    small = RunSpec(name="small", command=("x",))
+    state = Path(cluster.spec.state)
+    kept = make_cluster(state, small, spares=0).local
+    assert (kept.nodes, kept.slots, kept.spares) == (2, 2, 1)
+    cluster.publish(example_view(runs=()))
+    assert make_cluster(state, small, spares=0).local.nodes == 1
 
 
 def test_a_led_cluster_stays_as_it_is(folder: Path) -> None:
@@ -121,7 +132,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "run.yaml").write_text("name: x\ncommand: sleep 1\n")
     result = stoker("run", "run.yaml")
     assert result.exit_code == 2
-    assert str(folder / ".stoker" / "x") in result.stderr
+    assert str(folder / ".stoker" / "local") in result.stderr
 
 
 def test_each_end_of_a_run_has_an_exit_code() -> None:
