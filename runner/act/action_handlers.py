@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
+from runner.act.checkpoints import inspect_checkpoint, prepare_attempt, prune_checkpoints
 from runner.act.pages import page
 from runner.facts import wire
 from runner.facts.actions import Action, Outcome, PageOperator, ProbeNode, StartAgent, StopAgent
@@ -30,7 +30,8 @@ def action_handlers(
 
     return {
         "prepare_attempt": partial(prepare_attempt, seal_keys=seal_keys),
-        "verify_checkpoint": partial(verify_checkpoint, seal_keys=seal_keys),
+        "inspect_checkpoint": partial(inspect_checkpoint, seal_keys=seal_keys),
+        "verify_checkpoint": partial(inspect_checkpoint, seal_keys=seal_keys),
         "prune_checkpoints": prune_checkpoints,
         "start_agent": lambda action: provider.start_agent(action.read(StartAgent).node),
         "stop_agent": lambda action: provider.stop_agent(action.read(StopAgent).node),

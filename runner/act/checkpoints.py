@@ -1,5 +1,6 @@
-"""Handlers of the actions on checkpoints: survey before a launch, verify after a seal, prune."""
+"""Handlers of the actions on checkpoints: survey before a launch, inspect after a seal, prune. None reads more than manifests."""
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 
 from runner import checkpoints
 from runner.attempt_folders import make_output_folder
-from runner.checkpoints import Manifest
+from runner.checkpoints import Inspection
 from runner.errors import CheckpointRefused
 from runner.facts import actions
 
@@ -18,7 +19,7 @@ SealKeys = Callable[[str], Sequence[bytes]]
 
 
 def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outcome:
-    """Find the newest intact checkpoint, verifying newest first, and choose a free rendezvous port."""
+    """Choose the checkpoint to resume from, by what was verified before, and a free rendezvous port."""
     work = action.read(actions.PrepareAttempt)
     keys = seal_keys(work.run_name)
     if work.output:
@@ -30,8 +31,13 @@ def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outc
         Path(work.folder).mkdir(parents=True, exist_ok=True)
         # From here on, older attempts cannot seal.
         checkpoints.raise_generation(work.folder, work.generation)
-        verify = partial(_verify_own, work=work, keys=keys)
-        chosen, refused = checkpoints.survey(Path(work.folder), verify, skip=work.refused)
+        chosen, refused = checkpoints.survey(
+            Path(work.folder),
+            partial(_inspect_own, work=work, keys=keys),
+            skip=work.refused,
+            verified=work.verified,
+            newest_first=work.newest_first,
+        )
     where = {"address": work.address, "port": free_port(work.address)}
     message = f"resume from step {chosen['step']}" if chosen else "start from nothing"
     chosen = chosen and {**chosen, "needs_code": bool(keys)}
@@ -49,30 +55,39 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def verify_checkpoint(action: actions.Action, seal_keys: SealKeys) -> actions.Outcome:
-    """Verify one sealed checkpoint of the run; one that fails, or is not the run's own, is never trusted."""
-    work = action.read(actions.VerifyCheckpoint)
+def inspect_checkpoint(action: actions.Action, seal_keys: SealKeys) -> actions.Outcome:
+    """Look at one sealed checkpoint of the run, before nodes read it; one that is not the run's own is never trusted."""
+    work = action.read(actions.InspectCheckpoint)
     keys = seal_keys(work.run_name)
     try:
-        manifest = _verify_own(work.path, work=work, keys=keys)
+        found = _inspect_own(work.path, work=work, keys=keys)
     except CheckpointRefused as error:
-        return "failed", {}, str(error)
-    return "done", {"step": manifest.step, "needs_code": bool(keys)}, ""
+        kind = "refused" if os.path.lexists(work.path) else "missing"
+        return "failed", {kind: True}, str(error)
+    detail = {
+        "step": found.manifest.step,
+        "manifest": found.digest,
+        "stamp": found.stamp,
+        "size_bytes": found.size_bytes,
+        "needs_code": bool(keys),
+    }
+    return "done", detail, ""
 
 
-def _verify_own(
+def _inspect_own(
     path: str | Path,
     *,
-    work: actions.PrepareAttempt | actions.VerifyCheckpoint,
+    work: actions.PrepareAttempt | actions.InspectCheckpoint,
     keys: Sequence[bytes],
-) -> Manifest:
-    """Verify a checkpoint of the run as `verify` does; one that counts without a code gets it. Raises OSError if it cannot."""
+) -> Inspection:
+    """Inspect a checkpoint of the run as `inspect` does; one that counts without a code gets it. Raises OSError if it cannot."""
     place = checkpoints.check_place(path, work.folder)
     is_known = work.uncoded is None or place.name in work.uncoded
-    manifest = checkpoints.verify(place, () if is_known else keys, run=work.run_name)
+    found = checkpoints.inspect(place, () if is_known else keys, run=work.run_name)
     if is_known and keys:
-        checkpoints.seal_again(place, manifest, keys[0])
-    return manifest
+        checkpoints.seal_again(place, found.manifest, keys[0])
+        found = checkpoints.inspect(place, keys, run=work.run_name)
+    return found
 
 
 def prune_checkpoints(action: actions.Action) -> actions.Outcome:

@@ -1,16 +1,16 @@
-"""Checkpoints on disk: seal, verify, survey and prune. A folder counts once its manifest is in place.
+"""Checkpoints on disk: seal, inspect, verify, survey and prune. A folder counts once its manifest is in place.
 
-It is trusted once every byte agrees with the manifest:
+It is trusted once every byte agreed with the manifest, for as long as sizes and times of its files stay what they were:
 
     checkpoints/GENERATION                      the number below which no process may seal
     checkpoints/12.45.2-00000800/...       what the ranks wrote
     checkpoints/12.45.2-00000800/manifest.json
 
-Each rank writes its files and calls `flush_and_hash` on them; one rank, when all are done, calls `seal`. The supervisor
-prunes, and has agents verify: each reads a share of the files, in a program of its own (`share_verification`).
-`docs/contract.md` is the authority on the form. Standard library only (that program aside), so that a foreign trainer may
-import it. Needs a file system with rename, fsync and flock; on a shared one, each node must flush its own files, since no
-other node can flush its cache.
+Each rank writes its files and calls `flush_and_hash` on them; one rank, when all are done, calls `seal`. Nodes of the run then
+read it once, in the background, each a share of the files, in a program of its own (`share_verification`); the supervisor inspects
+and prunes. `docs/contract.md` is the authority on the form. Standard library only (that program aside), so that a foreign trainer
+may import it. Needs a file system with rename, fsync and flock; on a shared one, each node must flush its own files, since no other
+node can flush its cache.
 """
 
 from runner.checkpoints.checked_file import CheckedFile as CheckedFile
@@ -19,6 +19,8 @@ from runner.checkpoints.checked_file import open_checked as open_checked
 from runner.checkpoints.generation_file import GENERATION as GENERATION
 from runner.checkpoints.generation_file import current_generation as current_generation
 from runner.checkpoints.generation_file import raise_generation as raise_generation
+from runner.checkpoints.inspection import Inspection as Inspection
+from runner.checkpoints.inspection import inspect as inspect
 from runner.checkpoints.manifest import MANIFEST as MANIFEST
 from runner.checkpoints.manifest import FileSeal as FileSeal
 from runner.checkpoints.manifest import Manifest as Manifest

@@ -10,6 +10,7 @@ from typing import Any
 
 from runner.atomic_files import sync_folder
 from runner.checkpoints.generation_file import locked
+from runner.checkpoints.inspection import Inspection
 from runner.checkpoints.manifest import MANIFEST, FileSeal, Manifest, encode, read_folder_name
 from runner.checkpoints.verification import check_equal, rank_keys, refuse_on_error, sync_file
 from runner.errors import CheckpointForeign, CheckpointRefused, Fenced
@@ -94,28 +95,47 @@ def seal_again(folder: Path, manifest: Manifest, key: bytes) -> None:
 
 
 def survey(
-    folder: Path, verify: Callable[[Path], object], *, skip: Sequence[str]
+    folder: Path,
+    look: Callable[[Path], Inspection],
+    *,
+    skip: Sequence[str],
+    verified: Mapping[str, str],
+    newest_first: bool,
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the newest checkpoint that `verify` does not refuse, or None, and those refused on the way with their reason.
+    """Return the first checkpoint in order that `look` does not refuse, or None, and those refused on the way with their reason.
 
+    First those that were `verified` (the stamps of their inspections, by the names of their folders) and have not changed since,
+    then all others, both newest first; `newest_first`: the newest of all. No file but a manifest is read.
     Raises CheckpointForeign when all are refused, one for its code: starting from nothing beside it might waste it.
     """
-    refused, foreign = [], list[CheckpointForeign]()
-    for path in list_sealed(folder):
-        if str(path) in skip:
-            continue
+    refused, unverified, foreign = [], list[dict[str, Any]](), list[CheckpointForeign]()
+    sealed = [path for path in list_sealed(folder) if str(path) not in skip]
+    if not newest_first:
+        # It keeps the order of those that are alike.
+        sealed.sort(key=lambda path: path.name not in verified)
+    for path in sealed:
         attempt, _, step = path.name.rpartition("-")
         item = {"path": str(path), "attempt": attempt, "step": int(step)}
         try:
-            verify(path)
+            stamp = look(path).stamp
         except CheckpointRefused as error:
             refused.append({**item, "reason": str(error)})
             foreign += [error] if isinstance(error, CheckpointForeign) else []
             continue
-        return item, refused
-    if foreign:
+        item["unverified"] = verified.get(path.name) != stamp
+        if newest_first or not item["unverified"]:
+            return item, refused
+        unverified.append(item)
+        if path.name not in verified:
+            # Those that follow are older.
+            break
+    if foreign and not unverified:
         raise foreign[0]
-    return None, refused
+    return max(unverified, key=_by_step, default=None), refused
+
+
+def _by_step(item: Mapping[str, Any]) -> tuple[int, AttemptId]:
+    return item["step"], AttemptId.parse(item["attempt"])
 
 
 def _newest_first(root: str | Path) -> list[tuple[int, AttemptId, Path]]:

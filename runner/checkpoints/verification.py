@@ -64,8 +64,14 @@ def read_manifest(
 
     It must name the `run` ("": any), and carry a code of one of the `keys` (None: the rank's); without keys its code is not read.
     """
+    return load_manifest(Path(folder), keys, run=run)[0]
+
+
+def load_manifest(
+    folder: Path, keys: Sequence[bytes] | None = None, *, run: str = ""
+) -> tuple[Manifest, bytes]:
+    """As `read_manifest`, with the bytes that it was parsed from."""
     keys = rank_keys() if keys is None else keys
-    folder = Path(folder)
     with refuse_on_error(folder / MANIFEST), open_regular(folder / MANIFEST) as file:
         payload = file.read(MAX_MANIFEST_BYTES + 1)
     try:
@@ -85,7 +91,7 @@ def read_manifest(
             f"{folder} carries no code of this run's secret: `stoker adopt` it if it is yours, and start the run again; "
             "another program sealed it, or a release before codes"
         )
-    return manifest
+    return manifest, payload
 
 
 def _verify_content(path: Path, seal: FileSeal) -> None:

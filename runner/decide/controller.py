@@ -13,7 +13,7 @@ from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
-from runner.decide.runs import attempts, checkpoint_trust, reconcile
+from runner.decide.runs import attempts, checkpoint_trust, reconcile, verification
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
@@ -97,6 +97,8 @@ def _settle(decision: Decision, fact: object) -> None:
         if decision.records:
             return
     if not decision.records:
+        verification.settle(decision)
+    if not decision.records:
         lifecycle.settle_closing(decision)
 
 
@@ -140,8 +142,11 @@ def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
 
 
 def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
-    if action.read(NodeTask).task == "check":
+    task = action.read(NodeTask).task
+    if task == "check":
         admission_checks.on_checked(decision, action, result)
+    elif task == "verify":
+        verification.on_share_ended(decision, action, result)
     else:
         requests.on_task_ended(decision, action, result)
 
@@ -157,7 +162,8 @@ _RESULTS: dict[str, Callable[[Decision, Action, ActionResult], None]] = {
     "start_agent": lifecycle.on_agent_started,
     "stop_agent": lifecycle.on_agent_stopped,
     "node_task": _on_task_ended,
-    "verify_checkpoint": checkpoint_trust.on_verified,
+    "inspect_checkpoint": verification.on_inspected,
+    "verify_checkpoint": verification.on_inspected,
     "prune_checkpoints": checkpoint_trust.on_pruned,
 }
 
@@ -182,6 +188,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     faults.GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
+    s.TaskProgressed: verification.on_progress,
     faults.Finding: _on_finding,
     faults.HeartbeatResumed: probes.on_heartbeat_resumed,
     faults.CorrelatedSilence: probes.on_correlated_silence,

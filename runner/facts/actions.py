@@ -26,10 +26,11 @@ class ActionArgs(Value):
 
 
 class PrepareAttempt(ActionArgs):
-    """Verify the checkpoints of run `run_name` in `folder`, newest first, and pick a rendezvous.
+    """Choose the checkpoint that run `run_name` resumes from in `folder`, and pick a rendezvous.
 
     -> {chosen, refused, address, port}. `run_name` is "" in journals that lack it. `uncoded`: names of folders that count
-    without a code, since their ranks had no key; None: all of them, in journals that lack it.
+    without a code, since their ranks had no key; None: all of them, in journals that lack it. `verified`: stamps of the
+    checkpoints that were verified, by the names of their folders. They come first, unless `newest_first`; newest first otherwise.
     """
 
     kind = "prepare_attempt"
@@ -41,6 +42,8 @@ class PrepareAttempt(ActionArgs):
     address: str = ""
     run_name: str = ""
     uncoded: Sequence[str] | None = None
+    verified: Mapping[str, str] = field(default_factory=dict)
+    newest_first: bool = False
 
 
 class ProbeNode(ActionArgs):
@@ -76,14 +79,24 @@ class NodeTask(ActionArgs):
     request: str | None = None
 
 
-class VerifyCheckpoint(ActionArgs):
-    """A sealed checkpoint -> intact or not. It lies in `folder`, which is the run's own ("": it has none). `uncoded`: as above."""
+class InspectCheckpoint(ActionArgs):
+    """Read a sealed checkpoint's manifest, and sizes and times of its files -> {step, manifest, stamp, size_bytes, needs_code}.
 
-    kind = "verify_checkpoint"
+    It lies in `folder`, which is the run's own ("": it has none). `uncoded`: as above. A checkpoint that is refused ends it as
+    failed, with {refused: true}, and one whose folder is gone with {missing: true}.
+    """
+
+    kind = "inspect_checkpoint"
     path: str
     folder: str = ""
     run_name: str = ""
     uncoded: Sequence[str] | None = None
+
+
+class VerifyCheckpoint(InspectCheckpoint):
+    """As an inspection; issued by releases in which the supervisor itself read all bytes."""
+
+    kind = "verify_checkpoint"
 
 
 class PruneCheckpoints(ActionArgs):
@@ -102,7 +115,8 @@ class PageOperator(ActionArgs):
     message: str
 
 
-ACTIONS: dict[str, type[ActionArgs]] = {each.kind: each for each in ActionArgs.__subclasses__()}
+_KINDS: list[type[ActionArgs]] = [*ActionArgs.__subclasses__(), VerifyCheckpoint]
+ACTIONS: dict[str, type[ActionArgs]] = {each.kind: each for each in _KINDS}
 # Readers of messages refuse any other kind.
 if TYPE_CHECKING:
     ActionKind = str

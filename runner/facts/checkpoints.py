@@ -27,3 +27,7 @@ class Checkpoint(Value):
     reason: str = ""
     # Its manifest must carry a code of the run's secret: its ranks had the key, or no agent reported it.
     needs_code: bool = False
+    # Of the files as they were when their verification began (`checkpoints.inspect`); "": not verified by this release.
+    stamp: str = ""
+    # Its verification ended without a verdict, for the reason above.
+    unverifiable: bool = False

@@ -217,8 +217,9 @@ def _because(reason: str) -> str:
 def _attempt_prepared(record: r.AttemptPrepared) -> str:
     if not record.resume:
         return f"{record.attempt} has no checkpoint to resume from"
-    name = record.resume.rstrip("/").rpartition("/")[2]
-    return f"{record.attempt} resumes from step {record.resume_step} (checkpoint {printable(name)})"
+    name = printable(record.resume.rstrip("/").rpartition("/")[2])
+    doubt = ", which no node has verified" if record.unverified else ""
+    return f"{record.attempt} resumes from step {record.resume_step} (checkpoint {name}{doubt})"
 
 
 def _attempt_changed(record: r.AttemptChanged) -> str:
@@ -244,6 +245,18 @@ def _settings_read(record: r.SettingsRead) -> str:
     named = ("lr", *REMEDIES, "betas", "weight_decay")
     parts = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
     return f"settings in effect in {record.attempt}: {printable(', '.join(parts))}" if parts else ""
+
+
+def _verification_begun(record: r.VerificationBegun) -> str:
+    """Small checkpoints are routine."""
+    if record.shares == 1:
+        return ""
+    name = printable(record.path.rstrip("/").rpartition("/")[2])
+    return f"checkpoint {name} is verified in {record.shares} shares"
+
+
+def _share_ended(record: r.ShareEnded) -> str:
+    return "" if record.verified else f"a share is to be verified again{_because(record.reason)}"
 
 
 def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
@@ -368,6 +381,9 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.CheckpointRecorded: _checkpoint_recorded,
+    r.VerificationBegun: _verification_begun,
+    r.ShareEnded: _share_ended,
+    r.ActionRenewed: lambda _: "",
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,

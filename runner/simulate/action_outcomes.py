@@ -72,21 +72,31 @@ class SimActions:
     def _prepare(self, action: actions.Action) -> Outcome:
         work = action.read(actions.PrepareAttempt)
         folder = self._folder(AttemptId.parse(work.attempt).run)
-        chosen, refused = None, list[dict[str, object]]()
+        chosen = None
         if work.folder:
             folder.generation = max(folder.generation, work.generation)
-            chosen, refused = folder.survey(list(work.refused))
+            chosen = folder.survey(
+                skip=work.refused, verified=work.verified, newest_first=work.newest_first
+            )
         self._port += 1
-        detail = {"chosen": chosen, "refused": refused, "address": work.address, "port": self._port}
+        detail: dict[str, object] = {
+            "chosen": chosen,
+            "refused": [],
+            "address": work.address,
+            "port": self._port,
+        }
         return PREPARE_SECONDS, {"detail": detail}
 
-    def _verify(self, action: actions.Action) -> Outcome:
-        found = self._folder(action.run or 0).find(action.read(actions.VerifyCheckpoint).path)
+    def _inspect(self, action: actions.Action) -> Outcome:
+        found = self._folder(action.run or 0).find(action.read(actions.InspectCheckpoint).path)
         if found is None:
-            return _failed("no such folder")
-        if found.corrupt:
-            return _failed("the hash of rank0 differs")
-        return QUICK_SECONDS, {"detail": {"step": found.step}}
+            return QUICK_SECONDS, {"outcome": "failed", "detail": {"missing": True}}
+        known: dict[str, object] = {
+            "manifest": found.path,
+            "stamp": found.path,
+            "size_bytes": found.training.checkpoint_bytes,
+        }
+        return QUICK_SECONDS, {"detail": {**known, "step": found.step}}
 
     def _prune(self, action: actions.Action) -> Outcome:
         folder, paths = self._folder(action.run or 0), action.read(actions.PruneCheckpoints).paths
@@ -130,7 +140,8 @@ class SimActions:
 # Tasks go to nodes, which answer them.
 OUTCOMES: dict[str, Callable[[SimActions, actions.Action], Outcome]] = {
     actions.PrepareAttempt.kind: SimActions._prepare,
-    actions.VerifyCheckpoint.kind: SimActions._verify,
+    actions.InspectCheckpoint.kind: SimActions._inspect,
+    actions.VerifyCheckpoint.kind: SimActions._inspect,
     actions.PruneCheckpoints.kind: SimActions._prune,
     actions.StartAgent.kind: SimActions._start_agent,
     actions.StopAgent.kind: SimActions._stop_agent,

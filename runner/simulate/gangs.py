@@ -135,7 +135,7 @@ class SimGangs:
         known = {
             "requests": ("checkpoint", "stop", "drill"),
             "remedies": tuple(sorted(REMEDIES)),
-            "checks_checkpoints": True,
+            "checks_checkpoints": gang.training.checks,
         }
         self._signal(gang, s.RanksReady, **known)
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
@@ -192,7 +192,7 @@ class SimGangs:
         if not gang.training.reports:
             gang.folder.own_step = gang.step
             return
-        sealed = gang.folder.seal(gang.attempt, gang.generation, gang.step)
+        sealed = gang.folder.seal(gang.attempt, gang.generation, gang.step, gang.training)
         if sealed is not None:
             self._signal(gang, s.CheckpointSealed, step=gang.step, path=sealed.path)
 

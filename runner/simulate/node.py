@@ -25,6 +25,8 @@ LATENCY = 0.01
 BOOT_SECONDS = 0.3
 SPAWN_SECONDS = 0.2
 CHECK_SECONDS = 0.5
+# Between two reports of a node that reads a checkpoint.
+PROGRESS_SECONDS = 20.0
 KILL_SECONDS = 0.03
 STACKS_SECONDS = 0.05
 # Between two polls of the states of ranks.
@@ -98,6 +100,8 @@ class SimNode:
         self._outbox: list[object] = []
         # The keeper reports them to the next agent.
         self._pending_exits: list[tuple[int, int | None]] = []
+        # Shares of checkpoints that it reads; they survive the agent, too.
+        self._verifications: dict[str, Task] = {}
         # The register has named this agent instance.
         self._is_registered = False
         self._may_tasks_be_stale = False
@@ -125,6 +129,8 @@ class SimNode:
         self._may_tasks_be_stale = True
         self.instance_id = f"{self.hardware}.{self.incarnation}"
         self._join(self.instance_id)
+        for task in self._verifications.values():
+            self._read_share(task)
         share = self.share
         if share is None:
             self._confirm_terminated()
@@ -477,9 +483,50 @@ class SimNode:
 
         self._agenda.after(CHECK_SECONDS, answer)
 
+    def _verify(self, task: Task) -> None:
+        """Read a share of a checkpoint; the same task, sent again, is under way."""
+        if task.id not in self._verifications:
+            self._verifications[task.id] = task
+            self._read_share(task)
+
+    def _read_share(self, task: Task) -> None:
+        """Report from time to time, and answer at the end; an agent that dies or hangs meanwhile does neither."""
+        instance_id = self.instance_id
+        checkpoint = self._world.find_checkpoint(str(task.args["path"]))
+        if checkpoint is None or self.name in checkpoint.training.blind_nodes:
+            self._end_share(task, {"damaged": False}, "no such folder here")
+            return
+        read_seconds = checkpoint.training.read_seconds
+
+        def go_on(done_seconds: float) -> None:
+            is_mine = task.id in self._verifications and self.instance_id == instance_id
+            if not is_mine or not self.agent or self.agent_hung:
+                return
+            if done_seconds < read_seconds:
+                done, total = int(done_seconds), int(read_seconds)
+                self.signal(s.TaskProgressed, id=task.id, done_bytes=done, total_bytes=total)
+                wait(done_seconds)
+            elif checkpoint.corrupt:
+                self._end_share(task, {"damaged": True}, "the hash of rank0 differs")
+            else:
+                self._end_share(task)
+
+        def wait(done_seconds: float) -> None:
+            seconds = min(PROGRESS_SECONDS, read_seconds - done_seconds)
+            self._agenda.after(seconds, lambda: go_on(done_seconds + seconds))
+
+        wait(0.0)
+
+    def _end_share(
+        self, task: Task, trouble: dict[str, bool] | None = None, message: str = ""
+    ) -> None:
+        del self._verifications[task.id]
+        outcome: Literal["done", "failed"] = "done" if trouble is None else "failed"
+        self._answer(task, outcome, message=message, detail=trouble or {})
+
     def _run_task(self, task: Task, *, has_waited: bool) -> None:
-        if task.task == "check":
-            self._check(task)
+        if task.task in ("check", "verify"):
+            (self._check if task.task == "check" else self._verify)(task)
             return
         share = self.share
         reason = refusal(

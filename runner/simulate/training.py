@@ -1,5 +1,6 @@
 """Gangs as they really run, and the checkpoints they leave. The controller learns of them by signals only."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,12 @@ class Training:
     # From the last rank's start to the first step.
     start_seconds: float = 2.0
     checkpoint_every: int = 10
+    checkpoint_bytes: int = 1
+    # How long a node takes to read its share of a checkpoint; and of any it cannot: it sees no such folder.
+    read_seconds: float = 0.2
+    blind_nodes: tuple[str, ...] = ()
+    # Ranks say in their hello that they check what they load.
+    checks: bool = True
     # Steps between two durable progress signals.
     mark_every: int = 5
     # Of the start, whose durations its ranks report.
@@ -45,7 +52,13 @@ class SimCheckpoint:
     attempt: AttemptId
     step: int
     generation: int
+    training: Training
     corrupt: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +71,18 @@ class SimCheckpoints:
     own_step: int = 0
     hung: bool = False
 
-    def seal(self, attempt: AttemptId, generation: int, step: int) -> SimCheckpoint | None:
+    def seal(
+        self, attempt: AttemptId, generation: int, step: int, training: Training
+    ) -> SimCheckpoint | None:
         """Commit a checkpoint; None: refused, its generation is superseded."""
         if generation < self.generation:
             return None
         found = SimCheckpoint(
-            path=f"ck/{attempt}-{step:08d}", attempt=attempt, step=step, generation=generation
+            path=f"ck/{attempt}-{step:08d}",
+            attempt=attempt,
+            step=step,
+            generation=generation,
+            training=training,
         )
         self.sealed = [known for known in self.sealed if known.path != found.path] + [found]
         self.sealed.sort(key=lambda known: (known.step, known.attempt))
@@ -74,19 +93,16 @@ class SimCheckpoints:
         return next((known for known in self.sealed if known.path == path), None)
 
     def survey(
-        self, refused: list[str]
-    ) -> tuple[dict[str, object] | None, list[dict[str, object]]]:
-        """Return the newest one that verifies, and the newer ones that do not, as `prepare_attempt` reports them."""
-        passed_over: list[dict[str, object]] = []
-        for known in reversed(self.sealed):
-            if known.path in refused:
-                continue
+        self, *, skip: Sequence[str], verified: Mapping[str, str], newest_first: bool
+    ) -> dict[str, object] | None:
+        """Return the checkpoint to resume from, as `prepare_attempt` reports it: one that was verified, or the newest."""
+        left = [known for known in reversed(self.sealed) if known.path not in skip]
+        trusted = [known for known in left if known.name in verified]
+        for known in left[:1] if newest_first else (trusted or left)[:1]:
+            unverified = known.name not in verified
             path, attempt, step = known.path, str(known.attempt), known.step
-            item: dict[str, object] = {"path": path, "attempt": attempt, "step": step}
-            if not known.corrupt:
-                return item, passed_over
-            passed_over.append({**item, "reason": "the hash of rank0 differs"})
-        return None, passed_over
+            return {"path": path, "attempt": attempt, "step": step, "unverified": unverified}
+        return None
 
 
 @dataclass(slots=True, kw_only=True)

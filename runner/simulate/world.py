@@ -22,7 +22,7 @@ from runner.simulate.action_outcomes import SimActions
 from runner.simulate.gangs import SimGangs
 from runner.simulate.node import LATENCY, SimNode
 from runner.simulate.supervisor import SimSupervisor
-from runner.simulate.training import SimCheckpoints, Training
+from runner.simulate.training import SimCheckpoint, SimCheckpoints, Training
 from runner.simulate.virtual_time import Agenda
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Store
@@ -213,6 +213,11 @@ class World:
         """Kill every machine that claims this node name."""
         for machine in self._machines_called(node):
             machine.die()
+
+    def find_checkpoint(self, path: str) -> SimCheckpoint | None:
+        """Return the checkpoint at a path, of whichever run."""
+        found = (folder.find(path) for folder in self._folders.values())
+        return next((checkpoint for checkpoint in found if checkpoint is not None), None)
 
     def corrupt_checkpoint(self, step: int, run: int = 1) -> None:
         """Flip a bit in every checkpoint of that step."""

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from runner import checkpoints
-from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
+from runner.act.checkpoints import inspect_checkpoint, prepare_attempt, prune_checkpoints
 from runner.checkpoints import Manifest
 from runner.facts.actions import (
     Action,
     ActionArgs,
+    InspectCheckpoint,
     PrepareAttempt,
     PruneCheckpoints,
-    VerifyCheckpoint,
 )
 from runner.facts.ids import AttemptId
 from runner.facts.wire import to_plain
@@ -47,8 +47,8 @@ def action(args: ActionArgs) -> Action:
 
 def verified(path: Path, root: Path) -> tuple[str, str]:
     """Verify as the supervisor does; return outcome and message."""
-    work = VerifyCheckpoint(path=str(path), folder=str(root), run_name="mine")
-    outcome, _, message = verify_checkpoint(action(work), UNSIGNED_KEYS)
+    work = InspectCheckpoint(path=str(path), folder=str(root), run_name="mine")
+    outcome, _, message = inspect_checkpoint(action(work), UNSIGNED_KEYS)
     return outcome, message
 
 

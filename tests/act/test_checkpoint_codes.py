@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from runner import checkpoints
-from runner.act.checkpoints import prepare_attempt, verify_checkpoint
+from runner.act.checkpoints import inspect_checkpoint, prepare_attempt
 from runner.errors import CheckpointForeign
-from runner.facts.actions import PrepareAttempt, VerifyCheckpoint
+from runner.facts.actions import InspectCheckpoint, PrepareAttempt
 from runner.signer import Signer, load_signer
 from runner.token_file import make_token, replace_token
 from tests.act.test_checkpoint_actions import action, sealed
@@ -87,8 +87,8 @@ def test_what_another_has_sealed_is_passed_over(
     assert [each["path"] for each in detail["refused"]] == [str(folder)]
     assert NO_CODE in detail["refused"][0]["reason"]
     assert "`stoker adopt` it" in detail["refused"][0]["reason"]
-    work = VerifyCheckpoint(path=str(folder), folder=str(root), run_name="mine", uncoded=())
-    assert NO_CODE in verify_checkpoint(action(work), KEYS)[2]
+    work = InspectCheckpoint(path=str(folder), folder=str(root), run_name="mine", uncoded=())
+    assert NO_CODE in inspect_checkpoint(action(work), KEYS)[2]
     become_rank(monkeypatch, *KEYS("mine"))
     for load in (checkpoints.read_manifest, checkpoints.verify):
         with pytest.raises(CheckpointForeign, match=NO_CODE):
@@ -120,13 +120,15 @@ def test_what_ranks_without_a_key_have_sealed_counts_and_gets_its_code(
         "path": str(known),
         "attempt": "2.0.0",
         "step": 7,
+        "unverified": True,
         "needs_code": True,
     }
     assert [each["path"] for each in detail["refused"]] == [str(other)]
     become_rank(monkeypatch, *KEYS("mine"))
     assert checkpoints.verify(known) == before
-    work = VerifyCheckpoint(path=str(other), folder=str(root), run_name="mine")
-    assert verify_checkpoint(action(work), KEYS)[1] == {"step": 8, "needs_code": True}
+    work = InspectCheckpoint(path=str(other), folder=str(root), run_name="mine")
+    found = inspect_checkpoint(action(work), KEYS)[1]
+    assert (found["step"], found["needs_code"]) == (8, True)
     assert checkpoints.verify(other).has_code
 
 

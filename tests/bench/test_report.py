@@ -60,6 +60,7 @@ def test_every_benchmark_can_be_named() -> None:
         "scan",
         "step_time",
         "supervision",
+        "survey",
         "takeover",
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
+from runner.decide.runs.verification import SHARE_BYTES
 from runner.decide.state.cluster_state import Attempt, Node, State
 from runner.errors import StoreUnavailable
 from runner.facts.actions import Action, ActionResult
@@ -156,7 +157,8 @@ class RandomFaults:
 
     def _outcome(self, action: Action, how: int) -> ActionResult:
         if how % 6 == 4:
-            return ActionResult(id=action.id, outcome="failed", message="no")
+            trouble = ({}, {"refused": True}, {"missing": True}, {"damaged": True})[how // 6 % 4]
+            return ActionResult(id=action.id, outcome="failed", message="no", detail=trouble)
         if how % 6 == 5:
             return ActionResult(id=action.id, outcome="unknown")
         detail: dict[str, object] = {}
@@ -173,9 +175,13 @@ class RandomFaults:
             }
         elif action.action == "prepare_attempt":
             item = {"path": f"ck/{how % 5}", "attempt": "1.1.0", "step": how % 5}
+            item["unverified"] = how % 2 == 0
             bad = [{**item, "path": "ck/bad", "reason": "torn"}] if how % 7 == 0 else []
             chosen = item if how % 3 else None
             detail = {"chosen": chosen, "refused": bad, "address": "10.0.0.1", "port": 29500}
+        elif action.action == "inspect_checkpoint":
+            size_bytes = how * SHARE_BYTES
+            detail = {"stamp": "st", "manifest": "ma", "size_bytes": size_bytes, "step": 1}
         return ActionResult(id=action.id, outcome="done", detail=detail)
 
     def join(self, pick: int, how: int) -> None:

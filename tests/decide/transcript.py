@@ -220,6 +220,10 @@ def _issued(record: r.ActionIssued) -> str:
         return f"PAGE {action.args['message']}"
     if action.action == "node_task":
         asked = action.args["args"]
+        if action.args["task"] == "verify":
+            share, shares = asked["share"] + 1, asked["shares"]
+            name = f"{action.id} {action.args['node']}: verify share {share} of {shares}"
+            return name if shares > 1 else ""
         what = asked.get("request") or asked.get("fault") or action.args["task"]
         return f"{action.id} {action.args['node']}: {what}"
     if action.action in ("probe_node", "start_agent", "stop_agent"):
@@ -232,6 +236,10 @@ def _issued(record: r.ActionIssued) -> str:
 def _checkpoint(record: r.CheckpointRecorded) -> str:
     kept = record.checkpoint
     return f"checkpoint {kept.step} refused" if kept.trust is Trust.REFUSED else ""
+
+
+def _share(record: r.ShareEnded) -> str:
+    return "" if record.verified else f"share {record.share + 1} again: {record.reason}"
 
 
 def _opened(record: r.IncidentOpened) -> str:
@@ -295,6 +303,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.IncidentChanged: lambda x: f"{x.incident} {x.state}",
     r.ActionIssued: _issued,
     r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
+    r.ShareEnded: _share,
     r.RequestRecorded: _request_recorded,
     r.ClusterClosing: lambda _: "closing",
     r.DomainStateRecorded: _domain,

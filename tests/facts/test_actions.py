@@ -10,6 +10,7 @@ from runner.facts.actions import (
     ACTIONS,
     Action,
     ActionArgs,
+    InspectCheckpoint,
     NodeTask,
     PageOperator,
     PrepareAttempt,
@@ -25,13 +26,19 @@ from runner.simulate.action_outcomes import OUTCOMES
 
 SAMPLES: tuple[ActionArgs, ...] = (
     PrepareAttempt(
-        attempt="1.2.0", generation=4, folder="/c", refused=["/c/s1"], address="10.0.0.1"
+        attempt="1.2.0",
+        generation=4,
+        folder="/c",
+        refused=["/c/s1"],
+        address="10.0.0.1",
+        verified={"1.1.0-00000005": "ab"},
     ),
     ProbeNode(node="n1"),
     StartAgent(node="n1"),
     StartAgent(node="n1", request="q1"),
     StopAgent(node="n1"),
     NodeTask(node="n1", task="check", generation=4, args={"checks": ["disk_space"]}),
+    InspectCheckpoint(path="/c/s2", folder="/c", run_name="a", uncoded=[]),
     VerifyCheckpoint(path="/c/s2"),
     PruneCheckpoints(paths=["/c/s1"]),
     PageOperator(message="look"),

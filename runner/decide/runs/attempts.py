@@ -312,6 +312,7 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
             resume_step=int(chosen.get("step", 0)),
             master_address=str(result.detail["address"]),
             master_port=int(result.detail["port"]),
+            unverified=bool(chosen.get("unverified")),
         )
     )
 

@@ -1,10 +1,11 @@
 """Trust in checkpoints: which are believed, which are taken for a resume, which are kept.
 
-A sealed folder is committed; only what verified is intact; one that failed once is never taken again. The truth is the
-controller's state; the sealed manifest is the evidence; only the supervisor prunes, and never the newest trusted one.
+A sealed folder is committed; only what nodes have read whole is intact, for as long as its files keep their times; one that failed
+once is never taken again. The truth is the controller's state; the sealed manifest is the evidence; only the supervisor prunes, and
+never the newest intact one. How checkpoints are verified is in `verification`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from runner.decide.decision import Decision
 from runner.decide.placement.launch_plans import checkpoint_folder
 from runner.decide.state.cluster_state import Run
-from runner.facts.actions import Action, ActionResult, PruneCheckpoints, VerifyCheckpoint
+from runner.facts.actions import Action, ActionResult, PruneCheckpoints
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -22,41 +23,28 @@ TRUSTED = (Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
 
 
 def on_checkpoint_sealed(decision: Decision, sealed: CheckpointSealed) -> None:
-    """Note it as committed and have it verified."""
+    """Note it as committed; `verification` has it read."""
     run = decision.state.runs.get(sealed.attempt.run)
-    if run is None or any(known.path == sealed.path for known in run.checkpoints):
+    if run is None or find(run, sealed.path) is not None:
         return
     checkpoint = Checkpoint(
         step=sealed.step, attempt=sealed.attempt, path=sealed.path, needs_code=sealed.needs_code
     )
     decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
-    folder, uncoded = _folder(decision, run), () if sealed.needs_code else None
-    verify = VerifyCheckpoint(
-        path=sealed.path, folder=folder, run_name=run.spec.name, uncoded=uncoded
-    )
-    decision.issue(verify, f"sealed at step {sealed.step}", run=run.run)
-
-
-def on_verified(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
-    run, path = decision.state.runs.get(action.run or 0), action.read(VerifyCheckpoint).path
-    known = next((c for c in run.checkpoints if c.path == path), None) if run else None
-    if run is None or known is None or result.outcome == "unknown":
-        return
-    if result.outcome == "done":
-        needs_code = bool(result.detail.get("needs_code"))
-        intact = replace(known, trust=Trust.INTACT, needs_code=needs_code)
-        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=intact))
-        _prune(decision, run, newest=known)
-        return
-    refused = replace(known, trust=Trust.REFUSED, reason=result.message)
-    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
-    decision.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
+    _prune(decision, run, changed=checkpoint)
 
 
 def find(run: Run, path: str) -> Checkpoint | None:
     """Return the run's checkpoint in this folder; None if it is not known."""
     return next((known for known in run.checkpoints if known.path == path), None)
+
+
+def trust(decision: Decision, run: Run, checkpoint: Checkpoint, *, stamp: str) -> None:
+    """Trust a checkpoint whose every byte agreed with its manifest, when its files were as the stamp says."""
+    level = checkpoint.trust if checkpoint.trust in TRUSTED else Trust.INTACT
+    intact = replace(checkpoint, trust=level, reason="", stamp=stamp, unverifiable=False)
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=intact))
+    _prune(decision, run, changed=intact)
 
 
 def refuse(decision: Decision, run: Run, path: str, reason: str) -> None:
@@ -78,11 +66,18 @@ def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> No
             f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run
         )
     chosen = detail.get("chosen")
-    if chosen:
-        found = _found(chosen, Trust.INTACT)
-        known = next((c for c in run.checkpoints if c.path == found.path), None)
-        if known is None or known.trust is Trust.COMMITTED or known.needs_code < found.needs_code:
-            decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
+    if not chosen:
+        return
+    # In journals of releases that verified before each launch, it is always verified.
+    found = _found(chosen, Trust.COMMITTED if chosen.get("unverified") else Trust.INTACT)
+    known = find(run, found.path)
+    if known is None or known.needs_code < found.needs_code:
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
+    elif known.stamp and found.trust is Trust.COMMITTED:
+        # It is to be verified again.
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
+        text = f"checkpoint at step {found.step} has changed since it was verified"
+        decision.page(f"{text}; it is verified again", run=run.run)
 
 
 def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
@@ -96,6 +91,26 @@ def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
     )
 
 
+def verified_stamps(decision: Decision, run: Run) -> dict[str, str]:
+    """Return the stamps of what was verified in the run's folder, also for earlier runs, by the names of the folders."""
+    return {
+        checkpoint.path.rpartition("/")[2]: checkpoint.stamp
+        for checkpoint in _of_folder(decision, run)
+        if checkpoint.trust in TRUSTED and checkpoint.stamp
+    }
+
+
+def takes_newest(run: Run) -> bool:
+    """Whether the newest checkpoint is taken although it may not be verified yet, not the newest verified.
+
+    It is where ranks check what they load: if it is damaged they say so, and the one before it is taken. Until a run has sealed a
+    checkpoint itself it is, too: what another left at its orderly end may not have been read.
+    """
+    has_sealed = any(checkpoint.attempt.run == run.run for checkpoint in run.checkpoints)
+    are_checked = run.attempt is not None and run.attempt.checks_checkpoints
+    return are_checked or not has_sealed
+
+
 def refused_paths(run: Run) -> list[str]:
     """Return the folders that failed once: they are not taken again."""
     return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
@@ -103,25 +118,39 @@ def refused_paths(run: Run) -> list[str]:
 
 def uncoded_names(decision: Decision, run: Run) -> list[str]:
     """Return the names of checkpoints in a run's folder that count without a code: their ranks had no key."""
-    runs, folder = decision.state.runs.values(), _folder(decision, run)
-    same = (c for each in runs if _folder(decision, each) == folder for c in each.checkpoints)
+    same = _of_folder(decision, run)
     uncoded = (c for c in same if c.trust is not Trust.REFUSED and not c.needs_code)
     return [c.path.rpartition("/")[2] for c in uncoded]
 
 
-def _prune(decision: Decision, run: Run, *, newest: Checkpoint) -> None:
-    trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [
-        newest
+def _of_folder(decision: Decision, run: Run) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of all runs that share the folder of this run."""
+    folder = folder_of(decision, run)
+    for each in decision.state.runs.values():
+        if folder_of(decision, each) == folder:
+            yield from each.checkpoints
+
+
+def _prune(decision: Decision, run: Run, *, changed: Checkpoint) -> None:
+    """Delete what is older than the newest `keep_checkpoints`, verified or not; the newest that is intact stays."""
+    others = [c for c in run.checkpoints if c.path != changed.path and c.trust is not Trust.REFUSED]
+    kept = sorted([*others, changed], key=lambda c: (c.step, c.attempt))
+    intact = [c.path for c in kept if c.trust in TRUSTED][-1:]
+    busy = [run.verification.path] if run.verification and changed.trust not in TRUSTED else []
+    paths = [
+        c.path
+        for c in kept[: -run.spec.keep_checkpoints]
+        if c.trust is not Trust.PROVEN and c.path not in (*intact, *busy)
     ]
-    surplus = sorted(trusted, key=lambda c: (c.step, c.attempt))[: -run.spec.keep_checkpoints]
-    paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
-    if paths and not decision.state.open_actions("prune_checkpoints"):
+    folder = folder_of(decision, run)
+    if paths and not decision.state.open_actions("prune_checkpoints", folder=folder):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
-        prune = PruneCheckpoints(paths=paths, folder=_folder(decision, run), run_name=run.spec.name)
+        prune = PruneCheckpoints(paths=paths, folder=folder, run_name=run.spec.name)
         decision.issue(prune, reason, run=run.run)
 
 
-def _folder(decision: Decision, run: Run) -> str:
+def folder_of(decision: Decision, run: Run) -> str:
+    """Return the folder of the run's checkpoints; "" if it has none."""
     return checkpoint_folder(decision.policy.cluster, run)
 
 

@@ -118,6 +118,8 @@ def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
         address=decision.state.nodes[nodes[0]].address,
         run_name=run.spec.name,
         uncoded=checkpoint_trust.uncoded_names(decision, run),
+        verified=checkpoint_trust.verified_stamps(decision, run),
+        newest_first=checkpoint_trust.takes_newest(run),
     )
     decision.issue(prepare, reason, run=run.run, incident=incident)
 

@@ -22,6 +22,7 @@ from runner.decide.state.cluster_state import (
     Run,
     Source,
     State,
+    Verification,
     shared_fields,
 )
 from runner.facts.actions import NodeTask, ProbeNode
@@ -215,13 +216,43 @@ def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
     run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
     run.checkpoints.append(record.checkpoint)
     run.checkpoints.sort(key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
+    _end_verification(run, record.checkpoint.path)
     if record.checkpoint.trust is Trust.REFUSED:
         state.count("checkpoints_refused")
+
+
+def _verification_begun(state: State, record: r.VerificationBegun) -> None:
+    fields = shared_fields(record, Verification)
+    state.runs[record.run].verification = Verification(
+        **fields, tries=dict.fromkeys(range(record.shares), 0)
+    )
+
+
+def _share_ended(state: State, record: r.ShareEnded) -> None:
+    verification = state.runs[record.run].verification
+    if verification is None:
+        return
+    if record.verified:
+        verification.tries.pop(record.share, None)
+    elif record.share in verification.tries:
+        verification.tries[record.share] += 1
+
+
+def _action_renewed(state: State, record: r.ActionRenewed) -> None:
+    if record.id in state.actions:
+        state.actions[record.id].issued_at = state.now
 
 
 def _checkpoint_removed(state: State, record: r.CheckpointRemoved) -> None:
     run = state.runs[record.run]
     run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
+    _end_verification(run, record.path)
+
+
+def _end_verification(run: Run, path: str) -> None:
+    """Forget the verification of a checkpoint of which more is known now."""
+    if run.verification is not None and run.verification.path == path:
+        run.verification = None
 
 
 def _remedy_added(state: State, record: r.RemedyAdded) -> None:
@@ -322,6 +353,9 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.SettingsRead: _settings_read,
     r.CheckpointRecorded: _checkpoint_recorded,
     r.CheckpointRemoved: _checkpoint_removed,
+    r.VerificationBegun: _verification_begun,
+    r.ShareEnded: _share_ended,
+    r.ActionRenewed: _action_renewed,
     r.RemedyAdded: _remedy_added,
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,

@@ -220,6 +220,17 @@ class Attempt(MutableValue):
         return self.started_at
 
 
+class Verification(MutableValue):
+    """A checkpoint that nodes are reading. `tries`: share -> how often it ended without a verdict, of shares not yet verified."""
+
+    path: str
+    manifest: str
+    stamp: str
+    shares: int
+    size_bytes: int = 0
+    tries: dict[int, int] = field(default_factory=dict)
+
+
 class Run(MutableValue):
     """One training goal. `attempt`: the current one, or the last; `checkpoints`: by step, refused ones too."""
 
@@ -241,6 +252,7 @@ class Run(MutableValue):
     # Attempts with the next names may have been before the store was rolled back.
     skips_attempt_ids: bool = False
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    verification: Verification | None = None
     # The one that governs what is done next.
     incident: str | None = None
     # Crashed in a row without a step beyond the furthest.
@@ -443,6 +455,10 @@ class State(MutableValue, kind="state"):
     def is_open(self, kind: str, node: str, task: str = "") -> bool:
         """Whether an action of this kind about this node, or this task for it, has no outcome yet. As fast as can be."""
         return bool(self._open.about(f"{kind}/{task}" if task else kind, node))
+
+    def open_tasks(self, task: str) -> Collection[Action]:
+        """Return the actions without an outcome that are this task for some node, oldest first."""
+        return self._open.about(f"node_task/{task}")
 
     def num_open(self, kind: str, task: str) -> int:
         """Return how many actions of this kind have no outcome yet that are this task for some node."""

@@ -298,12 +298,14 @@ class AttemptPlanned(AttemptRecord, kind="attempt_planned"):
 
 
 class AttemptPrepared(AttemptRecord, kind="attempt_prepared"):
-    """Its checkpoint is verified and its rendezvous chosen."""
+    """Its checkpoint and its rendezvous are chosen."""
 
     resume: str
     resume_step: int
     master_address: str
     master_port: int
+    # No node has read the checkpoint's files since they were written, or since they changed.
+    unverified: bool = False
 
 
 class AttemptChanged(AttemptRecord, kind="attempt_changed"):
@@ -377,6 +379,32 @@ class CheckpointRemoved(Value, kind="checkpoint_removed"):
 
     run: int
     path: str
+
+
+class VerificationBegun(Value, kind="verification_begun"):
+    """Nodes are to read a checkpoint, in so many shares. `manifest`: sha256 of its manifest's bytes; `stamp`: of its files."""
+
+    run: int
+    path: str
+    manifest: str
+    stamp: str
+    shares: int
+    size_bytes: int = 0
+
+
+class ShareEnded(Value, kind="share_ended"):
+    """A node has read its share of a checkpoint: it agrees with the manifest, or it is to be read again, for this reason."""
+
+    run: int
+    share: int
+    verified: bool = False
+    reason: str = ""
+
+
+class ActionRenewed(Value, kind="action_renewed"):
+    """An action makes progress: its deadline counts from now."""
+
+    id: str
 
 
 class RemedyAdded(Value, kind="remedy_added"):

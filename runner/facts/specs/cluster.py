@@ -209,7 +209,9 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "Time that a probe of a silent node may take before the node counts as unreachable.",
     ] = 5.0
     action_deadline_seconds: Annotated[
-        LongPositiveSeconds, "Time after which an action without outcome counts as `unknown`."
+        LongPositiveSeconds,
+        "Time after which an action without outcome counts as `unknown`; a node that reads a checkpoint has more, by its size, "
+        "and again after each report of progress.",
     ] = 60.0
     metrics_port: Annotated[
         int,

@@ -66,13 +66,14 @@ class RunSpec(Value, kind="run_spec"):
         "gets none, so it saves on its own and every attempt starts with an empty `STOKER_RESUME`.",
         Default(
             "empty with `command`; with `trainer`, `checkpoints/<name>` in the cluster's state: a run started again under its "
-            "name goes on from its newest intact checkpoint"
+            "name goes on from its newest checkpoint"
         ),
     ] = ""
     keep_checkpoints: Annotated[
         int,
         Limits("checkpoints", least=0, most=1_000_000),
-        "Newest intact checkpoints that are kept; older ones are deleted. 0 keeps all.",
+        "Newest sealed checkpoints that are kept, verified or not; older ones are deleted, but never the newest that is "
+        "verified. 0 keeps all.",
     ] = 3
     start_seconds: Annotated[
         LongSeconds,

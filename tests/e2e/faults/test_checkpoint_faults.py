@@ -78,7 +78,8 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     assert list(harness.observer.starts().values()) == [4] * (len(deaths) + 1)
     assert {i.fault for i in incidents_of(harness.view())} == {"rank_crash"}
     sealed, rests = folders(harness)
-    assert len(sealed) == 3
+    # The newest that is verified stays beside the newest three.
+    assert 3 <= len(sealed) <= 4
     # An incomplete save is removed soon.
     assert rests == []
 
