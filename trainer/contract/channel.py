@@ -74,6 +74,9 @@ class Channel:
     def requests(self) -> list[dict[str, Any]]:
         """Return the requests received since the last call, in order. Lines that are no request are skipped."""
         requests: list[dict[str, Any]] = []
+        # Most steps find nothing.
+        if self._socket is None or not self._readable.poll(0):
+            return requests
         for _ in range(_MAX_PACKETS_AT_ONCE):
             packet = self._receive()
             if not packet:
