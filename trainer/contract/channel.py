@@ -17,15 +17,15 @@ VARIABLE: Final = "STOKER_CHANNEL"
 MAX_PACKET_BYTES: Final = 64 * 1024
 # Read per call, so that many requests cannot delay a step. Chosen, not measured.
 _MAX_PACKETS_AT_ONCE: Final = 64
-# Of fields, remembered as JSON: far more than a trainer has. Chosen, not measured.
-_MAX_NAMES: Final = 1000
+# Far more than a trainer has. Chosen, not measured.
+_MAX_TEMPLATES: Final = 100
 
 # Made once: in each report, the two flags' own `|` costs half as much as the call that they are for.
 _SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 # Made once: json.dumps with arguments makes an encoder per call, which costs as much as the encoding.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode
-# Name of a field -> its name as JSON.
-_names: Final[dict[str, str]] = {}
+# Kind, names and types of values of a report -> its text, with a place for each value.
+_templates: Final[dict[tuple[object, ...], str]] = {}
 
 
 class Channel:
@@ -119,35 +119,49 @@ class Channel:
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes | None:
     """Return a report as bytes; None when JSON cannot express a field."""
     try:
-        parts = [f'{{"kind":{_encode(kind)}']
-        for name, value in fields.items():
-            if value is not None:
-                parts.append(f"{_names.get(name) or _encoded_name(name)}:{_value(value)}")
-        return (",".join(parts) + "}\n").encode()
+        return _filled(kind, fields) or _encoded(kind, fields)
     except (ValueError, TypeError, RecursionError):
         return None
 
 
-def _value(value: Any) -> str:
-    """Return a value as JSON. Numbers are nearly all there is: spelled here, they take half of an encoder's time."""
-    kind = type(value)
-    if kind is float and value - value == 0.0:
-        return repr(value)
-    if kind is int:
-        return str(value)
-    if kind is bool:
-        return "true" if value else "false"
+def _filled(kind: str, fields: Mapping[str, Any]) -> bytes | None:
+    """Return a report of numbers alone by filling in a template, in a third of an encoder's time; None: it has others."""
+    values = tuple(fields.values())
+    form = (kind, *fields, *map(type, values))
+    template = _templates.get(form)
+    if template is None:
+        template = _template(kind, fields)
+        if len(_templates) < _MAX_TEMPLATES:
+            _templates[form] = template
+    if not template or not _is_finite(values):
+        return None
+    # True becomes true; all else is lower case already.
+    return (template % values).lower().encode()
+
+
+def _is_finite(values: tuple[Any, ...]) -> bool:
     try:
-        return _encode(value)
+        return math.isfinite(sum(values))
+    except OverflowError:
+        # A whole number beyond all floats: the encoder writes it.
+        return False
+
+
+def _template(kind: str, fields: Mapping[str, Any]) -> str:
+    """Return the text of a report with a place for each value; empty when its values or letters need the encoder."""
+    names = [_encode(name).replace("%", "%%") for name in fields]
+    text = f'{{"kind":{_encode(kind)}' + "".join(f",{name}:%r" for name in names) + "}\n"
+    is_plain = all(type(value) in (float, int, bool) for value in fields.values())
+    return text if is_plain and "%" not in kind and text == text.lower() else ""
+
+
+def _encoded(kind: str, fields: Mapping[str, Any]) -> bytes:
+    report = {"kind": kind, **{name: v for name, v in fields.items() if v is not None}}
+    try:
+        return (_encode(report) + "\n").encode()
     except ValueError:
-        # NaN or an infinity, or an object that holds itself.
-        return _encode(_plain(value))
-
-
-def _encoded_name(name: str) -> str:
-    if len(_names) >= _MAX_NAMES:
-        return _encode(name)
-    return _names.setdefault(name, _encode(name))
+        # Only a report with NaN or an infinity pays for converting every field.
+        return (_encode(_plain(report)) + "\n").encode()
 
 
 def _plain(value: Any) -> Any:

@@ -174,21 +174,23 @@ def test_inherited_channel() -> None:
         assert received(peer) == [{"kind": "hello", "requests": ["stop"], "child": 1}]
 
 
-def test_a_report_has_the_bytes_of_json(ends: tuple[Channel, socket.socket]) -> None:
-    """Numbers, names and texts of every kind are spelled as an encoder spells them, fields in their order."""
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"zero": -0.0, "small": 5e-324, "large": 1e300, "third": 1 / 3, "yes": True, "no": False},
+        {"count": 10**30, "beyond": 10**400, "float": 1.0},
+        {"most": 1.7e308, "and": 1.7e308},
+        {"Capital": 1, "100 %": 2, 'a "name"\n': True},
+        {"number": 1.5, "text": 'é "text"\n', "list": [1, {"deep": None}], "half": np.float64(0.5)},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_a_report_has_the_bytes_of_json(
+    ends: tuple[Channel, socket.socket], fields: dict[str, Any]
+) -> None:
+    """Numbers, names and texts of every kind are written as an encoder writes them, in the first report and in later ones."""
     channel, peer = ends
-    fields = {
-        "zero": -0.0,
-        "small": 5e-324,
-        "large": 1e300,
-        "third": 1 / 3,
-        "count": 10**30,
-        "yes": True,
-        "no": False,
-        'a "name"\n': 'é "text"\n',
-        "list": [1, 2.5, {"deep": None}],
-        "half": np.float64(0.5),
-    }
-    channel.report("step", **fields)
     expected = json.dumps({"kind": "step", **fields}, separators=(",", ":"))
-    assert peer.recv(MAX_PACKET_BYTES) == expected.encode() + b"\n"
+    for _ in range(2):
+        channel.report("step", **fields)
+        assert peer.recv(MAX_PACKET_BYTES) == expected.encode() + b"\n"
