@@ -3,6 +3,7 @@
 No resume ever uses an incomplete checkpoint, or one whose bytes changed. All in one file, so that the undisturbed run is made once.
 """
 
+import os
 import random
 import signal
 import time
@@ -168,15 +169,17 @@ def die_in_save(harness: ClusterHarness, now: Training, death: Death) -> None:
 
 
 def flip_a_bit_of_the_newest(root: Path, harness: ClusterHarness) -> str:
-    """Change one bit in the middle of the newest sealed checkpoint's largest file; return the folder's name."""
+    """Change one bit in the middle of the newest sealed checkpoint's largest file, its times as before; return its name."""
     harness.until(lambda: len(list_sealed(root)) >= 2 or None, "two checkpoints")
     newest = list_sealed(root)[0]
     largest = max(newest.iterdir(), key=lambda path: path.stat().st_size)
+    was = largest.stat()
     with largest.open("r+b") as file:
         file.seek(largest.stat().st_size // 2)
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
+    os.utime(largest, ns=(was.st_atime_ns, was.st_mtime_ns))
     return newest.name
 
 
