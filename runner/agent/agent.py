@@ -97,7 +97,7 @@ class Agent:
         )
         self._check_runner = CheckRunner(
             folder=config.folder,
-            slots=config.slots,
+            num_ranks=config.ranks_to_check,
             shortage_serves=config.is_made_up,
             loop=self._loop,
             answer=self._answer,

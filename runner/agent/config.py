@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.facts.specs.cluster import ClusterSpec
+from runner.providers.machine_slots import slots_of_machine
 
 NOTICE_NAME = "notice.json"
+# That a health check takes.
+MAX_RANKS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,10 @@ class AgentConfig:
     def is_made_up(self) -> bool:
         """Whether a command made the node up on this machine, for a cluster that has no other."""
         return self.shares_machine and not self.cluster.spans_machines
+
+    def ranks_to_check(self) -> int:
+        """Return for how many ranks the machine needs room: local nodes share it with all others of this machine."""
+        return min(MAX_RANKS, slots_of_machine(self.cluster)) if self.is_made_up else self.slots
 
     @property
     def notice_path(self) -> Path:

@@ -21,6 +21,7 @@ from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
 from runner.folder_modes import READABLE, close_folder, exposures
 from runner.log_lines import start_log
+from runner.providers import machine_slots
 from runner.providers.registry import CompositeProvider
 from runner.signer import CLUSTER_NAME, signer_of
 from runner.store.protocol import Store
@@ -108,7 +109,11 @@ def run(
                 return 0
             standby_log = waiting.log
             serving = partial(_serving_if_possible, serving)
-        with serving(), LeaseKeeper(cluster, store, lease) as keeper:
+        with (
+            serving(),
+            LeaseKeeper(cluster, store, lease) as keeper,
+            machine_slots.registered(cluster),
+        ):
             provider.claim(keeper.lease)
             # The agents of this machine read it.
             write_atomically(Path(cluster.state) / CLUSTER_NAME, wire.encode(cluster).decode())

@@ -41,11 +41,12 @@ OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 class CheckRunner:
     """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked.
 
-    `shortage_serves`: a node that is short of room, but not broken, passes, and the answer's message says of what.
+    `shortage_serves`: a node that is short of room, but not broken, passes, and the answer's message says of what. `num_ranks`: for
+    how many the machine is checked.
     """
 
     folder: Path
-    slots: int
+    num_ranks: Callable[[], int]
     shortage_serves: bool
     loop: EventLoop
     answer: Callable[[ActionResult], None]
@@ -96,7 +97,7 @@ class CheckRunner:
             *PROGRAM,
             *(f"--check={name}" for name in names),
             f"--folder={self.folder}",
-            f"--slots={self.slots}",
+            f"--slots={self.num_ranks()}",
             *(("--shortage-serves",) if self.shortage_serves else ()),
             f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}",
         ]

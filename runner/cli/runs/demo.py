@@ -22,6 +22,7 @@ from runner.cli.foreground.presence import Presence
 from runner.cli.foreground.run_follower import Foreground, Interrupts, KilledByUser
 from runner.cli.foreground.summary import Summary
 from runner.cli.made_clusters import make_cluster
+from runner.cli.neighbours import neighbours
 from runner.cli.options import command, json_option
 from runner.cli.request_client import decode_answer, send
 from runner.cli.runs.operations import make_drill
@@ -151,6 +152,8 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     spec = check_trainer(spec, ranks_here=spec.world_size)
     before = shared_memory()
     cluster = make_cluster(folder, spec, spares=SPARES, name=NAME)
+    for note in neighbours(cluster):
+        output.print_note(note)
     with (
         Presence(folder, log=output.print_note) as presence,
         store_of(cluster, create=True) as store,

@@ -17,6 +17,7 @@ from runner.cli.foreground.supervisor_child import (
     SupervisorLost,
     SupervisorRefused,
 )
+from runner.cli.neighbours import neighbours
 from runner.cli.options import cluster_option, command, json_option
 from runner.cli.runs.trainer_settings import apply_changes, check_trainer
 from runner.errors import UserError
@@ -109,6 +110,8 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     with clusters.store_of(cluster, create=True) as store:
         clusters.require_own_store(store, cluster)
     made_clusters.write_spec(cluster)
+    for note in neighbours(cluster):
+        output.print_note(note)
     return cluster
 
 

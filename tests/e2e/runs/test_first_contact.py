@@ -37,7 +37,7 @@ def small_machine() -> tuple[list[str], bool]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a file system can be mounted by root only")
 def test_a_small_machine_is_told_what_is_short_and_trains(harness: ClusterHarness) -> None:
-    """64 MB of /dev/shm and 1,000 processes: local nodes serve, and the command names what is short and the way out."""
+    """64 MB of /dev/shm and 1,000 processes: local nodes serve, and the command names what both are short of, and the way out."""
     harness.write_cluster(nodes=2, slots=8)
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, ranks_per_node=2, python=sys.executable)
@@ -56,5 +56,5 @@ def test_a_small_machine_is_told_what_is_short_and_trains(harness: ClusterHarnes
     assert run_of(harness.view()).state == "finished"
     lines = [line for line in done.stdout.splitlines() if "serves, but is short" in line]
     assert lines, done.stdout
-    assert "free_bytes of /dev/shm 64 MiB, at least 512 MiB: `mount -o remount" in lines[0]
+    assert "free_bytes of /dev/shm 64 MiB, at least 1,024 MiB: `mount -o remount" in lines[0]
     assert not has_few_pids or "free_threads of pid_max" in lines[0]
