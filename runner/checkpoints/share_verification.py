@@ -8,8 +8,10 @@ to read and once a second while bytes come, and {"kind": "result", "outcome": "d
 import argparse
 import ctypes
 import errno
+import fcntl
 import hashlib
 import json
+import mmap
 import os
 import signal
 import sys
@@ -176,19 +178,36 @@ class ShareReader:
         verified.add(name, status)
 
     def _hash(self, file: int, size_bytes: int) -> str:
-        """Return the sha256 of an open file, and leave none of it in the page cache."""
-        _drop_cached(file)
-        digest, buffer, cached = hashlib.sha256(), memoryview(bytearray(READ_BYTES)), 0
+        """Return the sha256 of an open file, as storage has it, past the page cache where the file system can do that.
+
+        Ranks that restart meanwhile find what the cache held. Elsewhere none of the file is left there.
+        """
+        # Direct reads need memory that begins at a page.
+        digest, buffer, cached = hashlib.sha256(), memoryview(mmap.mmap(-1, READ_BYTES)), 0
+        is_direct = _set_direct(file, True)
+        if not is_direct:
+            _drop_cached(file)
         # One byte more than there should be: a file that grows does not agree, and is not read for ever.
-        while self._read_bytes <= size_bytes and (count := os.readv(file, [buffer])):
+        while self._read_bytes <= size_bytes:
+            try:
+                count = os.readv(file, [buffer])
+            except OSError as error:
+                if error.errno != errno.EINVAL or not is_direct:
+                    raise
+                # Some file systems agree to direct reads, and refuse them.
+                is_direct = not _set_direct(file, False)
+                continue
+            if not count:
+                break
             digest.update(buffer[:count])
             self._read_bytes += count
             cached += count
-            if cached >= CACHED_BYTES:
+            if cached >= CACHED_BYTES and not is_direct:
                 _drop_cached(file, self._read_bytes)
                 cached = 0
             self._report()
-        _drop_cached(file)
+        if not is_direct:
+            _drop_cached(file)
         return digest.hexdigest()
 
     def _report(self, *, at_once: bool = False) -> None:
@@ -238,6 +257,16 @@ def _failure_of(path: Path, error: OSError, damage: Collection[int]) -> StokerEr
     if error.errno in damage:
         return CheckpointRefused(f"{path} is damaged: {error.strerror or error}")
     return TemporaryError(f"{path} cannot be read on this node: {error.strerror or error}")
+
+
+def _set_direct(file: int, wanted: bool) -> bool:
+    """Have an open file read past the page cache from now on, or not; return False where its file system cannot."""
+    flags = fcntl.fcntl(file, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
+    except OSError:
+        return False
+    return True
 
 
 def _drop_cached(file: int, up_to: int = 0) -> None:

@@ -167,6 +167,9 @@ class VerifyRunner:
                 total_files=counts["total_files"],
             )
             self.emitter.emit(progress)
+            # Those that wait for it are not overdue while it advances.
+            for waiting in list(self._open)[1:]:
+                self.emitter.emit(TaskProgressed(**self.emitter.next_header(), id=waiting.id))
 
     def _on_death(self, last_words: str) -> None:
         """Replace a child that ended without a result, a few times: the next one goes on where it was."""

@@ -17,10 +17,12 @@ from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import TaskProgressed
 
-# A share of this size is worth a node of its own; a share takes its task's deadline and so much more, and both begin again with
-# each report of progress. Chosen, not measured.
+# A share of this size is worth a node of its own. Chosen, not measured.
 SHARE_BYTES = 4 * 1024**3
 MAX_SHARES = 16
+# A share may take so long, and more by its size; both begin again with each report of progress. Agents send three a minute.
+# Chosen, not measured.
+SILENT_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 20 * 1024**2
 # Of a share, on one node after the other. Chosen, not measured.
 MAX_TRIES = 3
@@ -165,12 +167,13 @@ def _read(
     }
     name = verification.path.rpartition("/")[2]
     part = f", share {share + 1} of {verification.shares}" if verification.shares > 1 else ""
-    seconds = verification.size_bytes / verification.shares / SLOWEST_BYTES_PER_SECOND
+    silent_seconds = max(SILENT_SECONDS, decision.policy.cluster.action_deadline_seconds)
+    read_seconds = verification.size_bytes / verification.shares / SLOWEST_BYTES_PER_SECOND
     decision.issue(
         NodeTask(node=node, task="verify", args=args),
         f"verify {name}{part}",
         run=run.run,
-        deadline_seconds=decision.policy.cluster.action_deadline_seconds + seconds,
+        deadline_seconds=silent_seconds + read_seconds,
     )
 
 
