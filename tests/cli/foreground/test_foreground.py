@@ -129,11 +129,17 @@ def test_a_second_ctrl_c_kills_at_once(place: Path) -> None:
 
 def test_a_dead_supervisor_is_restarted_and_the_run_goes_on(place: Path) -> None:
     """kill-supervisor under a foreground run: the same rank continues, and the next supervisor records its end."""
-    script = "import os,time; open('pid-' + str(os.getpid()), 'w'); time.sleep(6)"
+    script = (
+        "import os,time\n"
+        "open('pid-' + str(os.getpid()), 'w')\n"
+        "while not os.path.exists('enough'): time.sleep(0.1)"
+    )
     write_run(place, [sys.executable, "-c", script])
     with start("run", "run.yaml") as process:
         wait_for(lambda: bool(list(place.glob("pid-*"))))
-        assert stoker("drill", "kill-supervisor").returncode == 0
+        drilled = stoker("drill", "kill-supervisor")
+        (place / "enough").touch()
+        assert drilled.returncode == 0, drilled
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "no supervisor holds the lease (exit code -9): starting one" in output
