@@ -88,7 +88,10 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
 def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
     harness: ClusterHarness, undisturbed: Reference
 ) -> None:
-    """One bit of the newest sealed checkpoint flips, a rank dies: the run resumes from the one before, and the supervisor pages."""
+    """One bit of the newest checkpoint flips, a rank dies: the run goes on from the one before, and the supervisor pages.
+
+    A gang may have been given the damaged one, if no node had verified it: its ranks refuse it as they load.
+    """
     prepare(harness, keep_checkpoints=0)
     run = harness.start("run", "run.yaml")
     now = harness.training(past_step=9)
@@ -101,6 +104,11 @@ def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
     older = [name for name in sealed if step_of(name) < step_of(newest)]
     print(f"flipped {newest}, resumed from {resumed}; sealed are {sealed}")
     assert resumed == older[0]
+    unsealed = harness.observer.unsealed_resumes
+    given = [text for text in unsealed if newest in text]
+    unsealed[:] = [text for text in unsealed if newest not in text]
+    faults = {incident.fault for incident in incidents_of(harness.view())}
+    assert not given or "checkpoint_refused" in faults
     assert newest in (harness.state / "supervisor.log").read_text()
     assert "PAGE" in (harness.state / "supervisor.log").read_text()
     code, output = harness.finish(run, seconds=300)
