@@ -102,18 +102,17 @@ def survey(
     verified: Mapping[str, str],
     newest_first: bool,
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the first checkpoint in order that `look` does not refuse, or None, and those refused on the way with their reason.
+    """Return a checkpoint that `look` does not refuse, or None, and those refused on the way with their reason.
 
-    First those that were `verified` (the stamps of their inspections, by the names of their folders) and have not changed since,
-    then all others, both newest first; `newest_first`: the newest of all. No file but a manifest is read.
+    The newest of those that were `verified` (the stamps of their inspections, by the names of their folders) and have not changed
+    since; where there is none, or with `newest_first`, the newest of all. No file but a manifest is read.
     Raises CheckpointForeign when all are refused, one for its code: starting from nothing beside it might waste it.
     """
-    refused, unverified, foreign = [], list[dict[str, Any]](), list[CheckpointForeign]()
-    sealed = [path for path in list_sealed(folder) if str(path) not in skip]
-    if not newest_first:
-        # It keeps the order of those that are alike.
-        sealed.sort(key=lambda path: path.name not in verified)
-    for path in sealed:
+    refused, foreign = [], list[CheckpointForeign]()
+    newest: dict[str, Any] | None = None
+    for path in list_sealed(folder):
+        if str(path) in skip:
+            continue
         attempt, _, step = path.name.rpartition("-")
         item = {"path": str(path), "attempt": attempt, "step": int(step)}
         try:
@@ -125,17 +124,10 @@ def survey(
         item["unverified"] = verified.get(path.name) != stamp
         if newest_first or not item["unverified"]:
             return item, refused
-        unverified.append(item)
-        if path.name not in verified:
-            # Those that follow are older.
-            break
-    if foreign and not unverified:
+        newest = newest or item
+    if foreign and newest is None:
         raise foreign[0]
-    return max(unverified, key=_by_step, default=None), refused
-
-
-def _by_step(item: Mapping[str, Any]) -> tuple[int, AttemptId]:
-    return item["step"], AttemptId.parse(item["attempt"])
+    return newest, refused
 
 
 def _newest_first(root: str | Path) -> list[tuple[int, AttemptId, Path]]:

@@ -49,6 +49,7 @@ def test_every_benchmark_can_be_named() -> None:
     assert names() == [
         "agent",
         "check_recipes",
+        "checkpoint_load",
         "detectors",
         "fleet",
         "gpu",

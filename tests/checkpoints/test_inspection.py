@@ -25,9 +25,11 @@ print(*(name for name in opened if str(name).startswith(sys.argv[1])), sep="\\n"
 """
 
 
-def sealed(root: Path, step: int, files: int = 3, size_bytes: int = 10) -> Path:
+def sealed(
+    root: Path, step: int, files: int = 3, size_bytes: int = 10, attempt: AttemptId = ATTEMPT
+) -> Path:
     """Seal a checkpoint of files full of holes; their hashes are made up."""
-    folder = checkpoints.checkpoint_folder(root, ATTEMPT, step)
+    folder = checkpoints.checkpoint_folder(root, attempt, step)
     (folder / "parts").mkdir(parents=True)
     seals = {}
     for number in range(files):
@@ -35,7 +37,7 @@ def sealed(root: Path, step: int, files: int = 3, size_bytes: int = 10) -> Path:
             file.truncate(size_bytes)
         seals[f"parts/{number}"] = checkpoints.FileSeal(size_bytes=size_bytes, sha256="0" * 64)
     manifest = checkpoints.Manifest(
-        run="mine", attempt=ATTEMPT, generation=0, step=step, files=seals
+        run="mine", attempt=attempt, generation=0, step=step, files=seals
     )
     checkpoints.seal(folder, manifest, generation=0)
     return folder
@@ -149,7 +151,7 @@ def test_the_survey_takes_what_was_verified_and_has_not_changed(tmp_path: Path) 
 
 
 def test_a_refused_one_is_passed_over_with_its_reason(tmp_path: Path) -> None:
-    """The survey names each, and what was verified before is taken although a newer one is whole."""
+    """The survey names each that is newer than what it takes, which was verified, although the newest is whole."""
     one, two, three = (sealed(tmp_path, step) for step in (1, 2, 3))
     stamps = {path.name: checkpoints.inspect(path).stamp for path in (one, two)}
     (two / "parts" / "0").unlink()
@@ -161,3 +163,17 @@ def test_a_refused_one_is_passed_over_with_its_reason(tmp_path: Path) -> None:
     assert [item["path"] for item in refused] == [str(two)]
     assert "parts/0" in refused[0]["reason"]
     assert three.exists()
+
+
+def test_of_two_attempts_that_wrote_the_same_step_the_later_is_newer(tmp_path: Path) -> None:
+    """By number, not by name; a verified one of the earlier attempt comes first where verification decides."""
+    nine = sealed(tmp_path, 5, attempt=AttemptId(1, 1, 9))
+    ten = sealed(tmp_path, 5, attempt=AttemptId(1, 1, 10))
+    assert checkpoints.list_sealed(tmp_path) == [ten, nine]
+    stamps = {nine.name: checkpoints.inspect(nine).stamp}
+    for newest_first, expected in ((True, ten), (False, nine)):
+        chosen, _ = checkpoints.survey(
+            tmp_path, checkpoints.inspect, skip=(), verified=stamps, newest_first=newest_first
+        )
+        assert chosen is not None
+        assert chosen["path"] == str(expected)

@@ -1,5 +1,6 @@
 """The supervisor as a child process: started if no supervisor holds the lease, restarted when it dies, within a budget."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -59,6 +60,7 @@ class SupervisorChild:
         self._restarts: list[float] = []
         self._not_before = 0.0
         self._gave_up = False
+        self._is_marked = False
 
     @property
     def is_ours(self) -> bool:
@@ -90,6 +92,7 @@ class SupervisorChild:
                     # Another supervisor was faster: ours ends, and that one is not ours to end.
                     self._process.wait(START_SECONDS)
                     self._process = None
+                self._mark_leader()
                 return
             code = self._process.poll()
             if code == exit_codes.BAD_INPUT:
@@ -108,6 +111,7 @@ class SupervisorChild:
         """Start another supervisor if none holds the lease. Raises SupervisorLost once the budget is spent."""
         now, budget = time.monotonic(), self._budget
         if self._process is not None and self._process.poll() is None:
+            self._mark_leader()
             return
         if now < self._not_before or self._leads():
             return
@@ -164,8 +168,18 @@ class SupervisorChild:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        if self._is_attended:
-            mark_attended(self._cluster, self._process.pid)
+        self._is_marked = False
+
+    def _mark_leader(self) -> None:
+        """Note once that our supervisor leads: of two that were started at the same moment one does not, and ends."""
+        from runner.supervisor.lease import holder_pid
+
+        if self._process is None or self._is_marked or not self._is_attended:
+            return
+        with contextlib.suppress(StoreUnavailable):
+            if holder_pid(leader_of(self._store).holder) == self._process.pid:
+                mark_attended(self._cluster, self._process.pid)
+                self._is_marked = True
 
 
 def opened_log(cluster: ClusterSpec) -> BinaryIO:

@@ -106,6 +106,8 @@ def test_whoever_ends_first_leaves_the_other_alone(place: Place, first_out: str)
     ((other, staying),) = commands.items()
     before = supervisors()
     assert len(before) == 1
+    # What a command says goes by the status, which is published now and then.
+    wait_for(lambda: len(place.runs()) == 2, seconds=WAIT_SECONDS)
     leaving.send_signal(signal.SIGINT)
     output, errors = finish(leaving, 130)
     assert "Ctrl-C again kills its ranks at once" in output
