@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.cluster_harness import ClusterHarness, kill
 from tests.healthchecks.slow_folder import slow_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BYTES_PER_SECOND = 1_000_000
 # Three minutes of reading, or as many seconds as are far more than an action may take here.
@@ -61,6 +61,7 @@ def test_a_restart_does_not_wait_for_a_checkpoint_that_is_slow_to_read(
     with slow_folder(harness.folder / "disk", read_bytes_per_second=BYTES_PER_SECOND) as disk:
         harness.write_cluster(nodes=2, slots=1, limits={"action_deadline_seconds": ACTION_SECONDS})
         harness.write_script(SEALING)
+        harness.observer.stored_at = lambda path: disk.backing / path.relative_to(disk.folder)
         harness.write_run(
             command="{python} train.py", python=sys.executable, checkpoints=str(disk.folder / "ck")
         )
