@@ -74,10 +74,16 @@ def write(path: Path, text: str) -> float:
 
 
 def reported(node: Node) -> list[Match]:
-    """Return all lines of living ranks that the store has by now."""
-    return [
-        match for fact in node.signals("LinesMatched") if fact.ranks_alive for match in fact.matches
-    ]
+    """Return all lines of living ranks that the store has by now.
+
+    A signal that was on its way when an agent died is sent again under its number, and counts once.
+    """
+    sent = {
+        (fact.instance_id, fact.sequence): fact.matches
+        for fact in node.signals("LinesMatched")
+        if fact.ranks_alive
+    }
+    return [match for matches in sent.values() for match in matches]
 
 
 def has_saved(node: Node, path: Path) -> bool:
