@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
-LANES  ?= 1
+LANES  ?= 2
 IN_LANES := $(if $(filter-out 1,$(LANES)),--numprocesses $(LANES) --dist loadfile)
 FAST   := not trainer and not e2e and not slow
 # torch otherwise starts a thread per core in every rank, and ranks share cores here.
@@ -49,7 +49,7 @@ demo: $(STAMP)
 test test-fast: export STOKER_SHARE ?= commit
 soak: export STOKER_SHARE := all
 
-# First the fast tests, on all cores; then tests with real processes, which mostly wait (LANES=2 runs two of them at a time); then
+# First the fast tests, on all cores; then tests with real processes, which mostly wait (two of them at a time; LANES=1 runs one); then
 # tests that measure the whole machine, one at a time. All three run, whichever fails. At the end: minutes by folder.
 test: $(STAMP)
 	@status=0; mkdir -p .cache; rm -f .cache/test_times; export STOKER_TIMES="$(CURDIR)/.cache/test_times"; \

@@ -42,8 +42,8 @@ def iteration() -> int:
         part = parts[number & 3]
         total += part.note(f"{part.name}/{number % 5}", number)
         total ^= hash((number, number * 31)) & 0xFF
-    words = ",".join(f"{key}={value}" for part in parts for key, value in part.seen.items())
-    fields = dict(word.split("=") for word in words.split(","))
+    sample = ",".join(f"{key}={value}" for part in parts for key, value in part.seen.items())
+    fields = dict(word.split("=") for word in sample.split(","))
     ordered = sorted(fields, key=lambda key: int(fields[key]))
     return total + len(ordered) + sum(ordered.index(key) for key in ordered[:3])
 

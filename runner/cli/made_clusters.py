@@ -1,4 +1,4 @@
-"""Clusters of local nodes that a command makes: where they stand, what they hold, and their token."""
+"""Clusters of local nodes that a command makes: their folders, their settings, and their token."""
 
 import hashlib
 import os
@@ -83,9 +83,9 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int, name: str = "") -> C
 def folder_name(state: Path) -> str:
     """Name the cluster of a folder: two folders of one name have two names, so that neither takes the other's ranks for its own."""
     folder = state.parent.parent
-    words = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:MAX_NAME_CHARACTERS]
+    slug = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:MAX_NAME_CHARACTERS]
     digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:NUM_DIGITS]
-    return f"{words or 'folder'}-{digest}"
+    return f"{slug or 'folder'}-{digest}"
 
 
 def _with_room(local: LocalNodes, known: ClusterSpec) -> LocalNodes:

@@ -17,6 +17,7 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable, printable_words, setting
+from runner.rootcause.error_output import root_error
 
 # Of a request or an acceptance that names no one.
 UNKNOWN_USER = "an unknown user"
@@ -75,8 +76,8 @@ def _node_joined(fact: s.NodeJoined) -> str:
 
 def _rank_exited(fact: s.RankExited) -> str:
     step = "" if fact.last_step is None else f" after step {fact.last_step}"
-    lines = [line for line in fact.stderr_tail.splitlines() if line.strip()]
-    text = f"; its last words: {printable(lines[-1])}" if lines else ""
+    error = root_error(fact.stderr_tail)
+    text = f"; it wrote: {printable(error.line)}" if error is not None else ""
     return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{text}"
 
 

@@ -30,7 +30,7 @@ def test_samples_are_processor_time() -> None:
 
 
 def test_without_samples_there_is_no_scale() -> None:
-    """A benchmark that forgot to sample is told so."""
+    """A benchmark that forgot to sample gets an error that says so."""
     with pytest.raises(ValueError, match="no samples of the reference loop"):
         _ = ReferenceLoop().us
 

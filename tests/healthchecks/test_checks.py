@@ -168,7 +168,7 @@ def test_shared_memory_fails_when_small(
     free = named(from_plain(lines[0], check="shared_memory"), "free_bytes")
     assert (free.value, free.limit) == (64 * MIB, least_mib * MIB)
     assert ("--shm-size=1g" in lines[0]["reason"]) == bool(code)
-    # Who may be short of it passes, and is told.
+    # A node that may be short of it passes, and the message says so.
     found, lines = program(*asked, "--shortage-serves", within=small)
     assert found == 0
     assert ("--shm-size=1g" in lines[0]["shortage"]) == bool(code)

@@ -49,7 +49,7 @@ def test_an_outcome_follows_from_the_evidence(
 
 
 def test_advice_keeps_no_verdict_from_passing_of_which_anything_was_measured() -> None:
-    """A shortage is told beside PASS; a broken node fails all the same, and nothing measured stays unknown."""
+    """A shortage is reported beside PASS; a broken node fails all the same, and nothing measured stays unknown."""
     judge = judge_of(LIMITS, {}, shortage_serves=True)
     short = judge("memory.available_bytes", 5 << 20)
     verdict = Verdict(check="memory", evidence=(short, GOOD))

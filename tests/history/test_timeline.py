@@ -86,7 +86,7 @@ def test_the_timeline_of_an_incident_runs_from_its_first_signal_to_its_last_effe
     ] == [
         (
             0.0,
-            "n1: rank 1 of 1.1.0 was killed by SIGKILL after step 50; its last words: RuntimeError:  [31mbroken [0m",
+            "n1: rank 1 of 1.1.0 was killed by SIGKILL after step 50; it wrote: RuntimeError:  [31mbroken [0m",
             [
                 "incident i1: rank_crash on n1, rank 1, 0.5 s after the last good sign: "
                 "rank 1 on n1 was killed by SIGKILL",

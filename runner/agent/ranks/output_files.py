@@ -4,9 +4,12 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from runner.rootcause.error_output import essential
+
 TAIL_LINES = 20
 TAIL_BYTES = 2048
-_LOOK_BACK_BYTES = 16 * 1024
+# A stack of C++ after the error takes a few thousand bytes for each thread; chosen.
+_LOOK_BACK_BYTES = 64 * 1024
 _COPY_BYTES = 1 << 20
 
 
@@ -67,7 +70,7 @@ def truncate(path: Path, limit_bytes: int, on_progress: Callable[[], None] = lam
 
 
 def tail(path: Path) -> str:
-    """Return the last lines of a file, at most TAIL_LINES and TAIL_BYTES, in any encoding; "" if unreadable."""
+    """Return the error that ended a program and its last lines, at most TAIL_LINES and TAIL_BYTES of each; "" if unreadable."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -75,9 +78,8 @@ def tail(path: Path) -> str:
             data = file.read(_LOOK_BACK_BYTES)
     except OSError:
         return ""
-    lines = data.rstrip().decode(errors="replace").splitlines()[-TAIL_LINES:]
-    text = "\n".join(lines).encode(errors="replace")[-TAIL_BYTES:]
-    return text.decode(errors="ignore")
+    text = data.rstrip().decode(errors="replace")
+    return essential(text, max_lines=TAIL_LINES, max_bytes=TAIL_BYTES)
 
 
 def stats(folder: str, ranks: range) -> tuple[tuple[int, int], ...]:

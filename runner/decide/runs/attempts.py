@@ -22,6 +22,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.remedies import rate_in_words
 from runner.facts.specs.cluster import ClusterSpec
+from runner.rootcause.error_output import root_error
 from runner.rootcause.fingerprints import fingerprint
 
 # docs/contract.md
@@ -201,8 +202,8 @@ def _report_refusal(decision: Decision, attempt: Attempt, exited: s.RankExited) 
 
 
 def _evidence(exited: s.RankExited) -> str:
-    lines = [line.strip() for line in exited.stderr_tail.splitlines() if line.strip()]
-    last = f": {lines[-1][:300]}" if lines else ""
+    error = root_error(exited.stderr_tail)
+    last = f": {error.line[:300]}" if error is not None else ""
     at = f" after step {exited.last_step}" if exited.last_step is not None else ""
     return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited.exit_code)}{at}{last}"
 

@@ -208,7 +208,7 @@ def on_share_ended(decision: Decision, action: Action, result: ActionResult) -> 
 
 
 def _end_without_verdict(decision: Decision, run: Run, checkpoint: Checkpoint, reason: str) -> None:
-    """Unknown is not intact: it stays as it was. Where no node sees the folder all end so, and a person is told of the first."""
+    """Unknown is not intact: it stays as it was. Where no node sees the folder, only the first share pages."""
     is_first = not any(known.unverifiable for known in run.checkpoints)
     left = replace(checkpoint, unverifiable=True, reason=reason)
     decision.add(r.CheckpointRecorded(run=run.run, checkpoint=left))

@@ -414,7 +414,7 @@ class State(MutableValue, kind="state"):
     # There were as many spares as there should be, since it was last low.
     spares_reached: bool = False
     spares_low: bool = False
-    # When a supervisor began to listen, or was back from standing still.
+    # When a supervisor began to listen, or ran again after a pause of its process.
     receiving_since: float = 0.0
     closing: bool = False
     closing_request: str = ""

@@ -134,7 +134,7 @@ def test_the_agent_reports_lines_of_running_ranks_at_once_and_never_twice(node: 
 
 
 def test_a_line_says_what_its_log_lost(node: Node) -> None:
-    """It is cut again and again while a line has no end yet: what was seen is counted, and told also after the rank's death."""
+    """It is cut again and again while a line has no end yet: what was seen is counted, and reported also after the rank's death."""
     node.start_agent()
     (pid,) = node.launch(node.plan(SILENT, ranks_per_node=1), generation=1).values()
     errors = node.state / "attempts" / "1.1.0" / "rank0.err"

@@ -83,7 +83,7 @@ def incidents(harness: ControllerHarness) -> list[Incident]:
 
 
 def pages(harness: ControllerHarness) -> list[str]:
-    """Return what a person was told."""
+    """Return the texts of the pages that were sent."""
     actions = (action.action for action in harness.state.actions.values())
     return [str(action.args) for action in actions if action.action == PageOperator.kind]
 
