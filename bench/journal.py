@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +30,7 @@ P99_LIMIT_MS = 10.0
 NUM_REPLAYED = 1_000_000
 REPLAY_ROUNDS = 5
 REPLAY_LIMIT_SECONDS = 20.0
+REPLAY_LIMIT_MB = 500.0
 # Of a replay with codes to one without.
 CODES_LIMIT_RATIO = 1.1
 SIGNERS = {"without codes": UNSIGNED, "with codes": Signer(b"a token of the benchmark's own")}
@@ -97,7 +100,7 @@ def main(parent: str | None = None) -> int:
         report.figure(f"{what}, median", median_ms, "ms", at_most=MEDIAN_LIMIT_MS)
         report.figure(f"{what}, p99", p99_ms, "ms", at_most=P99_LIMIT_MS)
     report.figure("volatile append, median", quantile(volatile_ms, 0.5), "ms")
-    return report.num_missed + replay()
+    return report.num_missed + replay() + replay_from_disk(parent)
 
 
 def appended_ms(folder: Path, signer: Signer) -> list[float]:
@@ -148,5 +151,42 @@ def replay() -> int:
     return report.num_missed
 
 
+def replay_from_disk(parent: str | None = None) -> int:
+    """Time the same recovery in a process of its own, from a store on disk, with its memory; return the number of misses."""
+    report = Report(
+        "journal replay from disk",
+        f"the same {NUM_REPLAYED} entries, with codes, in SQLite; a fresh process opens the store and recovers from entry 1 on "
+        "without a snapshot, as a supervisor does; memory: the most that this process had resident, interpreter included",
+    )
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-", dir=parent) as name:
+        store = SqliteStore(Path(name))
+        lease = store.acquire_lease("lead", "bench", ttl_seconds=36_000)
+        journal = Journal(store, lease, signer=SIGNERS["with codes"])
+        entries = itertools.islice(LongJournal().entries(), NUM_REPLAYED)
+        while group := list(itertools.islice(entries, 1000)):
+            journal.append_many(group)
+        store.close()
+        program = [sys.executable, "-m", "bench.journal", "--recover", name]
+        done = subprocess.run(program, check=True, capture_output=True, text=True)
+        seconds, megabytes = (float(field) for field in done.stdout.split())
+    report.figure("replay from disk", seconds, "s", at_most=REPLAY_LIMIT_SECONDS)
+    report.figure("its memory", megabytes, "MB", at_most=REPLAY_LIMIT_MB)
+    return report.num_missed
+
+
+def recover(folder: str) -> None:
+    """Recover from a store on disk; print the seconds that it took and the megabytes that were resident at most."""
+    started = time.perf_counter()
+    policy = policy_of(ClusterSpec(name="bench", state="/bench"))
+    journal = Journal(SqliteStore(Path(folder)), signer=SIGNERS["with codes"])
+    log = DecisionLog(Controller(policy), journal)
+    assert log.recover() == NUM_REPLAYED
+    most_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(time.perf_counter() - started, most_kb / 1024)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--recover"]:
+        recover(sys.argv[2])
+        sys.exit(0)
     sys.exit(1 if main(*sys.argv[1:2]) else 0)
