@@ -6,9 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from runner.decide.state.apply_incidents import opened_incident
+from runner.decide.incidents.conditions import sure_cause
+from runner.decide.state.apply_incidents import amend, diagnose, opened_incident
 from runner.decide.state.cluster_state import GONE, Attempt, Incident, Node, Run, State
 from runner.facts.actions import Action, ActionArgs, NodeTask, PageOperator
+from runner.facts.causes import Failure
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -27,6 +29,17 @@ class Policy:
         """Return the page that this fault opens."""
         return next((book for book in self.runbooks if fault in book.faults), None)
 
+    def page_for(self, incident: Incident) -> Runbook | None:
+        """Return the page that answers an incident: its cause's, if one is known well enough, else its own fault's.
+
+        A page that would leave a gang lying that is down already answers nothing.
+        """
+        for fault in (sure_cause(incident), incident.fault):
+            book = self.runbook_for(fault)
+            if book is not None and (incident.non_fatal or book.ends_gang):
+                return book
+        return self.runbook_for(incident.fault)
+
 
 class Reply(NamedTuple):
     """The first answer to a request; `run` or `node`: what it is about, if that is known."""
@@ -40,6 +53,13 @@ class Reply(NamedTuple):
 def refused(message: str) -> Reply:
     """Return the answer to a request that asks for what cannot be."""
     return Reply("refused", message)
+
+
+def _copy(incident: Incident) -> Incident:
+    """Copy an incident, with the lists that evidence is added to."""
+    lists = (incident.evidence[:], incident.matches[:], incident.failures[:])
+    evidence, matches, failures = lists
+    return replace(incident, evidence=evidence, matches=matches, failures=failures)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,9 +93,20 @@ class Decision:
         """Move an incident in its life cycle."""
         self.add(r.IncidentChanged(incident=incident.incident, state=state, reason=reason))
 
-    def amend(self, incident: Incident, evidence: str, **more: Any) -> None:
-        """Add evidence to an incident; `more`: what it corrects, fields of IncidentAmended."""
-        self.add(r.IncidentAmended(incident=incident.incident, evidence=evidence, **more))
+    def amend(self, incident: Incident, evidence: str, **more: Any) -> Incident:
+        """Add evidence to an incident; return how it will look. `more`: what it corrects, fields of IncidentAmended."""
+        record = r.IncidentAmended(incident=incident.incident, evidence=evidence, **more)
+        self.add(record)
+        amended = _copy(incident)
+        amend(amended, record)
+        return amended
+
+    def diagnose(self, incident: Incident, record: r.IncidentDiagnosed) -> Incident:
+        """Record the cause of an incident; return how it will look."""
+        self.add(record)
+        diagnosed = _copy(incident)
+        diagnose(diagnosed, record)
+        return diagnosed
 
     def generation(self) -> int:
         """Draw the next generation."""
@@ -142,6 +173,7 @@ class Decision:
         fingerprint: str = "",
         step: int | None = None,
         non_fatal: bool = False,
+        failure: Failure | None = None,
     ) -> Incident:
         """Open an incident; return how it will look once applied, for the ladder to work on."""
         record = r.IncidentOpened(
@@ -157,6 +189,7 @@ class Decision:
             detected_after_seconds=finding.silent_seconds,
             non_fatal=non_fatal,
             onset=finding.step if non_fatal else None,
+            failure=failure,
         )
         self._incidents += 1
         self.add(record)

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from runner.facts.faults import ActionClass
+from runner.facts.ids import AttemptId
 from runner.facts.matches import Match, Scope
 from runner.facts.wire import Value
 
@@ -31,6 +32,17 @@ class Cause(Value):
     template: str = ""
     # The last incident with an equal or similar template.
     seen_in: str = ""
+
+
+class Failure(Value):
+    """One attempt that ended with an incident: where, after which step, and what it had resumed from ("": nothing)."""
+
+    attempt: AttemptId | None = None
+    node: str | None = None
+    rank: int | None = None
+    step: int | None = None
+    checkpoint: str = ""
+    steps_made: bool = False
 
 
 class Verdict(Value):

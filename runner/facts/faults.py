@@ -35,15 +35,15 @@ class FaultKind(Value):
     outlasts_steps: bool = False
     # A lasting sign of it at a named GPU or node makes its answer a swap.
     swaps_culprit: bool = False
-    # An incident may open with it, and a page answers it. The others explain an incident, or are held against hardware.
-    has_page: bool = True
+    # An incident may open with it. The others explain an incident, or are held against hardware.
+    opens_incident: bool = True
 
 
 _AGENT = partial(FaultKind, judged_by="agent", action="restart")
 # A line of hardware reports it; the gang may live on.
 _LINE = partial(FaultKind, judged_by="lines", is_fatal=False)
 # Lines of a dead gang explain its end by it.
-_CAUSE = partial(FaultKind, judged_by="lines", has_page=False)
+_CAUSE = partial(FaultKind, judged_by="lines", opens_incident=False)
 _METRIC = partial(FaultKind, judged_by="metrics", is_fatal=False)
 _PEERS = partial(FaultKind, scope="rank", judged_by="peers", is_fatal=False)
 
@@ -109,18 +109,18 @@ FAULTS: Mapping[str, FaultKind] = {
     "preemption": _CAUSE(scope="scheduler", action="wait"),
     "unknown": _CAUSE(scope="rank", action="restart", swaps_culprit=True),
     # Processes that SIGKILL does not end hang in a driver.
-    "rank_outlived_sigkill": FaultKind(scope="node", judged_by="agent", has_page=False),
+    "rank_outlived_sigkill": FaultKind(scope="node", judged_by="agent", opens_incident=False),
 }
 
 # A fault that opens an incident. Readers of files and messages refuse any other name; a test looks at the names in the code.
 if TYPE_CHECKING:
     Fault = str
 else:
-    Fault = Literal[tuple(name for name, kind in FAULTS.items() if kind.has_page)]
+    Fault = Literal[tuple(name for name, kind in FAULTS.items() if kind.opens_incident)]
 
 
 # Of a name that an agent of another release sent.
-_UNLISTED = FaultKind(scope="rank", judged_by="lines", has_page=False)
+_UNLISTED = FaultKind(scope="rank", judged_by="lines", opens_incident=False)
 
 
 def fault_kind(fault: str) -> FaultKind:

@@ -1,4 +1,4 @@
-"""Pages: what docs/ says of run.yaml and cluster.yaml, printed from the fields of the specs themselves."""
+"""Pages: what docs/ says of run.yaml, cluster.yaml and runbooks, printed from the fields of the specs themselves."""
 
 import collections.abc
 from collections.abc import Iterator
@@ -6,8 +6,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from runner.decide.incidents.conditions import CONDITIONS
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
+from runner.facts.specs.runbook import VERBS, Runbook, Rung, Verb
 from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import Field, fields_of
 
@@ -34,6 +36,21 @@ local:
   nodes: 2
   slots: 2
   spares: 1
+"""
+
+RUNBOOK_EXAMPLE = """\
+---
+name: rank-crash
+title: A rank crashed
+faults: [rank_crash]
+ladder:
+  - restart
+  - do: swap
+    when: {same_node: 1, spare_is_idle: true}
+    page: true
+  - stop
+---
+# A rank crashed
 """
 
 _RULES = """\
@@ -95,7 +112,59 @@ outlives a run.
 {_table(ClusterSpec)}"""
 
 
-PAGES = {"run_yaml.md": run_page, "cluster_yaml.md": cluster_page}
+def runbooks_page() -> str:
+    """Return docs/runbooks.md."""
+    verbs = "\n".join(
+        f"| `{name}` | {verb.meaning} | {_args(verb)} | {'goes on' if verb.leaves_gang else 'ends'} |"
+        for name, verb in VERBS.items()
+    )
+    conditions = "\n".join(
+        f"| `{name}` | {condition.parameter.expected} | {condition.meaning} |"
+        for name, condition in CONDITIONS.items()
+    )
+    return f"""\
+# Runbooks
+
+A page says which faults it answers, and how: the front matter is executed, the prose below it is for people. An incident is
+answered by the page of its cause, once one is known well enough, else by that of the fault that opened it. Another page begins at
+its top. The first rung that applies and has a try left is taken; when none is left, Stoker gives up and pages.
+
+```yaml
+{RUNBOOK_EXAMPLE}```
+
+## Fields of a page
+
+{_table(Runbook)}
+## Rungs
+
+`- restart` is short for `- do: restart`.
+
+{_table(Rung)}
+## Verbs
+
+| verb | what is done | arguments | the gang |
+|---|---|---|---|
+{verbs}
+
+## Conditions
+
+All conditions of a rung must hold. They judge the incident and the cluster at the moment when a rung is to be taken.
+
+| condition | parameter | holds when |
+|---|---|---|
+{conditions}
+"""
+
+
+def _args(verb: Verb) -> str:
+    return "; ".join(f"`{name}`: {one.expected}" for name, one in verb.args.items())
+
+
+PAGES = {
+    "run_yaml.md": run_page,
+    "cluster_yaml.md": cluster_page,
+    "runbooks.md": runbooks_page,
+}
 
 
 def _table(cls: type) -> str:

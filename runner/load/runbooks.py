@@ -1,13 +1,23 @@
 """Runbooks: the front matter of `<fault>.md` pages -> ladders. The prose below it stays for people."""
 
 import importlib.resources
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.decide.incidents.conditions import CONDITIONS
 from runner.errors import SpecError
 from runner.facts.faults import FAULTS
-from runner.facts.specs.runbook import NON_FATAL_VERBS, Runbook, Rung
-from runner.load.documents import Document, parse, read_text
+from runner.facts.specs.runbook import (
+    MAX_TRIES,
+    NON_FATAL_VERBS,
+    VERBS,
+    Parameter,
+    Runbook,
+    Rung,
+)
+from runner.facts.wording import known_words
+from runner.load.documents import Document, Where, parse, read_text
 from runner.load.fields import build, check_fields
 from runner.load.problems import Problems, shown
 
@@ -56,20 +66,48 @@ def _runbook(page: str, document: Document) -> Runbook:
     if isinstance(ladder, list):
         plain["ladder"] = [_rung(rung, index, problems) for index, rung in enumerate(ladder)]
         _check_non_fatal_verbs(plain, problems)
+        _check_end(plain, problems)
     return build(Runbook, plain, problems)
 
 
 def _check_non_fatal_verbs(plain: dict[str, Any], problems: Problems) -> None:
     """Refuse a verb that leaves the gang alone for faults that end it: no rung would start it again."""
-    rungs = [rung.get("do") if isinstance(rung, dict) else None for rung in plain["ladder"]]
-    non_fatal = [index for index, rung in enumerate(rungs) if rung in NON_FATAL_VERBS]
+    rungs = [rung if isinstance(rung, dict) else {} for rung in plain["ladder"]]
+    verbs = [None if _is_watched(rung) else rung.get("do") for rung in rungs]
+    non_fatal = [index for index, verb in enumerate(verbs) if verb in NON_FATAL_VERBS]
     faults = plain["faults"] if isinstance(plain.get("faults"), list) else []
     known = [fault for fault in faults if isinstance(fault, str) and fault in FAULTS]
     ending = [fault for fault in known if FAULTS[fault].is_fatal]
     if non_fatal and ending:
-        where, verb = ("ladder", non_fatal[0], "do"), shown(rungs[non_fatal[0]])
+        where, verb = ("ladder", non_fatal[0], "do"), shown(verbs[non_fatal[0]])
         what = f"{verb} leaves the run alone, and {shown(ending[0])} has ended it; say restart, swap or stop"
         problems.add(where, what)
+
+
+def _is_watched(rung: Mapping[str, Any]) -> bool:
+    """Whether a rung is only taken while the gang runs."""
+    when = rung.get("when")
+    return isinstance(when, dict) and when.get("gang_died") is False
+
+
+def _check_end(plain: dict[str, Any], problems: Problems) -> None:
+    """Refuse a ladder without an end: one that would try for ever, or one of a run's gang that does not say what comes last."""
+    rungs = [rung for rung in plain["ladder"] if isinstance(rung, dict)]
+    faults = plain["faults"] if isinstance(plain.get("faults"), list) else []
+    known = [FAULTS[name] for name in faults if isinstance(name, str) and name in FAULTS]
+    if len(rungs) != len(plain["ladder"]) or not rungs or not known:
+        return
+    tries = [rung.get("tries", 1) for rung in rungs]
+    if all(isinstance(number, int) for number in tries) and sum(tries) > MAX_TRIES:
+        what = f"the ladder has no end: {sum(tries)} tries in all; give {MAX_TRIES} at most"
+        problems.add(("ladder",), what)
+    last, where = rungs[-1], ("ladder", len(rungs) - 1)
+    # Of a node that no run needs, there is nothing to stop.
+    is_about_gang = any(kind.judged_by not in ("probe", "domain", "checks") for kind in known)
+    ends = last.get("do") in ("stop", *NON_FATAL_VERBS) and not last.get("when")
+    if is_about_gang and last.get("do") in VERBS and not ends:
+        way = "add `- do: stop`, without conditions, as the last rung"
+        problems.add(where, f"the ladder has no end: {shown(last['do'])} is its last rung; {way}")
 
 
 def _rung(rung: object, index: int, problems: Problems) -> object:
@@ -78,10 +116,27 @@ def _rung(rung: object, index: int, problems: Problems) -> object:
         # `- restart` is the same as `- do: restart`
         return {"do": rung}
     known = check_fields(Rung, rung, problems, where)
-    tries = known.get("tries")
-    if isinstance(tries, int) and not isinstance(tries, bool) and tries < 1:
-        problems.add((*where, "tries"), f"{tries} tries is not valid; give 1 or more")
+    conditions = {name: condition.parameter for name, condition in CONDITIONS.items()}
+    _check_named(known.get("when"), conditions, problems, (*where, "when"))
+    if (verb := VERBS.get(str(known.get("do")))) is not None:
+        _check_named(known.get("args"), verb.args, problems, (*where, "args"))
     return known
+
+
+def _check_named(
+    given: object, allowed: Mapping[str, Parameter], problems: Problems, where: Where
+) -> None:
+    """Note each name that is not allowed here, and each value that may not stand behind it."""
+    if not isinstance(given, dict):
+        # Refused for its type, as a whole.
+        return
+    for name, value in given.items():
+        if name not in allowed:
+            way_out = known_words(name, allowed, most=len(allowed)) if allowed else "there is none"
+            problems.add((*where, name), f"unknown {where[-1]} {shown(name)}; {way_out}")
+        elif not allowed[name].fits(value):
+            what = f"{shown(value)} is not valid; give {allowed[name].expected}"
+            problems.add((*where, name), what)
 
 
 def _pages(folder: str | Path | None) -> list[Path]:

@@ -45,10 +45,12 @@ def test_every_fault_named_in_the_code_has_a_row() -> None:
 def test_one_page_answers_each_fault_that_opens_an_incident() -> None:
     """An operator is notified of Stoker's own failures at once."""
     answered = sorted(fault for book in load_runbooks().values() for fault in book.faults)
-    expected = [name for name, kind in FAULTS.items() if kind.has_page and kind.judged_by != "self"]
+    expected = [
+        name for name, kind in FAULTS.items() if kind.opens_incident and kind.judged_by != "self"
+    ]
     assert answered == sorted(expected)
 
 
 def test_what_lines_explain_is_fatal_unless_a_page_answers_it() -> None:
     """A cause without a page is only ever found when a gang has died."""
-    assert all(kind.is_fatal for kind in FAULTS.values() if not kind.has_page)
+    assert all(kind.is_fatal for kind in FAULTS.values() if not kind.opens_incident)

@@ -439,6 +439,8 @@ ladder:
   - do: swap
     tries: 2
     page: true
+    when: {same_node: 1, probe: [agent_only, node_dead]}
+  - stop
 ---
 # Meaning
 """
@@ -453,7 +455,9 @@ def test_a_runbook_is_read_from_its_front_matter(tmp_path: Path) -> None:
     assert [(rung.do, rung.tries, rung.page) for rung in runbook.ladder] == [
         ("restart", 1, False),
         ("swap", 2, True),
+        ("stop", 1, False),
     ]
+    assert runbook.ladder[1].when == {"same_node": 1, "probe": ["agent_only", "node_dead"]}
 
 
 @pytest.mark.parametrize(
@@ -465,8 +469,24 @@ def test_a_runbook_is_read_from_its_front_matter(tmp_path: Path) -> None:
         ("- restart", "- reboot", ["rank_crash.md:6: ladder[0]", "'reboot'", "'restart'"]),
         ("- restart", "- watch", ["rank_crash.md:6: ladder[0]", "'rank_crash' has ended it"]),
         ("tries: 2", "tries: 0", ["ladder[1].tries", "give 1 or more"]),
+        ("tries: 2", "tries: 200", ["ladder[1].tries: 200 tries", "100 or less"]),
+        ("tries: 2", "tries: 99", ["rank_crash.md:5: ladder: the ladder has no end: 101 tries"]),
+        ("  - stop\n", "", ["rank_crash.md:7: ladder[1]: the ladder has no end", "`- do: stop`"]),
+        (
+            "same_node: 1",
+            "same_nod: 1",
+            ["rank_crash.md:10: ladder[1].when.same_nod", "'same_node'"],
+        ),
+        ("same_node: 1", "same_node: 0", ["when.same_node: 0 is not valid", "whole number from 1"]),
+        ("node_dead]", "dead]", ["when.probe", "one of agent_only, node_dead"]),
+        (
+            "page: true",
+            "args: {often: 2}",
+            ["rank_crash.md:9: ladder[1].args.often", "unknown args"],
+        ),
+        ("name: rank_crash", "name: rank_crash\nmode: never", ["mode: 'never'", "'advise'"]),
         ("tries: 2", "trys: 2", ["rank_crash.md:8: ladder[1].trys", "did you mean 'tries'"]),
-        ("tries: 2", "tries: [", ["rank_crash.md:9:", "not YAML"]),
+        ("tries: 2", "tries: [", ["rank_crash.md:10:", "not YAML"]),
         ("---\n# Meaning", "# Meaning", ["no end"]),
         ("---\nname", "name", ["begins with a line '---'"]),
         ("title: A rank died\n", "", ["title: must be given"]),

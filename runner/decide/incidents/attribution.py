@@ -11,6 +11,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident
+from runner.facts.causes import Failure
 from runner.facts.faults import Finding, awaits_probe, fault_kind
 from runner.facts.wording import counted
 from runner.rootcause.fingerprints import fingerprint
@@ -29,6 +30,7 @@ def report_failure(
     known = decision.state.incidents.get(run.incident or "")
     mark = mark or fingerprint(finding.fault)
     best = max(run.best_step, attempt.last_step or 0, reached or 0)
+    failure = _failure(attempt, finding, reached=reached)
     if known is None or not known.is_live:
         known = None
     elif known.attempt == attempt.attempt:
@@ -43,17 +45,38 @@ def report_failure(
     elif known.fingerprint != mark or best > (known.step or 0):
         known = None
     if known is not None:
-        decision.amend(known, finding.evidence, attempt=attempt.attempt)
+        known = decision.amend(
+            known,
+            finding.evidence,
+            attempt=attempt.attempt,
+            node=finding.node,
+            rank=finding.rank,
+            failure=failure,
+        )
         reason = f"same failure ({mark}), no new step since step {known.step}"
     else:
-        known = decision.open_incident(finding, run=run.run, fingerprint=mark, step=best)
+        known = decision.open_incident(
+            finding, run=run.run, fingerprint=mark, step=best, failure=failure
+        )
         reason = finding.evidence
-    explain(decision, attempt, known, reached=best)
+    known = explain(decision, attempt, known, reached=best)
     if awaits_probe(known.fault):
         # Silence has ended nothing yet: the next probe decides, not an earlier one.
         respond(decision, replace(known, condition="always"), reason=reason)
     else:
         respond_or_stop(decision, attempt, known, reason=reason, reached=best)
+
+
+def _failure(attempt: Attempt, finding: Finding, *, reached: int | None) -> Failure:
+    done = max(attempt.last_step or 0, reached or 0)
+    return Failure(
+        attempt=attempt.attempt,
+        node=finding.node,
+        rank=finding.rank,
+        step=max(done, attempt.resume_step),
+        checkpoint=attempt.resume,
+        steps_made=done > attempt.resume_step,
+    )
 
 
 def respond_or_stop(

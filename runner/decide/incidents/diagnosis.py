@@ -52,8 +52,11 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
 
 def diagnose(
     decision: Decision, incident: Incident, cause: Cause, matches: Sequence[Match]
-) -> None:
-    """Write the cause down; an unknown one is recognised if an incident before had the same, or one that is alike."""
+) -> Incident:
+    """Write the cause down; return the incident as it will look.
+
+    An unknown cause is recognised if an incident before had the same, or one that is alike.
+    """
     if cause.template:
         known = {
             other.incident: other.cause.template
@@ -61,9 +64,8 @@ def diagnose(
             if other.cause is not None and other.cause.template and other is not incident
         }
         cause = replace(cause, seen_in=last_alike(cause.template, known))
-    decision.add(
-        r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches))
-    )
+    record = r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches))
+    return decision.diagnose(incident, record)
 
 
 def place_of(match: Match) -> tuple[str, str, int, str, str]:
@@ -110,8 +112,8 @@ def is_same(cause: Cause, known: Cause | None) -> bool:
     return known is not None and replace(known, seen_in="") == cause
 
 
-def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
-    """Diagnose a failure by the pending lines that may explain it."""
+def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> Incident:
+    """Diagnose a failure by the pending lines that may explain it; return the incident as it will look."""
     lines = [
         kept.match
         for kept in attempt.pending_evidence
@@ -119,12 +121,13 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
     ]
     verdict = verdict_on(lines)
     if verdict is None or is_same(cause := verdict.cause, incident.cause):
-        return
-    diagnose(decision, incident, cause, lines)
+        return incident
+    diagnosed = diagnose(decision, incident, cause, lines)
     about = {"attempt": attempt.attempt, "node": cause.node}
     for known in decision.state.live_incidents(non_fatal=True, **about):
         if known.cause is not None and decision.is_live(known):
             decision.move_incident(known, "resolved", f"{incident.incident} came of it")
+    return diagnosed
 
 
 def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now: float) -> bool:

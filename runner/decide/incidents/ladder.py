@@ -3,26 +3,28 @@
 Nothing here knows a fault by name: the runbooks say which faults they answer, what to do, how often, and on what evidence.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Protocol
 
 from runner.decide.decision import Decision
+from runner.decide.incidents.conditions import applies
 from runner.decide.nodes.hardware import quarantine, record_hardware_fault
-from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.decide.state.cluster_state import Attempt, Incident, PagePlace, Run, State
 from runner.facts.actions import StartAgent
 from runner.facts.faults import fault_kind
 from runner.facts.messages import records as r
-from runner.facts.specs.runbook import Runbook, RungVerb
+from runner.facts.specs.runbook import Runbook, Rung, RungVerb
 
 
 def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None:
     """Take the next rung for this incident (or give up when there is none)."""
-    book = decision.policy.runbook_for(incident.fault)
+    book = decision.policy.page_for(incident)
     if book is None:
         give_up(decision, incident, reason=f"no runbook answers {incident.fault!r}")
         return
-    chosen = next_rung(book, incident)
+    chosen = next_rung(book, decision.state, incident)
     if chosen is None:
-        if not _needs_evidence(book, incident):
+        if not _awaits_probe(book, incident):
             tried = f"every rung of {book.name} was tried; {reason}".rstrip("; ")
             give_up(decision, incident, reason=tried)
         return
@@ -36,46 +38,53 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
     if rung.page and rung.do != "stop":
         text = f"{name} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
         decision.page(text[:500], run=incident.run, incident=name)
-    RUNGS[rung.do](decision, incident, reason)
+    RUNGS[rung.do](decision, incident, rung, reason=reason)
 
 
-def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
-    """Return (rung index, try number) of what to do next, or None when nothing on the page applies (any more)."""
-    for index in range(max(incident.rung, 0), len(book.ladder)):
+def next_rung(book: Runbook, state: State, incident: Incident) -> tuple[int, int] | None:
+    """Return (rung index, try number) of what to do next, or None when nothing on the page applies (any more).
+
+    A page that takes over from another one begins at its top; one that comes back goes on where it was.
+    """
+    at, tried = incident.rung, incident.tries
+    if incident.runbook not in ("", book.name):
+        before = incident.earlier_pages.get(book.name, PagePlace())
+        at, tried = before.rung, before.tries
+    for index in range(max(at, 0), len(book.ladder)):
         rung = book.ladder[index]
-        if rung.when not in ("always", incident.condition):
+        if not applies(rung, state, incident):
             continue
-        tries = incident.tries + 1 if index == incident.rung else 1
+        tries = tried + 1 if index == at else 1
         if tries <= rung.tries:
             return index, tries
     return None
 
 
-def _needs_evidence(book: Runbook, incident: Incident) -> bool:
+def _awaits_probe(book: Runbook, incident: Incident) -> bool:
     """Whether a rung further down may apply after a probe: then nothing is done yet."""
-    return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
+    return incident.condition == "always" and any("probe" in rung.when for rung in book.ladder)
 
 
-def _start_agent(decision: Decision, incident: Incident, reason: str) -> None:
+def _start_agent(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     if incident.node is None:
-        _restart(decision, incident, reason)
+        _restart(decision, incident, rung, reason=reason)
         return
     work = StartAgent(node=incident.node)
     decision.issue(work, reason or incident.fault, incident=incident.incident)
 
 
-def _stop(decision: Decision, incident: Incident, reason: str) -> None:
+def _stop(decision: Decision, incident: Incident, _: Rung, *, reason: str) -> None:
     give_up(decision, incident, reason=reason or f"{incident.fault}: the runbook says stop")
 
 
-def _quarantine(decision: Decision, incident: Incident, reason: str) -> None:
+def _quarantine(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     node = decision.state.nodes.get(incident.node or "")
     if node is not None:
         quarantine(decision, node, reason=reason or incident.fault, incident=incident.incident)
-    _restart(decision, incident, reason)
+    _restart(decision, incident, rung, reason=reason)
 
 
-def _swap(decision: Decision, incident: Incident, reason: str) -> None:
+def _swap(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     node = decision.state.nodes.get(incident.node or "")
     fault, name = incident.fault, incident.incident
     if node is not None and decision.is_in_service(node):
@@ -85,21 +94,30 @@ def _swap(decision: Decision, incident: Incident, reason: str) -> None:
             record_hardware_fault(
                 decision, node, fault=fault, evidence=reason or fault, incident=name
             )
-    _restart(decision, incident, reason)
+    _restart(decision, incident, rung, reason=reason)
 
 
-def _restart(decision: Decision, incident: Incident, _reason: str) -> None:
+def _restart(decision: Decision, incident: Incident, _: Rung, *, reason: str) -> None:
     run = decision.state.runs.get(incident.run or 0)
     if run is not None:
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
 
 
-def _watch(_decision: Decision, _incident: Incident, _reason: str) -> None:
+def _watch(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     """The run goes on."""
 
 
+class RungHandler(Protocol):
+    """What a verb does: adds records to the decision. `rung` has its arguments."""
+
+    def __call__(
+        self, decision: Decision, incident: Incident, rung: Rung, /, *, reason: str
+    ) -> None:
+        """Take the rung."""
+
+
 # What each rung does; the pages name them (`facts/specs/runbook.py`).
-RUNGS: dict[RungVerb, Callable[[Decision, Incident, str], None]] = {
+RUNGS: Mapping[RungVerb, RungHandler] = {
     "restart": _restart,
     "swap": _swap,
     "start_agent": _start_agent,

@@ -4,13 +4,15 @@ A page whose rung leaves the gang alone (`watch`) asks nothing of the run: the i
 finding is, or when the run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
+from runner.facts.causes import Cause
 from runner.facts.faults import Finding
+from runner.facts.matches import Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import ReplicasDisagree
 from runner.rootcause.fingerprints import fingerprint
@@ -66,11 +68,28 @@ def _again(decision: Decision, known: Incident, attempt: Attempt, finding: Findi
 
 
 def open_non_fatal(
-    decision: Decision, run: Run, attempt: Attempt, finding: Finding
+    decision: Decision,
+    run: Run,
+    attempt: Attempt,
+    finding: Finding,
+    *,
+    cause: Cause | None = None,
+    matches: Sequence[Match] = (),
 ) -> Incident | None:
     """Open an incident as its page says; None where no page answers, or too many were opened."""
     book = decision.policy.runbook_for(finding.fault)
-    chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
+    candidate = Incident(
+        incident="",
+        fault=finding.fault,
+        run=run.run,
+        attempt=attempt.attempt,
+        node=finding.node,
+        rank=finding.rank,
+        non_fatal=True,
+        cause=cause,
+        matches=list(matches),
+    )
+    chosen = None if book is None else next_rung(book, decision.state, candidate)
     if book is None or chosen is None:
         return None
     if book.ladder[chosen[0]].ends_gang:

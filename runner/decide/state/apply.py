@@ -193,6 +193,7 @@ def _advanced(state: State, record: r.StepsAdvanced) -> None:
             attempt.first_step_at = state.now
         attempt.last_step, attempt.last_step_at = record.step, state.now
     run.best_step = max(run.best_step, record.step)
+    run.stepped_configuration = max(run.stepped_configuration, record.attempt.configuration)
     run.has_reported = True
     if record.loss is not None:
         run.first_loss = record.loss if run.first_loss is None else run.first_loss

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.state.cluster_state import (
+    MAX_FAILURES_KEPT,
     MAX_INCIDENTS_KEPT,
     MAX_MATCHES_KEPT,
     Incident,
+    PagePlace,
     PendingEvidence,
     State,
     shared_fields,
@@ -16,7 +18,9 @@ from runner.facts.messages import records as r
 
 def opened_incident(record: r.IncidentOpened, now: float) -> Incident:
     """Return an incident as it begins."""
+    failures = [record.failure] if record.failure is not None else []
     fields = {**shared_fields(record, Incident), "evidence": [record.evidence]}
+    fields["failures"] = failures
     return Incident(**fields, opened_at=now)
 
 
@@ -32,7 +36,11 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
 
 
 def _incident_amended(state: State, record: r.IncidentAmended) -> None:
-    incident = state.incidents[record.incident]
+    amend(state.incidents[record.incident], record)
+
+
+def amend(incident: Incident, record: r.IncidentAmended) -> None:
+    """Put later evidence into an incident."""
     incident.evidence.append(record.evidence)
     if record.fault is not None and record.fault != incident.fault:
         incident.fault, incident.rung, incident.tries = record.fault, -1, 0
@@ -45,10 +53,17 @@ def _incident_amended(state: State, record: r.IncidentAmended) -> None:
         incident.attempt = record.attempt
     if record.step is not None:
         incident.step = record.step
+    if record.failure is not None:
+        incident.failures.append(record.failure)
+        del incident.failures[:-MAX_FAILURES_KEPT]
 
 
 def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
-    incident = state.incidents[record.incident]
+    diagnose(state.incidents[record.incident], record)
+
+
+def diagnose(incident: Incident, record: r.IncidentDiagnosed) -> None:
+    """Put a cause into an incident, with the lines it was judged by."""
     incident.cause = record.cause
     if incident.is_live:
         incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
@@ -84,6 +99,10 @@ def _lines_judged(state: State, record: r.EvidenceJudged) -> None:
 
 def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident = state.incidents[record.incident]
+    if incident.runbook and incident.runbook != record.runbook:
+        incident.earlier_pages[incident.runbook] = PagePlace(
+            rung=incident.rung, tries=incident.tries
+        )
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
     incident.rungs_taken.append(record.do)
     incident.state = "acting"

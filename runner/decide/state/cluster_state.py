@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from runner.facts.actions import Action
-from runner.facts.causes import Cause
+from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
@@ -43,6 +43,7 @@ MAX_REFUSED_AGENTS_KEPT = 100
 MAX_REFUSED_JOINS_KEPT = 1000
 MAX_INSTANCE_IDS_KEPT = 64
 MAX_MATCHES_KEPT = 100
+MAX_FAILURES_KEPT = 100
 MAX_HARDWARE_FAULTS_KEPT = 100
 
 
@@ -244,6 +245,8 @@ class Run(MutableValue):
     attempt: Attempt | None = None
     num_attempts: int = 0
     best_step: int = 0
+    # The newest configuration of which an attempt made a step; 0: not known.
+    stepped_configuration: int = 0
     first_loss: float | None = None
     last_loss: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
@@ -295,6 +298,13 @@ class Run(MutableValue):
         return until >= attempt.up_since + self.spec.steady_seconds
 
 
+class PagePlace(Value):
+    """How far the ladder of a page was taken: the rung, from 0, and its tries."""
+
+    rung: int = -1
+    tries: int = 0
+
+
 class Incident(MutableValue):
     """Findings with one cause."""
 
@@ -316,6 +326,10 @@ class Incident(MutableValue):
     rung: int = -1
     tries: int = 0
     rungs_taken: list[str] = field(default_factory=list)
+    # Pages that answered it before `runbook` did: the rung that each had come to, and its tries.
+    earlier_pages: dict[str, PagePlace] = field(default_factory=dict)
+    # Attempts that ended with it, the newest last.
+    failures: list[Failure] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
     # What the lines of the ranks that died say it was.

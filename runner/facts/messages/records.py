@@ -11,7 +11,7 @@ from msgspec import field
 
 from runner.facts import faults  # noqa: F401
 from runner.facts.actions import Action
-from runner.facts.causes import Cause
+from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
@@ -439,6 +439,8 @@ class IncidentOpened(Value, kind="incident_opened"):
     # The run goes on: the incident is reported and followed, and governs nothing.
     non_fatal: bool = False
     onset: int | None = None
+    # The attempt that ended with it.
+    failure: Failure | None = None
 
 
 class IncidentAmended(Value, kind="incident_amended"):
@@ -453,6 +455,8 @@ class IncidentAmended(Value, kind="incident_amended"):
     attempt: AttemptId | None = None
     fingerprint: str | None = None
     step: int | None = None
+    # Another attempt ended with it.
+    failure: Failure | None = None
 
 
 class IncidentDiagnosed(Value, kind="incident_diagnosed"):

@@ -1,37 +1,116 @@
 """Runbooks as data: the front matter the daemon executes. The prose below it is for the on-call."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from runner.facts.faults import Fault
+from msgspec import field
+
+from runner.facts.faults import FAULTS
+from runner.facts.specs.setting import Default, Limits, LongSeconds
 from runner.facts.wire import Value
 
-RungVerb = Literal[
-    # The same nodes, from the newest intact checkpoint.
-    "restart",
-    # The culprit's node leaves, a spare takes its place.
-    "swap",
-    # Only the agent is gone: start another, it adopts the ranks.
-    "start_agent",
-    # The culprit's hardware is refused until an operator readmits it; its node is out of service.
-    "quarantine",
-    # End the run, keep everything, report why.
-    "stop",
-    # Nothing: the run goes on, and a later step proves that it could.
-    "watch",
-]
+# Of one ladder, all rungs together: one with more has no end that anybody would see. Chosen.
+MAX_TRIES = 100
+
+# Any fault: one that opens an incident, or one that explains it.
+if TYPE_CHECKING:
+    AnyFault = str
+else:
+    AnyFault = Literal[tuple(FAULTS)]
+
+
+class Parameter(NamedTuple):
+    """What may stand behind the name of a condition or of a verb's argument."""
+
+    kind: Literal["flag", "count", "number", "numbers", "names", "text"]
+    # Of names.
+    choices: tuple[str, ...] = ()
+    # What these are, where they are many.
+    what: str = ""
+
+    @property
+    def expected(self) -> str:
+        """Say what may be written."""
+        if self.what:
+            return f"{self.what}, or a list of them"
+        if self.choices:
+            return f"one of {', '.join(self.choices)}, or a list of them"
+        return _EXPECTED[self.kind]
+
+    def fits(self, value: object) -> bool:
+        """Whether a value may stand there."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "count":
+            return is_number and isinstance(value, int) and value >= 1
+        if self.kind == "number":
+            return is_number
+        if self.kind == "text":
+            return isinstance(value, str) and bool(value)
+        items = value if isinstance(value, list | tuple) else (value,)
+        if self.kind == "numbers":
+            return bool(items) and all(
+                isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in items
+            )
+        return bool(items) and all(
+            isinstance(x, str) and (not self.choices or x in self.choices) for x in items
+        )
+
+
+_EXPECTED = {
+    "flag": "true or false",
+    "count": "a whole number from 1",
+    "number": "a number",
+    "numbers": "a number from 0, or a list of them",
+    "names": "a name, or a list of names",
+    "text": "text",
+}
+
+
+class Verb(NamedTuple):
+    """What a rung may do: in words, with which arguments, and whether it leaves the gang alone."""
+
+    meaning: str
+    args: Mapping[str, Parameter] = {}
+    leaves_gang: bool = False
+
+
+VERBS: Mapping[str, Verb] = {
+    "restart": Verb("The same nodes start again, from the newest intact checkpoint."),
+    "swap": Verb("The culprit's node leaves, and a spare takes its place."),
+    "start_agent": Verb("Only the agent is gone: another is started, and adopts the ranks."),
+    "quarantine": Verb(
+        "The culprit's hardware is refused until an operator readmits it; its node is out of service."
+    ),
+    "stop": Verb("The run ends. Everything is kept, and an operator is paged with the reason."),
+    "watch": Verb(
+        "Nothing: the run goes on, and a later step proves that it could.", leaves_gang=True
+    ),
+}
+if TYPE_CHECKING:
+    RungVerb = str
+else:
+    RungVerb = Literal[tuple(VERBS)]
 # Verbs that leave the gang alone: the incident is non-fatal.
-NON_FATAL_VERBS: tuple[RungVerb, ...] = ("watch",)
-Condition = Literal["always", "agent_only", "node_dead"]
+NON_FATAL_VERBS: tuple[RungVerb, ...] = tuple(
+    name for name, verb in VERBS.items() if verb.leaves_gang
+)
 
 
 class Rung(Value):
     """One remedy: what to do, how often before the next rung, and on what evidence."""
 
-    do: RungVerb
-    tries: int = 1
-    when: Condition = "always"
-    # Page an operator when this rung is taken.
-    page: bool = False
+    do: Annotated[RungVerb, "What to do; the verbs are below."]
+    tries: Annotated[
+        int, Limits("tries", least=1, most=MAX_TRIES), "How often, before the next rung is taken."
+    ] = 1
+    when: Annotated[
+        Mapping[str, Any],
+        "Conditions, all of which must hold: name and parameter; they are below. None: always.",
+    ] = field(default_factory=dict)
+    args: Annotated[Mapping[str, Any], "Arguments of the verb."] = field(default_factory=dict)
+    page: Annotated[bool, "Whether an operator is paged when this rung is taken."] = False
 
     @property
     def ends_gang(self) -> bool:
@@ -39,10 +118,58 @@ class Rung(Value):
         return self.do not in NON_FATAL_VERBS
 
 
+class PageLimits(Value):
+    """How often a page may act on one run. What is over the limit is left to an operator, who is paged."""
+
+    per_day: Annotated[
+        int, Limits("rungs", least=0, most=10_000), "Rungs within 24 hours. 0: any number."
+    ] = 0
+    cooldown_seconds: Annotated[
+        LongSeconds, "Time that passes after a rung of the page before it takes another one."
+    ] = 0.0
+
+
+class PageProof(Value):
+    """What shows that a rung helped: a statistic of the run's numbers, over so many steps."""
+
+    statistic: Annotated[
+        Literal["loss", "grad_norm", "loss_scale", "activation_norm", "throughput"],
+        "Which of the run's numbers is compared with what it was before.",
+    ] = "loss"
+    steps: Annotated[
+        int,
+        Limits("steps", least=0, most=1_000_000),
+        "Over how many steps it is compared. 0: a step beyond the furthest is enough.",
+    ] = 0
+
+
 class Runbook(Value):
     """One page: the faults that open it and its ladder, tried from the top."""
 
-    name: str
-    title: str
-    faults: tuple[Fault, ...]
-    ladder: tuple[Rung, ...]
+    name: Annotated[str, "The name of the page, and of its file."]
+    title: Annotated[str, "What it is about, in a line."]
+    faults: Annotated[
+        tuple[AnyFault, ...],
+        "Faults that it answers: an incident's cause, once one is known well enough, else what opened the incident.",
+    ]
+    ladder: Annotated[
+        tuple[Rung, ...], "Rungs, tried from the top; one that does not apply is passed over."
+    ]
+    mode: Annotated[
+        Literal["", "act", "advise", "off"],
+        "`act`: rungs are taken; `advise`: rungs that change numbers of the run wait for `stoker approve`; `off`: the page only "
+        "reports.",
+        Default("the mode of the cluster"),
+    ] = ""
+    limits: Annotated[PageLimits, "How often it may act on one run."] = field(
+        default_factory=PageLimits
+    )
+    verify: Annotated[PageProof, "What shows that a rung helped."] = field(
+        default_factory=PageProof
+    )
+    pages: Annotated[str, "The person or team to page: a name.", Default("all who are paged")] = ""
+
+    @property
+    def ends_gang(self) -> bool:
+        """Whether a rung of it ends or replaces a gang; a page that only watches answers no gang that is down."""
+        return any(rung.ends_gang for rung in self.ladder)
