@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics, NumericsMemory
+from runner.detect.numerics.trial import TrialSample, kept, sample_of, trajectory_before
 from runner.facts import wire
 from runner.facts.faults import FAULTS, Finding
 from runner.facts.ids import AttemptId
@@ -35,6 +36,9 @@ NAMING_SECONDS = 120.0
 MAX_IDLE_RUNS = 50
 # Steps that one rank alone has spoilt, for it to be named the origin; chosen.
 LEAST_SKIPPED = 3
+# Every other one of the newest 256 steps, from among which a finding says what was usual before its onset: a rise is found up to
+# 192 samples after it began (numerics/drift.py). Chosen, so that the summary for the next supervisor holds them all.
+KEPT_EVERY, MAX_SAMPLES = 2, 128
 
 
 @dataclass(slots=True)
@@ -58,6 +62,9 @@ class _Run:
     unnamed: Finding | None = None
     # A drop in throughput that was not reported yet, and since when.
     slow: tuple[float, NumericFinding] | None = None
+    # Of the newest steps of the source, every other one; and how many came since the last that was kept.
+    samples: list[TrialSample] = field(default_factory=list)
+    num_passed_over: int = 0
 
 
 class LiveNumericsMemory(Value, forbid_unknown_fields=True):
@@ -68,6 +75,9 @@ class LiveNumericsMemory(Value, forbid_unknown_fields=True):
     source: str = ""
     slow_seconds: float = 0.0
     slow: NumericFinding | None = None
+    # Step, loss, and the gradient norm where it is logged.
+    samples: tuple[tuple[float, ...], ...] = ()
+    num_passed_over: int = 0
 
 
 @register
@@ -100,7 +110,8 @@ class LiveNumerics(Detector):
                 run.source = heartbeat.node
             if heartbeat.node == run.source:
                 for one in run.numerics.judge(record):
-                    findings += self._to_findings(run, one, now)
+                    findings += self._to_findings(run, one, record, now)
+                _keep(run, record)
         findings += self._lasting_drop(run, now)
         unnamed = run.unnamed
         if unnamed is not None and now >= run.search_at:
@@ -139,6 +150,8 @@ class LiveNumerics(Detector):
             source=known.source,
             slow_seconds=max(0.0, now - since),
             slow=slow,
+            samples=tuple(map(_numbers, known.samples[-MAX_SAMPLES:])),
+            num_passed_over=known.num_passed_over,
         )
 
     def load(self, run: int, dumped: object, now: float) -> None:
@@ -151,7 +164,11 @@ class LiveNumerics(Detector):
             attempt=memory.attempt, nodes=(), since=None, start_seconds=0.0, progress_seconds=0.0
         )
         slow = None if memory.slow is None else (now - memory.slow_seconds, memory.slow)
-        self._runs[run] = _Run(watched, numerics, source=memory.source, slow=slow)
+        known = self._runs[run] = _Run(watched, numerics, source=memory.source, slow=slow)
+        for step, *numbers in memory.samples:
+            loss, norm = [*numbers, None, None][:2]
+            known.samples.append(TrialSample(int(step), loss, norm))
+        known.num_passed_over = memory.num_passed_over
 
     def _forget_idle(self) -> None:
         """Forget runs that are not watched, except the newest: they may be between two attempts."""
@@ -175,7 +192,9 @@ class LiveNumerics(Detector):
             run.skipped.pop(oldest, None)
             del run.origins[oldest]
 
-    def _to_findings(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
+    def _to_findings(
+        self, run: _Run, one: NumericFinding, record: StepRecord, now: float
+    ) -> list[Finding]:
         if one.fault == "throughput_drop":
             if one.recovered:
                 was_reported = run.slow is None
@@ -187,6 +206,9 @@ class LiveNumerics(Detector):
         if one.severity != "incident" and not one.recovered:
             return []
         finding = _finding(run, one)
+        if not one.recovered:
+            seen = [*run.samples[-MAX_SAMPLES:], sample_of(record)]
+            finding = replace(finding, before=trajectory_before(seen, one.onset_step))
         if FAULTS[one.fault].scope == "rank":
             run.unnamed = None if one.recovered else finding
             run.search_at, run.unnamed_until = now, now + NAMING_SECONDS
@@ -208,6 +230,27 @@ def _finding(run: _Run, one: NumericFinding) -> Finding:
         step=one.onset_step,
         recovered=one.recovered,
     )
+
+
+def _keep(run: _Run, record: StepRecord) -> None:
+    """Keep every other step whose numbers are finite, with as many digits as a level needs."""
+    loss, norm = record.loss, record.grad_norm
+    if record.skipped or loss is None or not math.isfinite(loss) or not math.isfinite(norm or 0.0):
+        return
+    if run.samples and record.step <= run.samples[-1].step:
+        # The run has gone back.
+        run.samples = [one for one in run.samples if one.step < record.step]
+        run.num_passed_over = 0
+    if run.num_passed_over == 0:
+        loss = float(f"{loss:.6g}")
+        sample = TrialSample(record.step, loss, None if norm is None else float(f"{norm:.6g}"))
+        run.samples = kept(run.samples, sample, most=MAX_SAMPLES)
+    run.num_passed_over = (run.num_passed_over + 1) % KEPT_EVERY
+
+
+def _numbers(sample: TrialSample) -> tuple[float, ...]:
+    step, loss, norm = sample[:3]
+    return (step, *(one for one in (loss, norm) if one is not None))
 
 
 def _with_origin(run: _Run, finding: Finding) -> Finding | None:

@@ -12,6 +12,7 @@ from msgspec import field
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Scope
 from runner.facts.messages.signals import StartPhase
+from runner.facts.trials import Trajectory
 from runner.facts.wire import Value
 
 ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
@@ -145,6 +146,8 @@ class Finding(Value, kind="finding"):
     step: int | None = None
     # The earlier finding of this fault and attempt is over.
     recovered: bool = False
+    # Of a run's numbers: what they were before `step`.
+    before: Trajectory | None = None
 
 
 class HeartbeatResumed(Value, kind="heartbeat_resumed"):

@@ -6,6 +6,7 @@ from msgspec import field
 
 from runner.facts.ids import AttemptId
 from runner.facts.specs.planned_changes import PlannedChange
+from runner.facts.trials import Trial
 from runner.facts.wire import Value
 
 
@@ -28,6 +29,8 @@ class WatchedAttempt(Value):
     pipeline: int = 1
     num_ranks: int = 0
     planned: tuple[PlannedChange, ...] = ()
+    # Of the run's incidents: what was changed has yet to show that it helped.
+    trials: tuple[Trial, ...] = ()
 
 
 class WatchList(Value):
