@@ -13,6 +13,7 @@ from runner.attempt_folders import make_output_folder
 from runner.checkpoints import Inspection
 from runner.errors import CheckpointRefused
 from runner.facts import actions
+from runner.facts.checkpoints import Rewind
 
 # Returns the keys for the manifests of a run, given its name; none in a cluster without a token.
 SealKeys = Callable[[str], Sequence[bytes]]
@@ -31,12 +32,16 @@ def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outc
         Path(work.folder).mkdir(parents=True, exist_ok=True)
         # From here on, older attempts cannot seal.
         checkpoints.raise_generation(work.folder, work.generation)
+        rewinds = [Rewind.of_plain(each) for each in work.set_aside]
         chosen, refused = checkpoints.survey(
             Path(work.folder),
             partial(_inspect_own, work=work, keys=keys),
             skip=work.refused,
             verified=work.verified,
             newest_first=work.newest_first,
+            is_set_aside=lambda step, attempt: any(
+                rewind.sets_aside(step, attempt) for rewind in rewinds
+            ),
         )
     where = {"address": work.address, "port": free_port(work.address)}
     message = f"resume from step {chosen['step']}" if chosen else "start from nothing"

@@ -101,20 +101,21 @@ def survey(
     skip: Sequence[str],
     verified: Mapping[str, str],
     newest_first: bool,
+    is_set_aside: Callable[[int, AttemptId], bool] = lambda _step, _attempt: False,
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """Return a checkpoint that `look` does not refuse, or None, and those refused on the way with their reason.
 
     The newest of those that were `verified` (the stamps of their inspections, by the names of their folders) and have not changed
-    since; where there is none, or with `newest_first`, the newest of all. No file but a manifest is read.
+    since; where there is none, or with `newest_first`, the newest of all. What is in `skip`, or `is_set_aside` by its step and
+    attempt, is none of them. No file but a manifest is read.
     Raises CheckpointForeign when all are refused, one for its code: starting from nothing beside it might waste it.
     """
     refused, foreign = [], list[CheckpointForeign]()
     newest: dict[str, Any] | None = None
-    for path in list_sealed(folder):
-        if str(path) in skip:
+    for step, attempt, path in _newest_first(folder):
+        if is_set_aside(step, attempt) or str(path) in skip or not (path / MANIFEST).is_file():
             continue
-        attempt, _, step = path.name.rpartition("-")
-        item = {"path": str(path), "attempt": attempt, "step": int(step)}
+        item = {"path": str(path), "attempt": str(attempt), "step": step}
         try:
             stamp = look(path).stamp
         except CheckpointRefused as error:

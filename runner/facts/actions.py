@@ -31,6 +31,7 @@ class PrepareAttempt(ActionArgs):
     -> {chosen, refused, address, port}. `run_name` is "" in journals that lack it. `uncoded`: names of folders that count
     without a code, since their ranks had no key; None: all of them, in journals that lack it. `verified`: stamps of the
     checkpoints that were verified, by the names of their folders. They come first, unless `newest_first`; newest first otherwise.
+    `refused`: folders that are not taken; nor is what `set_aside` covers (`Rewind.plain`), whether it is known or not.
     """
 
     kind = "prepare_attempt"
@@ -44,6 +45,7 @@ class PrepareAttempt(ActionArgs):
     uncoded: Sequence[str] | None = None
     verified: Mapping[str, str] = field(default_factory=dict)
     newest_first: bool = False
+    set_aside: Sequence[Sequence[Any]] = ()
 
 
 class ProbeNode(ActionArgs):

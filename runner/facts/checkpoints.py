@@ -1,6 +1,8 @@
 """Checkpoints as the controller knows them, and how far each is trusted."""
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any, Self
 
 from runner.facts.ids import AttemptId
 from runner.facts.wire import Value
@@ -17,6 +19,10 @@ class Trust(StrEnum):
     REFUSED = "refused"
 
 
+# Each level holds what those before it say; what is refused has none.
+_ORDER = (Trust.COMMITTED, Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
+
+
 class Checkpoint(Value):
     """One sealed checkpoint folder of a run."""
 
@@ -31,3 +37,38 @@ class Checkpoint(Value):
     stamp: str = ""
     # Its verification ended without a verdict, for the reason above.
     unverifiable: bool = False
+
+    def is_at_least(self, least: Trust) -> bool:
+        """Whether it is trusted as far as `least`, or further. What is refused is trusted in nothing."""
+        return self.trust in _ORDER and least in _ORDER[: _ORDER.index(self.trust) + 1]
+
+    @property
+    def age(self) -> tuple[int, AttemptId]:
+        """Return what checkpoints are ordered by: a later attempt's of the same step is the newer one."""
+        return self.step, self.attempt
+
+
+class Rewind(Value):
+    """A run went back to the checkpoint that `attempt` sealed at `step`: what was sealed after it is set aside, for good.
+
+    `until`: the attempt that the run had then. What later attempts seal at the same steps counts as usual.
+    """
+
+    step: int
+    attempt: AttemptId
+    until: AttemptId
+
+    def sets_aside(self, step: int, attempt: AttemptId) -> bool:
+        """Whether what this attempt sealed at this step lies on the way that was left."""
+        return (step, attempt) > (self.step, self.attempt) and attempt <= self.until
+
+    def plain(self) -> list[Any]:
+        """Return it as the arguments of an action carry it."""
+        return [self.step, str(self.attempt), str(self.until)]
+
+    @classmethod
+    def of_plain(cls, plain: Sequence[Any]) -> Self:
+        """Return what `plain` gave, from an action or a journal."""
+        step, attempt, until = plain
+        parse = AttemptId.parse
+        return cls(step=int(step), attempt=parse(str(attempt)), until=parse(str(until)))

@@ -14,6 +14,7 @@ from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.messages.records_checkpoints import RunRewound
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable, printable_words, setting
@@ -267,6 +268,13 @@ def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
     return f"checkpoint of step {checkpoint.step} refused{_because(checkpoint.reason)}"
 
 
+def _run_rewound(record: RunRewound) -> str:
+    """The reason last: it may be long."""
+    name, rewind = printable(record.path.rstrip("/").rpartition("/")[2]), record.rewind
+    what = f"run {record.run} goes back to step {rewind.step} (checkpoint {name})"
+    return f"{what}; what was sealed after it, by {rewind.until} at the latest, is set aside{_because(record.reason)}"
+
+
 def _remedy_added(record: r.RemedyAdded) -> str:
     by = f", for {printable(record.by)}" if record.by else ""
     return f"{REMEDIES[record.remedy].words(record.value)} from the next attempt on{by}"
@@ -385,6 +393,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.VerificationBegun: _verification_begun,
     r.ShareEnded: _share_ended,
     r.ActionRenewed: lambda _: "",
+    RunRewound: _run_rewound,
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,

@@ -228,7 +228,7 @@ class RunAccounting(MutableValue):
         self.requested = False
         if outcome == "finished":
             self._split(now, now, now, "finish")
-        elif incident is None and outcome in ("stopped", "reconfigured", "moved", None):
+        elif incident is None and outcome in ("stopped", "reconfigured", "moved", "rewound", None):
             self._split(now, now, now, "requested")
             self.requested = True
         else:

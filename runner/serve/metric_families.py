@@ -24,7 +24,11 @@ Values = float | None | Mapping[Any, float | None]
 # Of each run: name, help and value.
 _RUN_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("stoker_run_step", "Last finished step of the newest attempt.", lambda r: r.step),
-    ("stoker_run_best_step", "Furthest step any attempt reached.", lambda r: r.best_step),
+    (
+        "stoker_run_best_step",
+        "Furthest step reached, since the run last went back.",
+        lambda r: r.best_step,
+    ),
     ("stoker_run_goal_steps", "Steps at which the run ends.", lambda r: r.total_steps),
     ("stoker_run_attempts", "Attempts planned so far.", lambda r: r.num_attempts),
     (

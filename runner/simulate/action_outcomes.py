@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.facts import actions
+from runner.facts.checkpoints import Rewind
 from runner.facts.ids import AttemptId
 from runner.simulate.node import BOOT_SECONDS, SimNode
 from runner.simulate.training import SimCheckpoints
@@ -76,7 +77,10 @@ class SimActions:
         if work.folder:
             folder.generation = max(folder.generation, work.generation)
             chosen = folder.survey(
-                skip=work.refused, verified=work.verified, newest_first=work.newest_first
+                skip=work.refused,
+                verified=work.verified,
+                newest_first=work.newest_first,
+                set_aside=[Rewind.of_plain(each) for each in work.set_aside],
             )
         self._port += 1
         detail: dict[str, object] = {

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.facts.checkpoints import Rewind
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import LaunchPlan
 
@@ -93,10 +94,20 @@ class SimCheckpoints:
         return next((known for known in self.sealed if known.path == path), None)
 
     def survey(
-        self, *, skip: Sequence[str], verified: Mapping[str, str], newest_first: bool
+        self,
+        *,
+        skip: Sequence[str],
+        verified: Mapping[str, str],
+        newest_first: bool,
+        set_aside: Sequence[Rewind],
     ) -> dict[str, object] | None:
         """Return the checkpoint to resume from, as `prepare_attempt` reports it: one that was verified, or the newest."""
-        left = [known for known in reversed(self.sealed) if known.path not in skip]
+        left = [
+            known
+            for known in reversed(self.sealed)
+            if known.path not in skip
+            and not any(rewind.sets_aside(known.step, known.attempt) for rewind in set_aside)
+        ]
         trusted = [known for known in left if known.name in verified]
         for known in left[:1] if newest_first else (trusted or left)[:1]:
             unverified = known.name not in verified

@@ -32,6 +32,7 @@ SAMPLES: tuple[ActionArgs, ...] = (
         refused=["/c/s1"],
         address="10.0.0.1",
         verified={"1.1.0-00000005": "ab"},
+        set_aside=[[10, "1.1.0", "1.2.0"]],
     ),
     ProbeNode(node="n1"),
     StartAgent(node="n1"),

@@ -111,6 +111,13 @@ def takes_newest(run: Run) -> bool:
     return are_checked or not has_sealed
 
 
+def set_aside(decision: Decision, run: Run) -> list[list[Any]]:
+    """Return what a run went back on, and earlier runs of the same folder: for its surveys, which see more than is known."""
+    folder = folder_of(decision, run)
+    runs = (each for each in decision.state.runs.values() if folder_of(decision, each) == folder)
+    return [rewind.plain() for each in runs for rewind in each.rewinds]
+
+
 def refused_paths(run: Run) -> list[str]:
     """Return the folders that failed once: they are not taken again."""
     return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
@@ -132,14 +139,20 @@ def _of_folder(decision: Decision, run: Run) -> Iterator[Checkpoint]:
 
 
 def _prune(decision: Decision, run: Run, *, changed: Checkpoint) -> None:
-    """Delete what is older than the newest `keep_checkpoints`, verified or not; the newest that is intact stays."""
+    """Delete what is older than the newest `keep_checkpoints`, verified or not; the newest that is intact stays.
+
+    What is set aside counts for none of them. It goes when the run has something intact again at that step.
+    """
     others = [c for c in run.checkpoints if c.path != changed.path and c.trust is not Trust.REFUSED]
-    kept = sorted([*others, changed], key=lambda c: (c.step, c.attempt))
+    known = sorted([*others, changed], key=lambda c: c.age)
+    kept = [c for c in known if not run.is_set_aside(c)]
     intact = [c.path for c in kept if c.trust in TRUSTED][-1:]
     busy = [run.verification.path] if run.verification and changed.trust not in TRUSTED else []
+    passed = max((c.step for c in kept if c.trust in TRUSTED), default=-1)
+    left = [c for c in known if run.is_set_aside(c) and c.step <= passed]
     paths = [
         c.path
-        for c in kept[: -run.spec.keep_checkpoints]
+        for c in (*kept[: -run.spec.keep_checkpoints], *left)
         if c.trust is not Trust.PROVEN and c.path not in (*intact, *busy)
     ]
     folder = folder_of(decision, run)

@@ -120,6 +120,7 @@ def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
         uncoded=checkpoint_trust.uncoded_names(decision, run),
         verified=checkpoint_trust.verified_stamps(decision, run),
         newest_first=checkpoint_trust.takes_newest(run),
+        set_aside=checkpoint_trust.set_aside(decision, run),
     )
     decision.issue(prepare, reason, run=run.run, incident=incident)
 

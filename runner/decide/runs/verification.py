@@ -43,9 +43,13 @@ def settle(decision: Decision) -> None:
 def candidate(run: Run) -> Checkpoint | None:
     """Return the newest checkpoint if it is to be verified, or the newest that is and is newer than what was verified.
 
+    What is set aside is never read.
+
     A run that is over has what it sealed at its end verified, and nothing of earlier releases read again.
     """
     for checkpoint in reversed(run.checkpoints):
+        if run.is_set_aside(checkpoint):
+            continue
         is_verified = checkpoint.trust in checkpoint_trust.TRUSTED
         if is_verified and (checkpoint.stamp or not run.is_alive):
             return None

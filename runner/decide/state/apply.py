@@ -1,13 +1,14 @@
 """Apply: the one place where the controller's state changes, one small function per kind of record.
 
 Recovery is calling these again in the same order. So nothing here decides, and nothing here may fail on a record that an
-earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`.
+earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`, checkpoints in `apply_checkpoints`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from runner.decide.nodes.predicates import is_current_agent
+from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.cluster_state import (
@@ -22,11 +23,9 @@ from runner.decide.state.cluster_state import (
     Run,
     Source,
     State,
-    Verification,
     shared_fields,
 )
 from runner.facts.actions import NodeTask, ProbeNode
-from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, Signal
 from runner.facts.messages.store_rollback import CountersRaised
@@ -192,7 +191,8 @@ def _advanced(state: State, record: r.StepsAdvanced) -> None:
         if attempt.first_step_at is None:
             attempt.first_step_at = state.now
         attempt.last_step, attempt.last_step_at = record.step, state.now
-    run.best_step = max(run.best_step, record.step)
+    if not run.was_left(record.attempt):
+        run.best_step = max(run.best_step, record.step)
     run.stepped_configuration = max(run.stepped_configuration, record.attempt.configuration)
     run.has_reported = True
     if record.loss is not None:
@@ -212,48 +212,9 @@ def _settings_read(state: State, record: r.SettingsRead) -> None:
         attempt.settings = record.values
 
 
-def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
-    run = state.runs[record.run]
-    run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
-    run.checkpoints.append(record.checkpoint)
-    run.checkpoints.sort(key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
-    _end_verification(run, record.checkpoint.path)
-    if record.checkpoint.trust is Trust.REFUSED:
-        state.count("checkpoints_refused")
-
-
-def _verification_begun(state: State, record: r.VerificationBegun) -> None:
-    fields = shared_fields(record, Verification)
-    state.runs[record.run].verification = Verification(
-        **fields, tries=dict.fromkeys(range(record.shares), 0)
-    )
-
-
-def _share_ended(state: State, record: r.ShareEnded) -> None:
-    verification = state.runs[record.run].verification
-    if verification is None:
-        return
-    if record.verified:
-        verification.tries.pop(record.share, None)
-    elif record.share in verification.tries:
-        verification.tries[record.share] += 1
-
-
 def _action_renewed(state: State, record: r.ActionRenewed) -> None:
     if record.id in state.actions:
         state.actions[record.id].issued_at = state.now
-
-
-def _checkpoint_removed(state: State, record: r.CheckpointRemoved) -> None:
-    run = state.runs[record.run]
-    run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
-    _end_verification(run, record.path)
-
-
-def _end_verification(run: Run, path: str) -> None:
-    """Forget the verification of a checkpoint of which more is known now."""
-    if run.verification is not None and run.verification.path == path:
-        run.verification = None
 
 
 def _remedy_added(state: State, record: r.RemedyAdded) -> None:
@@ -341,6 +302,7 @@ def _opened(state: State, record: r.ClusterReopened) -> None:
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     **OF_NODES,
     **OF_INCIDENTS,
+    **OF_CHECKPOINTS,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,
@@ -352,10 +314,6 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.StepsAdvanced: _advanced,
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
-    r.CheckpointRecorded: _checkpoint_recorded,
-    r.CheckpointRemoved: _checkpoint_removed,
-    r.VerificationBegun: _verification_begun,
-    r.ShareEnded: _share_ended,
     r.ActionRenewed: _action_renewed,
     r.RemedyAdded: _remedy_added,
     r.ActionIssued: _action_issued,

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
-from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.checkpoints import Checkpoint, Rewind, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
 from runner.facts.messages.rank_stacks import RankStack
@@ -256,6 +256,7 @@ class Run(MutableValue):
     skips_attempt_ids: bool = False
     checkpoints: list[Checkpoint] = field(default_factory=list)
     verification: Verification | None = None
+    rewinds: list[Rewind] = field(default_factory=list)
     # The one that governs what is done next.
     incident: str | None = None
     # Crashed in a row without a step beyond the furthest.
@@ -268,8 +269,20 @@ class Run(MutableValue):
     settings_requests: list[str] = field(default_factory=list)
 
     def newest(self, *trusts: Trust) -> Checkpoint | None:
-        """Return the checkpoint with the highest step that has one of these degrees of trust."""
-        return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
+        """Return the newest checkpoint that has one of these degrees of trust and is not set aside."""
+        newest_first = reversed(self.checkpoints)
+        return next(
+            (c for c in newest_first if c.trust in trusts and not self.is_set_aside(c)), None
+        )
+
+    def is_set_aside(self, checkpoint: Checkpoint) -> bool:
+        """Whether the run went back beyond this checkpoint: it is never resumed from again."""
+        step, attempt = checkpoint.age
+        return any(rewind.sets_aside(step, attempt) for rewind in self.rewinds)
+
+    def was_left(self, attempt: AttemptId) -> bool:
+        """Whether the run went back since this attempt was planned: its steps say nothing of how far the run is now."""
+        return any(attempt <= rewind.until for rewind in self.rewinds)
 
     @property
     def is_wanted(self) -> bool:

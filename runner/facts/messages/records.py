@@ -17,7 +17,13 @@ from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
 
 # A journal's inputs may be of any kind: a reader of records must know them all.
-from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
+from runner.facts.messages import (  # noqa: F401
+    assignments,
+    records_checkpoints,
+    requests,
+    signals,
+    store_rollback,
+)
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.remedies import RemedyName
 from runner.facts.specs.run import RunSpec
@@ -257,7 +263,7 @@ AttemptStateName = Literal[
     "preparing", "prepared", "launching", "running", "stop_requested", "stopping", "ended"
 ]
 RequestStateName = Literal["open", "done", "refused", "failed"]
-# "moved": ended at a checkpoint, because a node leaves.
+# "moved": ended at a checkpoint, because a node leaves. "rewound": its last steps are to be made again from an older one.
 Outcome = Literal[
     "finished",
     "stopped",
@@ -268,6 +274,7 @@ Outcome = Literal[
     "withdrawn",
     "reconfigured",
     "moved",
+    "rewound",
 ]
 
 
