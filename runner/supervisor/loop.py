@@ -31,6 +31,7 @@ from runner.journal.journal import Journal
 from runner.journal.learned import LearnedRegisters
 from runner.providers.protocol import NodeProvider
 from runner.signer import UNSIGNED, Signer
+from runner.steps import folder_beside
 from runner.store.protocol import Lease, Store
 from runner.supervisor.compactor import JournalCompactor
 from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop, LoopEnv
@@ -45,6 +46,7 @@ from runner.supervisor.message_validator import (
     TimedMessage,
 )
 from runner.supervisor.status_publisher import StatusPublisher, StatusWriter
+from runner.supervisor.step_history import StepHistory
 from runner.supervisor.store_rollback import check_not_rolled_back, mark_path
 
 _LOG = logging.getLogger("stoker")
@@ -97,6 +99,7 @@ class Supervisor(LoopEnv):
             self.log.adopt(standby_log)
         self._compactor = JournalCompactor(self._journal, self._inbox.put)
         self._learned = LearnedSummaries(self._detectors, LearnedRegisters(store, signer), lease)
+        self._steps = StepHistory(folder_beside(archive.folder), lease.token, archive.prepare)
         self._signer, self._validator = signer, MessageValidator(signer)
         self._signing = signer.number
         self._inbound = InboundQueue()
@@ -130,6 +133,7 @@ class Supervisor(LoopEnv):
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         reader.start()
         self._status_writer.start()
+        self._steps.start()
         self._ran_at = time.monotonic()
         try:
             while not self._stopping.is_set() and not self.log.controller.has_closed:
@@ -152,6 +156,7 @@ class Supervisor(LoopEnv):
             self._stopping.set()
             self._store.wake()
             self._compactor.close(THREAD_JOIN_SECONDS)
+            self._steps.close(state, THREAD_JOIN_SECONDS)
             self._mark.close()
             self._status_writer.stop(THREAD_JOIN_SECONDS)
             reader.join(timeout=THREAD_JOIN_SECONDS)
@@ -187,6 +192,7 @@ class Supervisor(LoopEnv):
         self._loop.write_registers()
         state = self.log.controller.state
         self._publisher.advance(state, self.log.ledger, self.now())
+        self._steps.advance(state, self.now())
         is_quiet = not self._inbound and not state.actions
         if self._compactor.is_idle and self.log.is_snapshot_due(is_quiet=is_quiet):
             self._compactor.submit(self.log.state_image())
@@ -198,7 +204,8 @@ class Supervisor(LoopEnv):
     def _next_due(self) -> float:
         """Return until when to wait for a report, on the controller's clock."""
         now = self.now()
-        due = now if self._inbound else min(self._loop.next_due(), self._publisher.due_at())
+        others_due = min(self._publisher.due_at(), self._steps.due_at())
+        due = now if self._inbound else min(self._loop.next_due(), others_due)
         if self._loop.registers.is_due:
             due = min(due, now + REGISTER_RETRY_SECONDS)
         due = min(due, now + READ_SECONDS)
@@ -339,6 +346,7 @@ class Supervisor(LoopEnv):
         if not isinstance(fact, Heartbeat):
             return self.log.process(fact, now, stream=stream, cursor=number)
         self._publisher.on_heartbeat(fact, now)
+        self._steps.on_heartbeat(fact, self.log.controller.state, now)
         findings = self._detectors.on_heartbeat(fact, now)
         if findings:
             self._learned.on_findings(findings, now)

@@ -13,6 +13,7 @@ from runner.facts.messages.signals import StepRecord
 from runner.facts.store_names import learned_register
 from runner.journal.journal import Journal
 from runner.signer import signer_of
+from runner.steps import folder_beside, read
 from tests.e2e.cluster_harness import ClusterHarness, incidents_of, run_of
 from tests.e2e.minimal_run import finish
 from tests.e2e.scripts import STEPPING
@@ -103,4 +104,11 @@ def test_supervisors_killed_in_the_middle_of_a_slow_drift_find_its_onset(
     assert drift.onset == expected.onset_step
     assert drift.evidence.endswith(expected.evidence)
     finish(harness, third)
+    # The last two seconds of the supervisor that was killed are lost, and rows of none that it had written.
+    rows = {row.step: row.loss for row in read(folder_beside(harness.state / "journal"), 1)}
+    last = max(rows)
+    assert last >= expected.detected_step
+    assert all(loss == loss_of(step) for step, loss in rows.items())
+    assert len(rows) > 0.5 * last
+    assert min(rows) < ONSET
     assert run_of(harness.view()).num_attempts == 1
