@@ -13,7 +13,7 @@ from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
-from runner.decide.runs import attempts, checkpoint_trust, reconcile, verification
+from runner.decide.runs import attempts, checkpoint_trust, reconcile, remedies, verification
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
@@ -186,7 +186,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.Progress: attempts.on_progress,
     faults.GangStillStepping: probes.on_gang_still_stepping,
     faults.GangStartTimed: attempts.on_gang_timed,
-    s.SettingsInEffect: attempts.on_settings,
+    s.SettingsInEffect: remedies.on_settings,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     s.TaskProgressed: verification.on_progress,
     faults.Finding: _on_finding,

@@ -7,14 +7,15 @@ from runner.decide.decision import Decision, Reply, refused
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
+from runner.decide.runs import remedies
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import AddRemedy, Drill, Request, ShutDown, StartRun, StopRun
 from runner.facts.messages.signals import NodeJoined
-from runner.facts.remedies import REMEDIES
+from runner.facts.remedies import remedies_text
 from runner.facts.wire import kind_of
-from runner.facts.wording import join_words, known_words
+from runner.facts.wording import known_words
 
 # Chosen, not measured.
 DRILL_SECONDS = 10.0
@@ -101,11 +102,8 @@ def _carry_over(decision: Decision, run: Run) -> str:
     ]
     if not before or not before[-1].remedies:
         return ""
-    by, remedies = f"run {before[-1].run}", before[-1].remedies
-    for name, value in remedies.items():
-        decision.add(r.RemedyAdded(run=run.run, remedy=REMEDIES[name].name, value=value, by=by))
-    kept = join_words([f"{name} {value:g}" for name, value in remedies.items()])
-    return f"; goes on from {by}, with its {kept}"
+    kept = remedies_text(remedies.carry_over(decision, run, before[-1]))
+    return f"; goes on from run {before[-1].run}, with its {kept}"
 
 
 def _live_runs(decision: Decision) -> list[Run]:
@@ -134,28 +132,13 @@ def _stop_run(_decision: Decision, _request: StopRun, run: Run) -> Reply:
 
 
 def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:
-    problem = _remedy_problem(request, run)
-    if problem:
-        return refused(problem)
-    remedy, value, by = request.remedy, request.value, request.by
-    decision.add(r.RemedyAdded(run=run.run, remedy=remedy, value=value, by=by, request=request.id))
+    added = remedies.add(
+        decision, run, request.remedy, request.value, by=request.by, request=request.id
+    )
+    if added.refusal:
+        return refused(added.refusal)
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
     return Reply("open", text)
-
-
-def _remedy_problem(request: AddRemedy, run: Run) -> str:
-    remedy = REMEDIES[request.remedy]
-    if not run.is_wanted:
-        return f"{remedy.command}: run {run.spec.name!r} is {run.state}"
-    understood = run.attempt.understood_remedies if run.attempt else []
-    if (problem := remedy.problem(request.value)) or remedy.name in understood:
-        return problem
-    have = ", ".join(understood) or "none"
-    return (
-        f"{remedy.command}: the ranks of {run.spec.name!r} do not report support for {remedy.name} "
-        f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md); "
-        "if it is still starting, ask again"
-    )
 
 
 def _drill(decision: Decision, request: Drill, run: Run) -> Reply:

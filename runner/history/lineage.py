@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.facts.remedies import REMEDIES
+from runner.facts.remedies.applied import AppliedRemedy
+from runner.history.applied_remedies import RemedyRecord, fold_remedy, in_effect
 from runner.history.ledger import Ledger
 
 
@@ -24,7 +26,7 @@ class LineageRow:
     # First and last step that no later attempt overwrote.
     contributes: tuple[int, int] | None = None
     nodes: tuple[str, ...]
-    remedies: Mapping[str, float]
+    remedies: Mapping[str, Any]
     # "" while it runs.
     outcome: str = ""
     planned_at: float
@@ -39,19 +41,19 @@ class LineageRow:
 
 def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
     """Fold entries into the attempts of one run, in the order they were planned; empty for an unknown run."""
-    ledger, rows, remedies = Ledger(), dict[AttemptId, LineageRow](), dict[str, float]()
+    ledger, rows, applied = Ledger(), dict[AttemptId, LineageRow](), list[AppliedRemedy]()
     for entry in entries:
         ledger.apply(entry)
         for record in entry.records:
-            if isinstance(record, r.RemedyAdded) and record.run == run:
-                remedies = REMEDIES[record.remedy].joined(remedies, record.value)
+            if isinstance(record, RemedyRecord) and record.run == run:
+                applied = fold_remedy(applied, record, entry.now)
             elif isinstance(record, r.AttemptPlanned) and record.attempt.run == run:
                 rows[record.attempt] = LineageRow(
                     attempt=record.attempt,
                     cause=record.reason,
                     incident=record.incident,
                     nodes=record.nodes,
-                    remedies=remedies,
+                    remedies=in_effect(applied),
                     planned_at=entry.now,
                 )
             elif isinstance(record, r.StepsAdvanced | r.AttemptChanged) and record.attempt in rows:

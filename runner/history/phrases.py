@@ -16,7 +16,7 @@ from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
-from runner.facts.remedies import REMEDIES
+from runner.facts.remedies import REMEDIES, value_text
 from runner.facts.wording import printable, printable_words, setting
 from runner.rootcause.error_output import root_error
 
@@ -129,6 +129,13 @@ def _swap(fact: q.SwapNode) -> str:
     return f"{_who(fact)} asks to swap {printable(fact.node, 60)}{spare}{_because(fact.reason)}"
 
 
+def _asked_remedy(fact: q.AddRemedy) -> str:
+    kind = REMEDIES[fact.remedy]
+    if kind.problem(fact.value):
+        return printable(f"{fact.remedy} {value_text(fact.value)}".rstrip(), 80)
+    return printable(kind.words(fact.value))
+
+
 def _asks_of_node(what: str, fact: q.NodeRequest) -> str:
     return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
 
@@ -196,9 +203,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     ActionResult: lambda f: f"action {f.id} ended: {f.outcome}{_because(f.message)}",
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
     q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
-    q.AddRemedy: lambda f: (
-        f"{_who(f)} asks for {REMEDIES[f.remedy].words(f.value)} in run {printable(f.run)}"
-    ),
+    q.AddRemedy: lambda f: f"{_who(f)} asks for {_asked_remedy(f)} in run {printable(f.run)}",
     q.Drill: _drill,
     q.SwapNode: _swap,
     q.DrainNode: partial(_asks_of_node, "drain"),
@@ -277,7 +282,20 @@ def _run_rewound(record: RunRewound) -> str:
 
 def _remedy_added(record: r.RemedyAdded) -> str:
     by = f", for {printable(record.by)}" if record.by else ""
-    return f"{REMEDIES[record.remedy].words(record.value)} from the next attempt on{by}"
+    which = f" ({record.id})" if record.id else ""
+    what = printable(REMEDIES[record.remedy].words(record.value))
+    return f"{what} from the next attempt on{by}{which}{_because(record.reason)}"
+
+
+def _remedy_reverted(record: r.RemedyReverted) -> str:
+    by = f", by {printable(record.by)}" if record.by else ""
+    return f"remedy {record.id} is reverted from the next attempt on{by}{_because(record.reason)}"
+
+
+def _remedy_checked(record: r.RemedyChecked) -> str:
+    if record.state == "in_effect":
+        return f"remedy {record.id} is in effect in {record.attempt}"
+    return f"remedy {record.id} failed in {record.attempt}{_because(record.reason)}"
 
 
 def _incident_opened(record: r.IncidentOpened) -> str:
@@ -395,6 +413,8 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.ActionRenewed: lambda _: "",
     RunRewound: _run_rewound,
     r.RemedyAdded: _remedy_added,
+    r.RemedyReverted: _remedy_reverted,
+    r.RemedyChecked: _remedy_checked,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,

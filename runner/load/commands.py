@@ -1,30 +1,15 @@
 """Commands: from what run.yaml says to arguments with placeholders, all of them known."""
 
-import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runner.facts.specs.placeholders import PLACEHOLDERS, braces
 from runner.facts.wording import known_words
 from runner.load.problems import Problems, shown
 
-# What `{...}` may name in a command, and what it means. The agent fills them in for each rank.
-PLACEHOLDERS = {
-    "rank": "global rank, from 0",
-    "local_rank": "rank within its node, from 0",
-    "world_size": "ranks in the gang",
-    "node_rank": "index of the node in the gang, from 0",
-    "master_address": "address of the attempt's rendezvous",
-    "master_port": "port of the attempt's rendezvous",
-    "attempt": "id of the attempt, such as 12.45.2",
-    "resume": "checkpoint folder to resume from, or nothing",
-    "checkpoints": "folder for checkpoints, or nothing",
-    "python": "the run's interpreter",
-}
-
 # Words that mean something to a shell only, and that a program would get as arguments.
 _SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"})
-_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def split_command(command: Any, problems: Problems) -> Any:
@@ -55,22 +40,37 @@ def split_command(command: Any, problems: Problems) -> Any:
 
 def wrong_braces(argument: str) -> Iterator[str]:
     """Yield what is wrong with each brace of an argument."""
-    for match in _BRACES.finditer(argument):
-        name = match.group(1)
+    for whole, name in braces(argument):
         if name is None:
-            if match.group() in "{}":
-                yield f"{shown(argument)}: a lone {match.group()!r}; write it twice to mean the brace itself"
+            if whole in "{}":
+                yield f"{shown(argument)}: a lone {whole!r}; write it twice to mean the brace itself"
         elif name not in PLACEHOLDERS:
             way_out = known_words(name, PLACEHOLDERS)
-            yield f"unknown placeholder {match.group()!r}; {way_out}; write {{{{ and }}}} for braces"
+            yield f"unknown placeholder {whole!r}; {way_out}; write {{{{ and }}}} for braces"
 
 
 def uses_placeholder(command: Any, name: str) -> bool:
     """Whether any argument names this placeholder."""
     arguments = command if isinstance(command, list) else []
     return any(
-        match.group(1) == name
+        found == name
         for argument in arguments
         if isinstance(argument, str)
-        for match in _BRACES.finditer(argument)
+        for _, found in braces(argument)
     )
+
+
+def check_rate(plain: Mapping[str, Any], problems: Problems) -> None:
+    """Note a placeholder of the learning rate without a rate, a rate without one, and two that both have the factor."""
+    named = uses_placeholder(plain.get("command"), "lr")
+    if named and uses_placeholder(plain.get("command"), "lr_factor"):
+        wrong = (
+            "{lr} has the factor of remedies in it, so {lr_factor} would apply it twice; use one"
+        )
+        problems.add(("command",), wrong)
+    if named and not plain.get("lr"):
+        way_out = "give `lr`, the learning rate as long as no remedy changes it"
+        problems.add(("command",), f"{{lr}} is used, and `lr` is not given; {way_out}")
+    if plain.get("lr") and not named:
+        way_out = "write it into the command as {lr}, or leave it out"
+        problems.add(("lr",), f"{shown(plain['lr'])} is used by nothing; {way_out}")

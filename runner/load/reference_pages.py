@@ -8,9 +8,9 @@ import msgspec
 
 from runner.decide.incidents.conditions import CONDITIONS
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.placeholders import PLACEHOLDERS
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import VERBS, Runbook, Rung, Verb
-from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import Field, fields_of
 
 RUN_EXAMPLE = """\

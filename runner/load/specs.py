@@ -11,7 +11,7 @@ from runner.facts.contract import OWN_VARIABLES
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.load import fleet, metrics, stores
-from runner.load.commands import split_command, uses_placeholder
+from runner.load.commands import check_rate, split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_fields, fields_of
 from runner.load.problems import Problems, check_names, shown
@@ -41,6 +41,7 @@ def load_run(path: str | Path) -> RunSpec:
     _check_name(plain, problems)
     if "command" in plain:
         plain["command"] = split_command(plain["command"], problems)
+    check_rate(plain, problems)
     plain["environment"] = _environment(plain.get("environment"), document, problems)
     plain["working_directory"] = _working_directory(plain, folder, problems)
     plain["python"] = _python(plain, folder, problems)

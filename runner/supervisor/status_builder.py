@@ -25,6 +25,7 @@ from runner.history.ledger import Ledger
 
 MAX_INCIDENTS_SHOWN = 100
 MAX_LOSSES_SHOWN = 120
+MAX_REMEDIES_SHOWN = 50
 # A node's clock agrees with ours so far; chosen.
 MAX_CLOCK_SECONDS = 5.0
 
@@ -243,6 +244,7 @@ class StatusBuilder:
             first_loss=run.first_loss,
             settings=attempt.settings if attempt else {},
             remedies=run.remedies,
+            applied_remedies=tuple(run.applied_remedies[-MAX_REMEDIES_SHOWN:]),
             start_phases=dict(attempt.start) if attempt else {},
             checkpoint_step=trusted.step if trusted else None,
             ettr_ratio=summary.ettr_ratio,

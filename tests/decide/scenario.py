@@ -30,6 +30,7 @@ from runner.facts.messages.requests import (
     StopRun,
     SwapNode,
 )
+from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import Runbook
@@ -215,6 +216,14 @@ def _lr(_: Scenario, name: str, words: list[str]) -> Request:
     return AddRemedy(id=name, by="ann", run=run, remedy="lr_peak", value=float(change))
 
 
+def _remedy(_: Scenario, name: str, words: list[str]) -> Request:
+    run, remedy, *value = words
+    kind = REMEDIES[remedy]
+    return AddRemedy(
+        id=name, by="ann", run=run, remedy=kind.name, value=kind.parse(" ".join(value))
+    )
+
+
 def _drill(_: Scenario, name: str, words: list[str]) -> Request:
     given = _fields(words[2:])
     return Drill(id=name, by="ann", run=words[0], fault=words[1], **given)  # type: ignore[arg-type]
@@ -298,6 +307,7 @@ DEEDS: Mapping[str, Maker] = {
     "start": _request(_start),
     "stop": _request(lambda _, name, words: StopRun(id=name, by="ann", run=words[0])),
     "lr": _request(_lr),
+    "remedy": _request(_remedy),
     "drill": _request(_drill),
     "shut-down": _request(lambda _, name, __: ShutDown(id=name, by="ann")),
     "swap": _on_node(SwapNode),

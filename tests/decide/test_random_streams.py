@@ -23,6 +23,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.rank_stacks import RankStack
+from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.journal.journal import Journal
@@ -147,7 +148,7 @@ inputs = st.one_of(
         **source,
         attempt=attempt,
         requests=st.sampled_from([(), ("stop", "drill")]),
-        remedies=st.sampled_from([(), ("lr_factor", "lr_peak")]),
+        remedies=st.sampled_from([(), ("lr_factor", "lr_peak"), tuple(REMEDIES)]),
         checks_checkpoints=st.booleans(),
     ),
     st.builds(s.Progress, **source, attempt=attempt, step=st.integers(0, 50)),
@@ -156,7 +157,15 @@ inputs = st.one_of(
         **source,
         attempt=attempt,
         step=st.integers(0, 50),
-        values=st.sampled_from([{}, {"lr_factor": 0.9}, {"lr_factor": float("nan")}]),
+        values=st.sampled_from(
+            [
+                {},
+                {"lr_factor": 0.9},
+                {"lr_factor": float("nan")},
+                {"lr": 1e-3, "lr_peak": 2e-3, "lr_floor": 1e-3, "skip_steps": [[5, 9]]},
+                {"lr": "x", "lr_peak": [], "data_position": 20, "optimizer_reset": ["1.r1"]},
+            ]
+        ),
     ),
     st.builds(
         s.CheckpointSealed,
@@ -238,8 +247,13 @@ inputs = st.one_of(
         q.AddRemedy,
         **request,
         run=runs,
-        remedy=st.sampled_from(["lr_factor", "lr_peak"]),
-        value=st.floats(),
+        remedy=st.sampled_from(list(REMEDIES)),
+        value=st.one_of(
+            st.floats(),
+            st.sampled_from(
+                ["", "bf16", ("sgd", 10, 20), (0.9, 0.95), ((5, 9),), ((60, 61), (70, 80))]
+            ),
+        ),
     ),
     st.builds(
         q.Drill,

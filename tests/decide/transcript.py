@@ -20,6 +20,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.remedies import value_text
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
 from runner.simulate.world import World
@@ -153,6 +154,8 @@ def _finding(fact: Finding) -> str:
 
 
 def _lr(fact: q.AddRemedy) -> str:
+    if fact.remedy not in ("lr_factor", "lr_peak"):
+        return f"remedy {fact.run} {fact.remedy} {value_text(fact.value)}".rstrip()
     return f"lr {fact.run} " + (
         f"x{fact.value:g}" if fact.remedy == "lr_factor" else f"peak {fact.value:g}"
     )
@@ -295,7 +298,9 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
-    r.RemedyAdded: lambda x: f"remedy {x.remedy} {x.value:g}",
+    r.RemedyAdded: lambda x: f"remedy {x.id} {x.remedy} {value_text(x.value)}",
+    r.RemedyReverted: lambda x: f"remedy {x.id} reverted",
+    r.RemedyChecked: lambda x: f"remedy {x.id} {x.state}",
     r.CheckpointRecorded: _checkpoint,
     r.IncidentOpened: _opened,
     r.IncidentAmended: _amended,

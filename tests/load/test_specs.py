@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from runner.agent.launch.rank_commands import placeholders
 from runner.errors import SpecError
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.placeholders import PLACEHOLDERS
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
-from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import fields_of
 from runner.load.reference_pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
 from runner.load.runbooks import load_runbooks

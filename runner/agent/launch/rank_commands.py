@@ -19,6 +19,8 @@ from runner.checkpoints import GENERATION, raise_generation
 from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
+from runner.facts.specs.placeholders import fill as fill_braces
+from runner.facts.specs.placeholders import remedy_values
 from runner.facts.wire import to_message, to_plain
 from runner.folder_modes import make_folder
 from runner.signer import load_signer
@@ -27,7 +29,6 @@ CONTRACT_VERSION = "1"
 # Of one node: what one packet to a warm process can carry, see `warm.MAX_RANKS`.
 MAX_FORKED_RANKS = 64
 _ATTEMPT_VARIABLE = re.compile(ATTEMPT_VARIABLES)
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -240,21 +241,19 @@ def placeholders(plan: LaunchPlan, rank: int, python: str) -> dict[str, str]:
         "resume": plan.resume,
         "checkpoints": plan.checkpoints,
         "python": plan.python or python,
+        **remedy_values(plan.remedies, lr=plan.lr),
     }
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Replace `{name}` by its value, `{{` and `}}` by single braces; raises SpecError for any other brace."""
 
-    def replace(match: re.Match[str]) -> str:
-        whole = match.group()
-        if whole in ("{{", "}}"):
-            return whole[0]
-        if match.group(1) not in values:
+    def value_of(whole: str, name: str) -> str:
+        if name not in values:
             raise SpecError(
                 f"command: {text!r} has {whole!r}; known placeholders: {', '.join(values)}. "
                 f"write {{{{ or }}}} for a brace"
             )
-        return values[match.group(1)]
+        return values[name]
 
-    return _PLACEHOLDER.sub(replace, text)
+    return fill_braces(text, value_of)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from runner.cli import output
+from runner.cli.clusters import LIVE_STATES
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
+from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable
 
 RUN_COLUMNS: dict[str, Callable[[RunStatus], str]] = {
@@ -46,6 +48,22 @@ def rank_start_notes(status: ClusterStatus) -> str:
             how = fresh if run.not_forked_reason else "ranks forked from warm processes"
             lines.append(f"run {run.name}: {how}")
         lines += [f"run {run.name}: {printable(apart)}" for apart in run.version_mismatches]
+    return "\n".join(lines)
+
+
+def remedy_notes(status: ClusterStatus) -> str:
+    """Describe each remedy of live runs that was not reverted, and whether it is in effect; "" for none."""
+    lines = []
+    for run in status.runs:
+        live = [each for each in run.applied_remedies if each.state != "reverted"]
+        for each in live if run.state in LIVE_STATES else []:
+            words = printable(REMEDIES[each.name].words(each.value))
+            by = f", for {printable(each.by)}" if each.by else ""
+            state, detail = each.state.replace("_", " "), printable(each.detail)
+            lines.append(
+                f"run {run.name}: remedy {each.id}, {words}{by}: {state}"
+                + (f": {detail}" if detail else "")
+            )
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from runner.cli.options import cluster_option, command, json_option
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry
+from runner.facts.remedies import remedies_text
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words, printable
 from runner.store.protocol import Store
@@ -30,9 +31,7 @@ ATTEMPT_COLUMNS: dict[str, Callable[["LineageRow"], str]] = {
     "start": lambda row: output.seconds(row.start_seconds),
     "ended": lambda row: row.outcome or "-",
     "cause": lambda row: printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
-    "remedies": lambda row: (
-        ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-"
-    ),
+    "remedies": lambda row: printable(remedies_text(row.remedies)) or "-",
 }
 
 

@@ -120,6 +120,7 @@ def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
         checkpoints=checkpoint_folder(cluster, run),
         resume=attempt.resume,
         remedies=attempt.remedies,
+        lr=run.spec.lr,
         user=run.user,
         metric_pattern=run.spec.metric_pattern,
     )

@@ -20,7 +20,6 @@ from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
-from runner.facts.remedies import rate_in_words
 from runner.facts.specs.cluster import ClusterSpec
 from runner.rootcause.error_output import root_error
 from runner.rootcause.fingerprints import fingerprint
@@ -249,38 +248,6 @@ def _record_stacks(decision: Decision, attempt: Attempt) -> None:
     evidence = f"stacks in {output_folder(decision.policy.cluster, run, attempt.attempt)}/stacks"
     if incident is not None and evidence not in incident.evidence:
         decision.amend(incident, evidence)
-
-
-def on_settings(decision: Decision, settings: s.SettingsInEffect) -> None:
-    """Keep what the trainer read back, and answer those who asked for a change with the value in effect."""
-    attempt = decision.state.attempt_of(settings.attempt)
-    if attempt is None:
-        return
-    decision.add(
-        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=settings.values)
-    )
-    run = decision.run_of(settings.attempt)
-    for request_id in run.settings_requests:
-        request = decision.state.requests.get(request_id)
-        if request is None or request.state != "open" or run.reconfigured:
-            continue
-        wrong = _disagreement(attempt.remedies, settings)
-        rate = rate_in_words(settings.values)
-        text = f"in effect from step {settings.step + 1} of {settings.attempt}: {rate}"
-        if wrong:
-            decision.answer(request, "failed", f"{wrong}; {text}")
-            decision.page(f"{settings.attempt}: {wrong}; {text}", run=run.run)
-        else:
-            decision.answer(request, "done", text)
-
-
-def _disagreement(remedies: dict[str, float], settings: s.SettingsInEffect) -> str:
-    """Compare remedies asked for with settings read back; "" when they agree to 1e-6 (both went through JSON)."""
-    for name, wanted in remedies.items():
-        read = settings.values.get(name)
-        if not isinstance(read, int | float) or abs(read - wanted) > 1e-6 * abs(wanted):
-            return f"{name} was to be {wanted:g}, the trainer read back {read}"
-    return ""
 
 
 def on_hang(decision: Decision, finding: Finding) -> None:

@@ -31,6 +31,7 @@ from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, 
 from runner.facts.actions import PrepareAttempt
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.specs.placeholders import remedies_of_command
 from runner.facts.wording import counted
 
 # How reasons end that may pass by themselves, soon.
@@ -230,7 +231,7 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     if decision.now >= launch_limit(decision.state, decision.policy.cluster, run):
         fail_overdue_launch(decision, run, attempt)
         return
-    if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
+    if attempt.state in RUNNING and wanted is not None and _may_be_asked(run, attempt, wanted):
         _ask_to_stop(decision, run, attempt, wanted=wanted)
     elif attempt.state in RUNNING:
         _settle_steady(decision, run, attempt)
@@ -275,9 +276,10 @@ def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: boo
         end_run(decision, run, state="finished", reason=reason, message=message)
 
 
-def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
-    """A change of settings waits until the gang is up and its hello is in; a stop does not."""
-    return wanted in ("stopped", "moved") or (attempt.state == "running" and bool(attempt.requests))
+def _may_be_asked(run: Run, attempt: Attempt, wanted: str) -> bool:
+    """A change of settings waits until the gang is up and its hello is in, if it sends one; a stop does not."""
+    is_ready = bool(attempt.requests) or bool(remedies_of_command(run.spec.command))
+    return wanted in ("stopped", "moved") or (attempt.state == "running" and is_ready)
 
 
 def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:

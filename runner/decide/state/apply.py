@@ -29,7 +29,8 @@ from runner.facts.actions import NodeTask, ProbeNode
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, Signal
 from runner.facts.messages.store_rollback import CountersRaised
-from runner.facts.remedies import REMEDIES
+from runner.facts.remedies.applied import AppliedRemedy
+from runner.history.applied_remedies import RemedyRecord, fold_remedy, in_effect
 
 
 def apply_entry(state: State, entry: r.JournalEntry) -> None:
@@ -174,7 +175,8 @@ def _ranks_understand(state: State, record: r.RankCapabilitiesRecorded) -> None:
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
         attempt.checks_checkpoints = record.checks_checkpoints
-        state.runs[record.attempt.run].has_reported = True
+        run = state.runs[record.attempt.run]
+        run.has_reported, run.understood_remedies = True, list(record.remedies)
 
 
 def _rank_ended(state: State, record: r.RankEnded) -> None:
@@ -217,10 +219,18 @@ def _action_renewed(state: State, record: r.ActionRenewed) -> None:
         state.actions[record.id].issued_at = state.now
 
 
-def _remedy_added(state: State, record: r.RemedyAdded) -> None:
+def _remedy_changed(state: State, record: RemedyRecord) -> None:
     run = state.runs[record.run]
-    run.remedies = REMEDIES[record.remedy].joined(run.remedies, record.value)
-    run.reconfigured = True
+    if run.remedies and not run.applied_remedies:
+        # From a snapshot of an earlier release, which kept the composed ones only.
+        run.applied_remedies = [
+            AppliedRemedy(id=f"r{number}", name=name, value=value)
+            for number, (name, value) in enumerate(run.remedies.items(), 1)
+        ]
+    run.applied_remedies = fold_remedy(run.applied_remedies, record, state.now)
+    if isinstance(record, r.RemedyChecked):
+        return
+    run.remedies, run.reconfigured = in_effect(run.applied_remedies), True
     if record.request is not None:
         run.settings_requests.append(record.request)
 
@@ -315,7 +325,9 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.ActionRenewed: _action_renewed,
-    r.RemedyAdded: _remedy_added,
+    r.RemedyAdded: _remedy_changed,
+    r.RemedyReverted: _remedy_changed,
+    r.RemedyChecked: _remedy_changed,
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,
     r.RequestRecorded: _request_recorded,

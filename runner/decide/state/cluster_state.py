@@ -23,6 +23,7 @@ from runner.facts.messages.records import (
     RunStateName,
 )
 from runner.facts.messages.signals import StartPhase
+from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import MutableValue, Value
 
@@ -181,7 +182,7 @@ class Attempt(MutableValue):
     resume_step: int = 0
     master_address: str = ""
     master_port: int = 0
-    remedies: dict[str, float] = field(default_factory=dict)
+    remedies: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
     # Its ranks compare what they load with the manifest: by their hello, and until it comes, by that of the attempt before.
@@ -249,7 +250,11 @@ class Run(MutableValue):
     stepped_configuration: int = 0
     first_loss: float | None = None
     last_loss: float | None = None
-    remedies: dict[str, float] = field(default_factory=dict)
+    # Composed from those in effect, `applied_remedies` without the reverted ones.
+    remedies: dict[str, Any] = field(default_factory=dict)
+    applied_remedies: list[AppliedRemedy] = field(default_factory=list)
+    # Of the last hello of its ranks.
+    understood_remedies: list[str] = field(default_factory=list)
     # Remedies changed since the last attempt was planned.
     reconfigured: bool = False
     # Attempts with the next names may have been before the store was rolled back.

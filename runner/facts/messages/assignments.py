@@ -38,6 +38,8 @@ class LaunchPlan(Value):
     checkpoints: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
+    # Of run.yaml: what `{lr}` stands for without remedies.
+    lr: float = 0.0
     user: str = ""
     # Of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one.
     spec_hash: str = ""

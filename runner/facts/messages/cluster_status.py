@@ -11,6 +11,7 @@ from msgspec import field
 from runner.facts.causes import Cause
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import StartPhase, StepRecord
+from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.wire import Value
 
 
@@ -113,7 +114,9 @@ class RunStatus(Value):
     recent_losses: tuple[float, ...] = ()
     first_loss: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    remedies: Mapping[str, float] = field(default_factory=dict)
+    # Composed from those in effect.
+    remedies: Mapping[str, Any] = field(default_factory=dict)
+    applied_remedies: tuple[AppliedRemedy, ...] = ()
     # Phase -> the attempt's slowest rank in it.
     start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     checkpoint_step: int | None = None

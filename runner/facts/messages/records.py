@@ -25,7 +25,7 @@ from runner.facts.messages import (  # noqa: F401
     store_rollback,
 )
 from runner.facts.messages.rank_stacks import RankStack
-from runner.facts.remedies import RemedyName
+from runner.facts.remedies import RemedyName, RemedyValue
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
@@ -415,13 +415,39 @@ class ActionRenewed(Value, kind="action_renewed"):
 
 
 class RemedyAdded(Value, kind="remedy_added"):
-    """A durable change to the run, in effect from its next attempt on."""
+    """A durable change to the run, in effect from its next attempt on. `by`: who ordered it, a person or a page.
+
+    `id`: "r1", "r2", ... among the run's; "" in journals of earlier releases, whose remedies count likewise.
+    """
 
     run: int
     remedy: RemedyName
-    value: float
+    value: RemedyValue
     by: str = ""
     request: str | None = None
+    id: str = ""
+    incident: str | None = None
+    reason: str = ""
+
+
+class RemedyReverted(Value, kind="remedy_reverted"):
+    """A remedy is taken back: from its next attempt on the run trains without it."""
+
+    run: int
+    id: str
+    by: str = ""
+    reason: str = ""
+    request: str | None = None
+
+
+class RemedyChecked(Value, kind="remedy_checked"):
+    """What the trainer read back shows whether a remedy is in effect; `reason`: why not."""
+
+    run: int
+    id: str
+    attempt: AttemptId
+    state: Literal["in_effect", "failed"]
+    reason: str = ""
 
 
 # ---- records: incidents, actions, requests --------------------------------------------------------------------------

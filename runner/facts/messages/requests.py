@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from runner.facts.remedies import RemedyName
+from runner.facts.remedies import RemedyName, RemedyValue
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
@@ -33,7 +33,7 @@ class AddRemedy(Request, kind="add_remedy"):
 
     run: str
     remedy: RemedyName
-    value: float
+    value: RemedyValue
 
 
 class Drill(Request, kind="drill"):

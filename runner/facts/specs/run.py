@@ -140,6 +140,25 @@ class RunSpec(Value, kind="run_spec"):
         "placement puts the nodes of one pipeline near each other (`domains` in cluster.yaml).",
         Default("1; with `trainer`, what its layout says"),
     ] = 1
+    lr: Annotated[
+        float,
+        Limits(least=0, most=1000),
+        "Learning rate of a `command` with the placeholder `{lr}`, as long as no remedy changes it. Such a command needs it, "
+        "no other does.",
+        Default("none"),
+    ] = 0.0
+    lr_floor: Annotated[
+        float,
+        Limits(least=0, most=1000),
+        "Learning rate below which no remedy goes, neither one that a page orders nor one that a person does. 0: the minimum of "
+        "the schedule, where the trainer reports it (the built-in one does), else none.",
+    ] = 0.0
+    reference_lr: Annotated[
+        float,
+        Limits(least=0, most=1000),
+        "Learning rate towards which pages lower that of a run whose loss spikes again, as one absolute rate. OPT-175B went "
+        "to 4e-5, two thirds of what GPT-3 began with. 0: they lower it by factors only.",
+    ] = 0.0
     max_attempts_without_progress: Annotated[
         int,
         Limits("attempts", least=1, most=1000),
