@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.decide import requests
 from runner.decide.decision import Decision, Policy
-from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
+from runner.decide.incidents import diagnosis, non_fatal, numeric, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
@@ -22,6 +22,7 @@ from runner.facts import faults
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
+from runner.facts.trials import TrialJudged
 from runner.facts.watch import WatchList
 
 
@@ -184,6 +185,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.ReplicasDisagree: non_fatal.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
+    TrialJudged: numeric.on_judged,
     faults.GangStillStepping: probes.on_gang_still_stepping,
     faults.GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: remedies.on_settings,

@@ -11,7 +11,7 @@ from runner.decide.state.apply_incidents import amend, diagnose, opened_incident
 from runner.decide.state.cluster_state import GONE, Attempt, Incident, Node, Run, State
 from runner.facts.actions import Action, ActionArgs, NodeTask, PageOperator
 from runner.facts.causes import Failure
-from runner.facts.faults import Finding
+from runner.facts.faults import Finding, fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
@@ -176,6 +176,7 @@ class Decision:
         failure: Failure | None = None,
     ) -> Incident:
         """Open an incident; return how it will look once applied, for the ladder to work on."""
+        on_trial = non_fatal and fault_kind(finding.fault).on_trial
         record = r.IncidentOpened(
             incident=f"i{self.state.next_incident + self._incidents}",
             fault=finding.fault,
@@ -189,6 +190,8 @@ class Decision:
             detected_after_seconds=finding.silent_seconds,
             non_fatal=non_fatal,
             onset=finding.step if non_fatal else None,
+            on_trial=on_trial,
+            before=finding.before if on_trial else None,
             failure=failure,
         )
         self._incidents += 1

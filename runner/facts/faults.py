@@ -34,6 +34,8 @@ class FaultKind(Value):
     outcome: Literal["crashed", "hung", "lost", "refused"] = "crashed"
     # A run goes on making steps while it has this: steps after it do not show that it is over.
     outlasts_steps: bool = False
+    # It is in the weights: a trial of the run's steps says when it is over, and a run that ends with it ends with it open.
+    on_trial: bool = False
     # A lasting sign of it at a named GPU or node makes its answer a swap.
     swaps_culprit: bool = False
     # An incident may open with it. The others explain an incident, or are held against hardware.
@@ -46,6 +48,7 @@ _LINE = partial(FaultKind, judged_by="lines", is_fatal=False)
 # Lines of a dead gang explain its end by it.
 _CAUSE = partial(FaultKind, judged_by="lines", opens_incident=False)
 _METRIC = partial(FaultKind, judged_by="metrics", is_fatal=False)
+_TRIED = partial(_METRIC, on_trial=True)
 _PEERS = partial(FaultKind, scope="rank", judged_by="peers", is_fatal=False)
 
 FAULTS: Mapping[str, FaultKind] = {
@@ -74,14 +77,14 @@ FAULTS: Mapping[str, FaultKind] = {
     "nccl_network": _LINE(scope="fabric", action="restart", swaps_culprit=True),
     "host_oom": _LINE(scope="node", action="restart"),
     "filesystem": _LINE(scope="storage", action="wait"),
-    "nan_loss": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
+    "nan_loss": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
     # The loss scale is at its floor, or falls towards it without recovery.
-    "loss_scale_floor": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
+    "loss_scale_floor": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
     # The loss jumped: one that comes at once tends to recover (IDEFICS); what does not is a divergence.
-    "loss_spike": _METRIC(scope="user", action="wait", outlasts_steps=True),
-    "grad_norm_spike": _METRIC(scope="user", action="wait"),
+    "loss_spike": _TRIED(scope="user", action="wait", outlasts_steps=True),
+    "grad_norm_spike": _TRIED(scope="user", action="wait"),
     # The loss rose, at once or slowly, and does not come back.
-    "divergence": _METRIC(scope="user", action="rewind"),
+    "divergence": _TRIED(scope="user", action="rewind"),
     # The rest no rewind mends: a person looks.
     "validation_divergence": _METRIC(scope="user", action="page"),
     "activation_norm_drift": _METRIC(scope="user", action="page"),

@@ -76,11 +76,11 @@ ATTEMPT: Table = {
 
 INCIDENT: Table = {
     # Seen; there is not enough evidence for a rung yet.
-    "open": ("acting", "proving", "resolved", "gave_up"),
+    "open": ("open", "acting", "proving", "resolved", "gave_up"),
     # A rung is being carried out.
-    "acting": ("acting", "proving", "resolved", "gave_up"),
-    # Done; the run has yet to pass the step that it had reached.
-    "proving": ("acting", "resolved", "gave_up"),
+    "acting": ("acting", "proving", "open", "resolved", "gave_up"),
+    # Done; the run has yet to pass the step that it had reached, or a trial of its numbers to end. Open again: the run ended first.
+    "proving": ("acting", "proving", "open", "resolved", "gave_up"),
     "resolved": (),
     # The ladder ended without success.
     "gave_up": (),

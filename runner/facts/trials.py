@@ -51,6 +51,8 @@ class Trial(Value):
     steps: int
     statistic: Statistic = "loss"
     before: Trajectory | None = None
+    # Something was changed, and may be taken back; else the run was left to itself.
+    is_change: bool = False
     is_last: bool = False
 
 

@@ -15,8 +15,10 @@ from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
+from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
+from runner.facts.trials import TrialJudged
 from runner.facts.wording import printable, printable_words, setting
 from runner.rootcause.error_output import root_error
 
@@ -185,6 +187,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.Notice: _notice,
     s.MalformedMessage: lambda f: f"{f.node}: {f.count} malformed messages: {printable(f.reason)}",
     faults.Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
+    TrialJudged: lambda f: f"trial of {f.incident} judged at step {f.step}",
     faults.GangStillStepping: lambda f: (
         f"{f.attempt} has made step {f.step} without heartbeats from {printable_words(f.nodes)}"
     ),
@@ -335,6 +338,18 @@ def _action_issued(record: r.ActionIssued) -> str:
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
 
+def _trial_started(record: TrialStarted) -> str:
+    trial = record.trial
+    until = "until it is back" if trial.is_last else f"for {trial.steps} steps"
+    what = trial.statistic.replace("_", " ")
+    return f"{record.incident}: {what} is watched from step {trial.after_step + 1} on, {until}"
+
+
+def _trial_ended(record: TrialEnded) -> str:
+    at = f" at step {record.step}" if record.step is not None else ""
+    return f"{record.incident}: {record.verdict.replace('_', ' ')}{at}{_because(record.evidence)}"
+
+
 def _node_cleared(record: r.NodeCleared) -> str:
     behind = f", {_ranks(record.left_behind)} left behind" if record.left_behind else ""
     seen = "" if record.confirmed_by == "agent" else " (seen by a probe)"
@@ -412,6 +427,8 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.ShareEnded: _share_ended,
     r.ActionRenewed: lambda _: "",
     RunRewound: _run_rewound,
+    TrialStarted: _trial_started,
+    TrialEnded: _trial_ended,
     r.RemedyAdded: _remedy_added,
     r.RemedyReverted: _remedy_reverted,
     r.RemedyChecked: _remedy_checked,

@@ -209,3 +209,7 @@ def incidents(status: ClusterStatus) -> Iterator[Metric]:
     }
     text = "Incidents by fault and state, the newest hundred."
     yield gauge("stoker_recent_incidents", text, shown, "fault", "state")
+    ill = [one.run for one in status.incidents if one.on_trial and one.closed_at is None]
+    text = "1 while an incident about the run's numbers is open, also after its end."
+    values = {(str(run.run), run.name): run.run in ill for run in status.runs}
+    yield gauge("stoker_run_numbers_incident", text, values, "run", "name")

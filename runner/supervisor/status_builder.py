@@ -275,6 +275,7 @@ class StatusBuilder:
             steps_lost=account.steps_lost if account else None,
             cause=incident.cause,
             non_fatal=incident.non_fatal,
+            on_trial=incident.on_trial,
             rungs=tuple(incident.rungs_taken),
             evidence=tuple(incident.evidence[-20:]),
             reason=incident.reason,

@@ -26,6 +26,7 @@ from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
+from runner.facts.trials import TrialJudged
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
@@ -183,6 +184,9 @@ inputs = st.one_of(
                 "no_progress",
                 "malformed_message",
                 "divergence",
+                "loss_spike",
+                "nan_loss",
+                "plateau",
                 "straggler",
             ]
         ),
@@ -192,6 +196,14 @@ inputs = st.one_of(
         rank=st.none() | st.integers(0, 5),
         step=step,
         recovered=st.booleans(),
+    ),
+    st.builds(
+        TrialJudged,
+        incident=st.integers(1, 4).map(lambda number: f"i{number}"),
+        attempt=attempt,
+        step=st.integers(0, 50),
+        verdict=st.sampled_from(["helped", "not_helped", "made_worse"]),
+        evidence=text,
     ),
     st.builds(
         s.LinesMatched,

@@ -20,7 +20,9 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.remedies import value_text
+from runner.facts.trials import TrialJudged
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
 from runner.simulate.world import World
@@ -179,6 +181,7 @@ _INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     s.SettingsInEffect: lambda fact: f"settings {fact.attempt} lr {fact.values.get('lr'):g}",
     s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
     Finding: _finding,
+    TrialJudged: lambda fact: f"trial_judged {fact.incident} step {fact.step}",
     GangStillStepping: lambda fact: (
         f"gang_still_stepping {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
     ),
@@ -257,6 +260,11 @@ def _amended(record: r.IncidentAmended) -> str:
     return f"{record.incident} + {about}" if about else f"{record.incident} + evidence"
 
 
+def _trial(record: TrialStarted) -> str:
+    until = "until back" if record.trial.is_last else f"for {record.trial.steps} steps"
+    return f"{record.incident} watched past step {record.trial.after_step} {until}"
+
+
 def _domain(record: r.DomainStateRecorded) -> str:
     name = f"{record.domain} {record.name}"
     if not record.nodes:
@@ -306,6 +314,8 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.IncidentAmended: _amended,
     r.RungTaken: lambda x: f"{x.incident} rung {x.do} ({x.try_number})",
     r.IncidentChanged: lambda x: f"{x.incident} {x.state}",
+    TrialStarted: _trial,
+    TrialEnded: lambda x: f"{x.incident} {x.verdict}: {x.evidence}",
     r.ActionIssued: _issued,
     r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
     r.ShareEnded: _share,

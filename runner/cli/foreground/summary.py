@@ -71,8 +71,16 @@ def summary_text(summary: Summary) -> str:
 
 
 def _causes(summary: Summary) -> list[str]:
-    """Return the evidence for which the run was given up, and where to read more: the reason alone names no file."""
-    return [
+    """Return the evidence for which the run was given up, and what it ended with, and where to read more.
+
+    The reason alone names no file.
+    """
+    left_open = [
+        f"  open        {incident.fault}: {printable(incident.reason)} (more: stoker story {incident.incident})"
+        for incident in summary.incidents
+        if incident.on_trial and incident.closed_at is None
+    ]
+    return left_open + [
         f"  cause       {printable(incident.evidence[0])} (more: stoker story {incident.incident})"
         for incident in summary.incidents
         if incident.state == "gave_up" and incident.evidence

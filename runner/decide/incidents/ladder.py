@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from runner.decide.decision import Decision
+from runner.decide.incidents import trials
 from runner.decide.incidents.conditions import applies
 from runner.decide.nodes.hardware import quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Attempt, Incident, PagePlace, Run, State
@@ -23,6 +24,9 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         give_up(decision, incident, reason=f"no runbook answers {incident.fault!r}")
         return
     chosen = next_rung(book, decision.state, incident)
+    if chosen is None and incident.on_trial:
+        trials.on_ladder_ended(decision, incident, book, reason)
+        return
     if chosen is None:
         if not _awaits_probe(book, incident):
             tried = f"every rung of {book.name} was tried; {reason}".rstrip("; ")
@@ -39,6 +43,8 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         text = f"{name} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
         decision.page(text[:500], run=incident.run, incident=name)
     RUNGS[rung.do](decision, incident, rung, reason=reason)
+    if incident.on_trial:
+        trials.on_rung(decision, incident, rung)
 
 
 def next_rung(book: Runbook, state: State, incident: Incident) -> tuple[int, int] | None:
@@ -124,6 +130,7 @@ RUNGS: Mapping[RungVerb, RungHandler] = {
     "quarantine": _quarantine,
     "stop": _stop,
     "watch": _watch,
+    "wait": _watch,
 }
 
 
@@ -155,7 +162,9 @@ def end_run(
     closing = "gave_up" if state == "failed" else "resolved"
     why = "the run was stopped" if state == "stopped" else f"the run {state}"
     for incident in decision.state.live_incidents(run=run.run):
-        if decision.is_live(incident):
+        if incident.on_trial and closing == "resolved":
+            trials.on_run_ended(decision, incident, why, is_asked=state == "stopped")
+        elif decision.is_live(incident):
             decision.move_incident(incident, closing, why)
     for request_id in (*run.stop_requests, *run.settings_requests):
         request = decision.state.requests[request_id]

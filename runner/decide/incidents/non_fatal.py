@@ -7,11 +7,12 @@ finding is, or when the run has passed the step in a later attempt. A page that 
 from collections.abc import Collection, Sequence
 
 from runner.decide.decision import Decision
+from runner.decide.incidents import numeric
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
 from runner.facts.causes import Cause
-from runner.facts.faults import Finding
+from runner.facts.faults import Finding, fault_kind
 from runner.facts.matches import Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import ReplicasDisagree
@@ -29,6 +30,9 @@ def on_finding(decision: Decision, finding: Finding) -> None:
     if attempt is None or attempt.state not in LAUNCHED:
         return
     run = decision.run_of(attempt.attempt)
+    if fault_kind(finding.fault).on_trial:
+        numeric.on_finding(decision, run, attempt, finding)
+        return
     known = _known(decision, run, finding)
     if finding.recovered:
         if known is not None:
@@ -156,7 +160,7 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
 def forget(decision: Decision, learned_runs: Collection[int]) -> None:
     """Another supervisor took over. Of runs of which its detectors know nothing, what is still so will be found again."""
     reason = "what was learned of the run is lost; it is reported again if it persists"
-    for incident in decision.state.live_incidents(non_fatal=True, cause=None):
+    for incident in decision.state.live_incidents(non_fatal=True, cause=None, on_trial=False):
         if incident.run not in learned_runs:
             decision.move_incident(incident, "resolved", reason)
 
@@ -167,6 +171,6 @@ def on_attempt_running(decision: Decision, attempt: Attempt) -> None:
     if run.reports_steps:
         return
     reason = f"{attempt.attempt} has begun; it is found again if it is still so"
-    for incident in decision.state.live_incidents(non_fatal=True, run=run.run):
+    for incident in decision.state.live_incidents(non_fatal=True, run=run.run, on_trial=False):
         if incident.attempt != attempt.attempt:
             decision.move_incident(incident, "resolved", reason)

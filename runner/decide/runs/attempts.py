@@ -131,7 +131,7 @@ def _advance(
         r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {})
     )
     for incident in decision.state.live_incidents(state="proving", run=attempt.attempt.run):
-        if incident.non_fatal and not non_fatal.is_passed(incident, attempt):
+        if incident.on_trial or (incident.non_fatal and not non_fatal.is_passed(incident, attempt)):
             continue
         furthest = max(incident.step or 0, attempt.best_before)
         if incident.attempt != attempt.attempt and step > furthest:

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import pending_evidence
+from runner.decide.incidents import numeric, pending_evidence
 from runner.decide.incidents.ladder import end_attempt, end_run, idle
+from runner.decide.incidents.trials import awaits_rung
 from runner.decide.nodes import lifecycle
 from runner.decide.nodes.probes import probe
 from runner.decide.placement.allocation import (
@@ -50,6 +51,7 @@ def undecided(decision: Decision) -> Iterator[Run]:
             and decision.now < launch_limit(decision.state, cluster, run)
             and not attempt.exit_codes
             and run.incident is None
+            and not awaits_rung(decision.state.incidents.get(run.trial_incident or ""))
             and attempt.judge_at is None
             and not run.stop_requests
             and not run.reconfigured
@@ -212,6 +214,7 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     incident = decision.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
         decision.move_incident(incident, "proving", f"{attempt.attempt} launched")
+    numeric.on_launched(decision, run, attempt)
 
 
 def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
@@ -225,6 +228,8 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
         end_attempt(decision, run, outcome=attempt.outcome or "moved", reason=reason)
         return
     pending_evidence.settle(decision, run, attempt)
+    if not decision.records:
+        numeric.settle(decision, run, attempt)
     if decision.records:
         return
     wanted = _wanted_end(decision, run, attempt)

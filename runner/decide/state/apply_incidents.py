@@ -14,6 +14,7 @@ from runner.decide.state.cluster_state import (
     shared_fields,
 )
 from runner.facts.messages import records as r
+from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 
 
 def opened_incident(record: r.IncidentOpened, now: float) -> Incident:
@@ -29,10 +30,18 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
     state.next_incident += 1
     if record.run is not None and not record.non_fatal:
         state.runs[record.run].incident = record.incident
+    if record.run is not None and record.on_trial:
+        state.runs[record.run].trial_incident = record.incident
     state.count(f"incidents_{record.fault}")
-    closed = [name for name, incident in state.incidents.items() if not incident.is_live]
+    closed = [name for name, known in state.incidents.items() if not _is_needed(state, known)]
     for name in closed[: max(0, len(state.incidents) - MAX_INCIDENTS_KEPT)]:
         del state.incidents[name]
+
+
+def _is_needed(state: State, incident: Incident) -> bool:
+    """Whether something is still to come of it. Of a run that has ended, nothing is, though it may be open."""
+    run = state.runs.get(incident.run or 0)
+    return incident.is_live and (run is None or run.is_alive)
 
 
 def _incident_amended(state: State, record: r.IncidentAmended) -> None:
@@ -115,9 +124,24 @@ def _incident_changed(state: State, record: r.IncidentChanged) -> None:
     if not incident.is_live:
         incident.matches.clear()
         incident.closed_at = state.now
+        incident.trial = None
         for run in state.runs.values():
             if run.incident == record.incident:
                 run.incident = None
+            if run.trial_incident == record.incident:
+                run.trial_incident = None
+
+
+def _trial_started(state: State, record: TrialStarted) -> None:
+    state.incidents[record.incident].trial = record.trial
+    state.count("trials")
+
+
+def _trial_ended(state: State, record: TrialEnded) -> None:
+    incident = state.incidents[record.incident]
+    incident.trial = None
+    incident.evidence.append(f"{record.verdict.replace('_', ' ')}: {record.evidence}")
+    state.count(f"trials_{record.verdict}")
 
 
 OF_INCIDENTS: dict[type, Callable[[State, Any], None]] = {
@@ -128,4 +152,6 @@ OF_INCIDENTS: dict[type, Callable[[State, Any], None]] = {
     r.EvidenceJudged: _lines_judged,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: _incident_changed,
+    TrialStarted: _trial_started,
+    TrialEnded: _trial_ended,
 }

@@ -25,6 +25,7 @@ from runner.facts.messages.records import (
 from runner.facts.messages.signals import StartPhase
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.specs.run import RunSpec
+from runner.facts.trials import Trajectory, Trial
 from runner.facts.wire import MutableValue, Value
 
 # States of nodes that are out of service until an operator readmits them, and of all nodes that take no part.
@@ -264,6 +265,8 @@ class Run(MutableValue):
     rewinds: list[Rewind] = field(default_factory=list)
     # The one that governs what is done next.
     incident: str | None = None
+    # The one about its numbers.
+    trial_incident: str | None = None
     # Crashed in a row without a step beyond the furthest.
     attempts_without_progress: int = 0
     failed_preparations: int = 0
@@ -357,6 +360,10 @@ class Incident(MutableValue):
     non_fatal: bool = False
     # The first step that was not as it should be.
     onset: int | None = None
+    # It is about the run's numbers, and over when a trial says so (`incidents/trials.py`). What they were before the onset.
+    on_trial: bool = False
+    before: Trajectory | None = None
+    trial: Trial | None = None
 
     @property
     def is_live(self) -> bool:

@@ -17,13 +17,14 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.trials import Trial
 from runner.facts.watch import WatchedAttempt, WatchList
 
 # States of nodes that must send heartbeats.
 WATCHED = ("joining", "checking", "spare", "active", "suspect")
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
-_Changing = tuple[float | None, bool, bool, bool, bool]
+_Changing = tuple[float | None, bool, bool, bool, bool, tuple[Trial, ...]]
 
 
 class DerivedState:
@@ -132,7 +133,9 @@ class DerivedState:
         before = self._gangs_before.get(run.run)
         has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exit_codes)
         is_timed, up_since = bool(attempt.start), attempt.up_since
-        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed)
+        incident = self._state.incidents.get(run.trial_incident or "")
+        trials = (incident.trial,) if incident is not None and incident.trial is not None else ()
+        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed, trials)
         if before is not None and before[0] == attempt.attempt and before[1] == changing:
             return before[2]
         watched = WatchedAttempt(
@@ -148,6 +151,7 @@ class DerivedState:
             pipeline=run.spec.pipeline,
             num_ranks=run.spec.world_size,
             planned=run.spec.planned,
+            trials=trials,
         )
         self._gangs_before[run.run] = (attempt.attempt, changing, watched)
         return watched

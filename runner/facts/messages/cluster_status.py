@@ -85,6 +85,8 @@ class IncidentStatus(Value):
     steps_lost: int | None = None
     cause: Cause | None = None
     non_fatal: bool = False
+    # It is about the run's numbers: it may stay open when the run has ended.
+    on_trial: bool = False
     rungs: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     reason: str = ""

@@ -20,6 +20,7 @@ from runner.facts.matches import Match
 from runner.facts.messages import (  # noqa: F401
     assignments,
     records_checkpoints,
+    records_trials,
     requests,
     signals,
     store_rollback,
@@ -27,6 +28,7 @@ from runner.facts.messages import (  # noqa: F401
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.remedies import RemedyName, RemedyValue
 from runner.facts.specs.run import RunSpec
+from runner.facts.trials import Trajectory
 from runner.facts.wire import Value
 
 
@@ -474,6 +476,9 @@ class IncidentOpened(Value, kind="incident_opened"):
     onset: int | None = None
     # The attempt that ended with it.
     failure: Failure | None = None
+    # It is about the run's numbers: a trial says when it is over. `before`: what they were before the onset.
+    on_trial: bool = False
+    before: Trajectory | None = None
 
 
 class IncidentAmended(Value, kind="incident_amended"):

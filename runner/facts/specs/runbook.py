@@ -7,6 +7,7 @@ from msgspec import field
 
 from runner.facts.faults import FAULTS
 from runner.facts.specs.setting import Default, Limits, LongSeconds
+from runner.facts.trials import Statistic
 from runner.facts.wire import Value
 
 # Of one ladder, all rungs together: one with more has no end that anybody would see. Chosen.
@@ -87,6 +88,11 @@ VERBS: Mapping[str, Verb] = {
     "watch": Verb(
         "Nothing: the run goes on, and a later step proves that it could.", leaves_gang=True
     ),
+    "wait": Verb(
+        "Nothing yet: the run goes on for `steps` steps (default: those of `verify`), and heals by itself or does not.",
+        {"steps": Parameter("count")},
+        leaves_gang=True,
+    ),
 }
 if TYPE_CHECKING:
     RungVerb = str
@@ -133,8 +139,8 @@ class PageProof(Value):
     """What shows that a rung helped: a statistic of the run's numbers, over so many steps."""
 
     statistic: Annotated[
-        Literal["loss", "grad_norm", "loss_scale", "activation_norm", "throughput"],
-        "Which of the run's numbers is compared with what it was before.",
+        Statistic,
+        "Which of the run's numbers is compared with what it was before. `finite`: none may be NaN; `loss_scale`: usable again.",
     ] = "loss"
     steps: Annotated[
         int,

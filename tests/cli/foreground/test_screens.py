@@ -179,6 +179,24 @@ def test_a_changed_diagnosis_is_reported() -> None:
     assert lines == ["i1 is node_silent on n2: n2 is dead"]
 
 
+def test_a_run_that_ends_with_ruined_numbers_says_so_in_its_summary() -> None:
+    """Beside its state, which is finished; one that healed says nothing."""
+    reason = "the run finished, and its numbers are not back: loss 10.8, 3.2 before the onset"
+    ruined = IncidentStatus(
+        incident="i1",
+        state="open",
+        fault="divergence",
+        run=1,
+        on_trial=True,
+        reason=reason,
+    )
+    healed = replace(ruined, incident="i2", state="resolved", closed_at=9.0)
+    ended = replace(RUN, state="finished")
+    text = summary_text(summarize(view(run=ended, incidents=(healed, ruined)), ended))
+    assert f"open        divergence: {reason} (more: stoker story i1)" in text
+    assert "story i2" not in text
+
+
 def test_without_a_terminal_the_output_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """The output has a line per event, one of progress every few seconds, and no control characters."""
     moving = replace(RUN, last=StepRecord(step=10, loss=4.0, tokens_per_second=100.0))

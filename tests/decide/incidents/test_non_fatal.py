@@ -66,7 +66,7 @@ def test_a_lasting_numeric_fault_opens_an_incident_and_ends_no_gang() -> None:
     """The supervisor opens one incident and pages once; the run goes on."""
     harness = training_harness()
     stepped(harness, 9)
-    records = harness.take(found(harness, "divergence", step=8))
+    records = harness.take(found(harness, "plateau", step=8))
     assert kinds(records) == ["IncidentOpened", "RungTaken", "ActionIssued", "IncidentChanged"]
     assert harness.settle() == []
     run, incident = harness.state.runs[1], only_incident(harness)
@@ -80,13 +80,15 @@ def test_a_lasting_numeric_fault_opens_an_incident_and_ends_no_gang() -> None:
 def test_a_repeated_finding_amends_its_incident() -> None:
     """Its evidence grows to a limit, and it takes a culprit named later; another rank gets its own incident."""
     harness = training_harness()
-    harness.take(found(harness, "nan_loss"))
-    assert kinds(harness.take(found(harness, "nan_loss", node="n2", rank=3))) == ["IncidentAmended"]
+    harness.take(found(harness, "skipped_steps"))
+    assert kinds(harness.take(found(harness, "skipped_steps", node="n2", rank=3))) == [
+        "IncidentAmended"
+    ]
     assert (only_incident(harness).node, only_incident(harness).rank) == ("n2", 3)
     for _ in range(20):
-        harness.take(found(harness, "nan_loss", node="n2", rank=3))
+        harness.take(found(harness, "skipped_steps", node="n2", rank=3))
     assert len(only_incident(harness).evidence) == MAX_EVIDENCE
-    harness.take(found(harness, "nan_loss", node="n1", rank=0))
+    harness.take(found(harness, "skipped_steps", node="n1", rank=0))
     assert len(harness.state.incidents) == 2
 
 
@@ -94,14 +96,14 @@ def test_an_incident_is_resolved_by_its_detector_or_by_a_later_attempt_past_the_
     """The end of the run resolves the rest."""
     harness = training_harness()
     stepped(harness, 9)
-    harness.take(found(harness, "loss_spike"))
-    harness.take(found(harness, "loss_spike", recovered=True, evidence="back at 2.1"))
+    harness.take(found(harness, "throughput_drop"))
+    harness.take(found(harness, "throughput_drop", recovered=True, evidence="back at 2.1"))
     assert (only_incident(harness).state, only_incident(harness).reason) == (
         "resolved",
         "back at 2.1",
     )
-    assert harness.take(found(harness, "loss_spike", recovered=True)) == []
-    harness.take(found(harness, "divergence"))
+    assert harness.take(found(harness, "throughput_drop", recovered=True)) == []
+    harness.take(found(harness, "plateau"))
     stepped(harness, 30)
     assert harness.state.incidents["i2"].state == "proving"
     harness.take(exited(harness, node="n2", rank=3))
@@ -116,11 +118,11 @@ def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident(
     """A fault that returns after a restart is not resolved."""
     harness = training_harness()
     stepped(harness, 9)
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     harness.take(exited(harness, node="n2", rank=3))
     _cleared(harness)
     attempt = launch(harness)
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     stepped(harness, 31)
     assert harness.state.incidents["i1"].attempt == attempt.attempt
     assert harness.state.incidents["i1"].state == "proving"
@@ -130,11 +132,11 @@ def test_endless_findings_open_a_bounded_number_of_incidents() -> None:
     """At most twenty ranks have open incidents; once these are resolved, others get theirs."""
     harness = training_harness()
     for rank in range(MAX_NON_FATAL + 30):
-        harness.take(found(harness, "nan_loss", node="n1", rank=rank))
+        harness.take(found(harness, "skipped_steps", node="n1", rank=rank))
     assert len(harness.state.incidents) == MAX_NON_FATAL
-    harness.take(found(harness, "nan_loss", node="n1", rank=0, recovered=True))
-    harness.take(found(harness, "divergence"))
-    assert [one.fault for one in harness.state.incidents.values()][-1] == "divergence"
+    harness.take(found(harness, "skipped_steps", node="n1", rank=0, recovered=True))
+    harness.take(found(harness, "plateau"))
+    assert [one.fault for one in harness.state.incidents.values()][-1] == "plateau"
 
 
 def test_a_runbook_that_orders_a_restart_is_followed() -> None:
@@ -142,12 +144,12 @@ def test_a_runbook_that_orders_a_restart_is_followed() -> None:
     harness = training_harness()
     pages = tuple(
         replace(book, ladder=(replace(book.ladder[0], do="restart"),))
-        if "divergence" in book.faults
+        if "plateau" in book.faults
         else book
         for book in harness.controller.policy.runbooks
     )
     harness.controller.policy = Policy(cluster=harness.controller.policy.cluster, runbooks=pages)
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     run = harness.state.runs[1]
     assert run.attempt is not None
     assert (run.incident, run.attempt.state) == ("i1", "stopping")
@@ -157,7 +159,7 @@ def test_a_finding_of_an_ended_gang_opens_no_incident() -> None:
     """A finding without a runbook opens none either."""
     harness = training_harness()
     harness.take(exited(harness, node="n2", rank=3))
-    assert harness.take(found(harness, "divergence")) == []
+    assert harness.take(found(harness, "plateau")) == []
     other = training_harness()
     assert other.take(found(other, "malformed_message")) == []
 
@@ -257,7 +259,7 @@ def test_replicas_that_differ_name_the_deviating_rank_and_its_node(
 def test_non_fatal_incidents_survive_a_snapshot() -> None:
     """Lines that wait for their judgment survive too."""
     harness = training_harness()
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     harness.take(lines(harness, "n2", LOST))
     state = wire.decode(wire.encode(harness.state), limit_bytes=10**7)
     assert state == harness.state
@@ -335,11 +337,11 @@ def test_a_line_that_all_nodes_report_at_once_is_the_fault_of_none() -> None:
 
 
 def test_a_run_that_resumes_from_damaged_weights_has_not_passed_the_fault() -> None:
-    """It diverged at 1,000, and the next attempt begins at 1,900; one that begins before the onset passes it."""
+    """Its loss stopped falling at 1,000, and the next attempt begins at 1,900; one that begins before the onset passes it."""
     for resumed, state in ((1900, "proving"), (900, "resolved")):
         harness = training_harness(checkpoints="/c")
         stepped(harness, 1950)
-        harness.take(found(harness, "divergence", step=1000))
+        harness.take(found(harness, "plateau", step=1000))
         harness.take(exited(harness, node="n2", rank=3))
         _cleared(harness)
         attempt = launch(harness)
@@ -363,14 +365,14 @@ def test_a_straggler_in_the_next_gang_is_resolved_by_its_detector() -> None:
 
 
 @pytest.mark.parametrize(
-    ("learned_runs", "divergence"), [((), "resolved"), ((2,), "resolved"), ((1, 2), "proving")]
+    ("learned_runs", "plateau"), [((), "resolved"), ((2,), "resolved"), ((1, 2), "proving")]
 )
 def test_the_next_supervisor_continues_a_run_or_detects_what_is_still_wrong_again(
-    learned_runs: tuple[int, ...], divergence: str
+    learned_runs: tuple[int, ...], plateau: str
 ) -> None:
     """Detectors that know nothing of the run could never resolve its incident; hardware incidents stay open in any case."""
     harness = training_harness()
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     harness.take(lines(harness, "n2", LOST))
     harness.now += WAIT_SECONDS
     harness.settle()
@@ -379,13 +381,13 @@ def test_the_next_supervisor_continues_a_run_or_detects_what_is_still_wrong_agai
     )
     harness.take(started)
     states = {one.fault: one.state for one in harness.state.incidents.values()}
-    assert states == {"divergence": divergence, "gpu_lost": "proving"}
+    assert states == {"plateau": plateau, "gpu_lost": "proving"}
 
 
 def test_the_incident_of_a_run_without_steps_does_not_stay_open_for_ever() -> None:
     """The next attempt could never pass the step of the onset."""
     harness = training_harness()
-    harness.take(found(harness, "divergence"))
+    harness.take(found(harness, "plateau"))
     harness.take(exited(harness, node="n2", rank=3))
     _cleared(harness)
     launch(harness)
@@ -413,11 +415,11 @@ def test_a_spare_with_an_old_non_fatal_incident_that_dies_ends_no_gang() -> None
     assert harness.state.incidents["i1"].fault == "gpu_ecc"
 
 
-def test_a_nan_on_a_node_in_service_is_resolved_when_the_run_passes_it() -> None:
+def test_a_numeric_fault_on_a_node_in_service_is_resolved_when_the_run_passes_it() -> None:
     """The run resumed before the onset on the same nodes, and its numbers were sound this time."""
     harness = training_harness(checkpoints="/c")
     stepped(harness, 50)
-    harness.take(found(harness, "nan_loss", step=50, node="n2", rank=3))
+    harness.take(found(harness, "skipped_steps", step=50, node="n2", rank=3))
     harness.take(exited(harness, node="n2", rank=3))
     _cleared(harness)
     launch(harness)
