@@ -1,5 +1,7 @@
 """`python -P -m runner.checkpoints.share_verification`: reads the files of one share of a checkpoint, and prints how that went.
 
+Each byte is hashed, and what is a floating-point number is looked at on the way (`finite`): one pass for both.
+
 A program of the agent's, which it kills when a folder hangs. It has the lowest priority, and reads from storage, not from memory:
 the page cache may hold what the disk has lost. Each line of its output is a JSON object: {"kind": "progress", ...} when it begins
 to read and once a second while bytes come, and {"kind": "result", "outcome": "done"|"failed", "damaged": ..., ...} at the end.
@@ -17,12 +19,17 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from runner.checkpoints.finite.distributed_names import METADATA, distributed_names
+from runner.checkpoints.finite.file_scan import FileScan, ScanResult
+from runner.checkpoints.finite.layouts import layout_of
+from runner.checkpoints.finite.pickle_outline import MAX_PICKLE_BYTES
 from runner.checkpoints.manifest import MANIFEST, MAX_MANIFEST_BYTES, FileSeal, Manifest, decode
 from runner.checkpoints.shares import files_of_share
 from runner.checkpoints.verification import check_equal, open_regular
@@ -39,6 +46,8 @@ READ_BYTES = 1 << 20
 CACHED_BYTES = 8 << 20
 PROGRESS_SECONDS = 1.0
 MANIFEST_POLL_SECONDS = 0.5
+# Files that are not covered.
+MAX_NAMED = 2
 # What `open_regular` raises for a file that is missing, for one that is not regular, or for a part of the disk that is lost.
 OPEN_DAMAGE = (
     errno.ENOENT,
@@ -72,6 +81,12 @@ class ShareReader:
     _read_bytes: int = 0
     _reported_at: float = 0.0
     _reported_bytes: int = field(default=-1)
+    # What the scans say: of the whole share, of the first files that are not covered, and of the first that is not finite.
+    _num_tensors: int = 0
+    _uncovered: list[str] = field(default_factory=list)
+    _not_finite: str = ""
+    # Names of tensors, of folder and file.
+    _names: dict[str, dict[str, dict[int, str]]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         """Verify the share, and return the result to print. Raises StokerError or OSError: not verified, and not damaged."""
@@ -87,7 +102,15 @@ class ShareReader:
                 self._read_manifest()
                 return _failure(str(again), damaged=True)
         num_files, size_bytes = self._done
-        return {"kind": "result", "outcome": "done", "files": num_files, "size_bytes": size_bytes}
+        return {
+            "kind": "result",
+            "outcome": "done",
+            "files": num_files,
+            "size_bytes": size_bytes,
+            "tensors": self._num_tensors,
+            "uncovered": "; ".join(self._uncovered[:MAX_NAMED]),
+            "not_finite": self._not_finite,
+        }
 
     def _verify(self) -> None:
         manifest = self._wait_for_manifest()
@@ -96,6 +119,7 @@ class ShareReader:
         }
         self._total = len(files), sum(seal.size_bytes for seal in files.values())
         self._done, self._read_bytes = (0, 0), 0
+        self._num_tensors, self._uncovered, self._not_finite = 0, [], ""
         verified = VerifiedFiles(
             self.record,
             {
@@ -108,12 +132,22 @@ class ShareReader:
         try:
             self._report(at_once=True)
             for name, seal in files.items():
-                self._verify_file(name, seal, verified)
+                self._note(name, self._verify_file(name, seal, verified))
                 num_files, size_bytes = self._done
                 self._done, self._read_bytes = (num_files + 1, size_bytes + seal.size_bytes), 0
                 self._report()
+                if self._not_finite:
+                    # It is never loaded: what else it holds is of no use.
+                    return
         finally:
             verified.close()
+
+    def _note(self, name: str, scanned: ScanResult) -> None:
+        self._num_tensors += scanned.num_tensors
+        if scanned.uncovered:
+            self._uncovered.append(f"{name}: {scanned.uncovered}")
+        if scanned.not_finite:
+            self._not_finite = f"{name}: {scanned.not_finite}"
 
     def _wait_for_manifest(self) -> Manifest:
         until = time.monotonic() + self.wait_seconds
@@ -164,21 +198,39 @@ class ShareReader:
             raise
         return file
 
-    def _verify_file(self, name: str, seal: FileSeal, verified: VerifiedFiles) -> None:
+    def _names_of(self, name: str) -> dict[int, str]:
+        """Return the names of the tensors in a file of torch.distributed.checkpoint; they are for words alone."""
+        if not name.endswith(".distcp"):
+            return {}
+        folder, _, file_name = name.rpartition("/")
+        if folder not in self._names:
+            metadata = b""
+            with suppress(OSError), open_regular(self.folder / folder / METADATA) as file:
+                metadata = file.read(MAX_PICKLE_BYTES)
+            self._names[folder] = distributed_names(metadata)
+        return self._names[folder].get(file_name, {})
+
+    def _verify_file(self, name: str, seal: FileSeal, verified: VerifiedFiles) -> ScanResult:
         path = self.folder / name
         with self._open_checked(name, seal) as file:
             status = os.fstat(file.fileno())
-            if verified.holds(name, status):
-                return
+            if (known := verified.find(name, status)) is not None:
+                return known
             try:
-                actual = self._hash(file.fileno(), seal.size_bytes)
+                layout = layout_of(file.fileno(), seal.size_bytes, self._names_of(name))
+                scan = FileScan(layout)
+                actual = self._hash(file.fileno(), seal.size_bytes, scan)
+                scanned = scan.result(file.fileno())
             except OSError as error:
                 raise _failure_of(path, error, READ_DAMAGE) from error
         check_equal(path, "sha256", actual=actual, expected=seal.sha256)
-        verified.add(name, status)
+        verified.add(name, status, scanned)
+        return scanned
 
-    def _hash(self, file: int, size_bytes: int) -> str:
+    def _hash(self, file: int, size_bytes: int, scan: FileScan) -> str:
         """Return the sha256 of an open file, as storage has it, past the page cache where the file system can do that.
+
+        The scan gets each piece that is hashed.
 
         Ranks that restart meanwhile find what the cache held. Elsewhere none of the file is left there.
         """
@@ -200,13 +252,17 @@ class ShareReader:
             if not count:
                 break
             digest.update(buffer[:count])
+            scan.feed(self._read_bytes, buffer[:count])
             self._read_bytes += count
             cached += count
             if cached >= CACHED_BYTES and not is_direct:
                 _drop_cached(file, self._read_bytes)
                 cached = 0
             self._report()
-        if not is_direct:
+        if is_direct:
+            # A second look at a few tensors is not at whole pages.
+            _set_direct(file, False)
+        else:
             _drop_cached(file)
         return digest.hexdigest()
 

@@ -1,7 +1,8 @@
 """The files of a share that were verified already, in a file: a reader that was killed is followed by one that goes on there.
 
-A line for the share, then one for each file, with what changes when the file does. It is not flushed to disk, for it must survive
-the process only. What a kill cut off is removed; any other content than what is written here means: start again.
+A line for the share, then one for each file, with what changes when the file does and what a scan said of it. It is not flushed to
+disk, for it must survive the process only. What a kill cut off is removed; any other content than what is written here means: start
+again.
 """
 
 import json
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-VERSION = 1
+from runner.checkpoints.finite.file_scan import ScanResult
+
+VERSION = 2
 # A manifest of as many bytes has fewer files than fit. Chosen, not measured.
 MAX_RECORD_BYTES = 128 * 1024 * 1024
 
@@ -25,18 +28,21 @@ class VerifiedFiles:
         self._header = _line({"v": VERSION, **share})
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
-        self._marks: dict[str, list[int]] = {}
+        self._known: dict[str, tuple[list[int], ScanResult]] = {}
         self._is_failing = False
         self._size = self._load()
 
-    def holds(self, name: str, status: os.stat_result) -> bool:
-        """Whether this file was verified, and nothing of it has changed since."""
-        return self._marks.get(name) == _mark(status)
+    def find(self, name: str, status: os.stat_result) -> ScanResult | None:
+        """Return what was said of a file that was verified, if nothing of it has changed since; else None."""
+        mark, scanned = self._known.get(name, (None, None))
+        return scanned if mark == _mark(status) else None
 
-    def add(self, name: str, status: os.stat_result) -> None:
+    def add(self, name: str, status: os.stat_result, scanned: ScanResult) -> None:
         """Record that a file agrees with the manifest; `status` is from before it was read."""
-        self._marks[name] = _mark(status)
-        self._write(_line([name, *self._marks[name]]))
+        mark = _mark(status)
+        self._known[name] = mark, scanned
+        findings = [scanned.num_tensors, scanned.uncovered, scanned.not_finite]
+        self._write(_line([name, *mark, *findings]))
 
     def close(self) -> None:
         """Close the record."""
@@ -50,7 +56,7 @@ class VerifiedFiles:
         whole = data[: data.rfind(b"\n") + 1]
         if len(data) <= MAX_RECORD_BYTES and whole.startswith(self._header):
             try:
-                self._marks = dict(map(_read, whole[len(self._header) :].splitlines()))
+                self._known = dict(map(_read, whole[len(self._header) :].splitlines()))
             except (ValueError, TypeError, RecursionError):
                 pass
             else:
@@ -83,8 +89,11 @@ def _line(plain: Any) -> bytes:
     return json.dumps(plain, separators=(",", ":"), sort_keys=True).encode() + b"\n"
 
 
-def _read(line: bytes) -> tuple[str, list[int]]:
-    name, *mark = json.loads(line)
-    if not isinstance(name, str) or [type(each) for each in mark] != [int] * 4:
+def _read(line: bytes) -> tuple[str, tuple[list[int], ScanResult]]:
+    name, *numbers, uncovered, not_finite = json.loads(line)
+    is_text = all(isinstance(each, str) for each in (name, uncovered, not_finite))
+    if not is_text or [type(each) for each in numbers] != [int] * 5:
         raise ValueError(f"{line[:80]!r} is no line of a verified file")
-    return name, mark
+    *mark, num_tensors = numbers
+    scanned = ScanResult(num_tensors=num_tensors, uncovered=uncovered, not_finite=not_finite)
+    return name, (mark, scanned)

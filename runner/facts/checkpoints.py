@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from runner.facts.ids import AttemptId
 from runner.facts.wire import Value
@@ -37,10 +37,17 @@ class Checkpoint(Value):
     stamp: str = ""
     # Its verification ended without a verdict, for the reason above.
     unverifiable: bool = False
+    # What nodes found when they looked for NaN and infinities in its tensors; "": they have not, or an earlier release read it.
+    scan: Literal["", "finite", "not covered", "not finite"] = ""
 
     def is_at_least(self, least: Trust) -> bool:
         """Whether it is trusted as far as `least`, or further. What is refused is trusted in nothing."""
         return self.trust in _ORDER and least in _ORDER[: _ORDER.index(self.trust) + 1]
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return self.path.rstrip("/").rpartition("/")[2]
 
     @property
     def age(self) -> tuple[int, AttemptId]:

@@ -3,7 +3,7 @@
 A model of `runner.agent` in virtual time: it sends what a real agent sends, in the same order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 
 if TYPE_CHECKING:
+    from runner.simulate.training import SimCheckpoint
     from runner.simulate.world import World
 
 # How long things take, in seconds.
@@ -509,7 +510,7 @@ class SimNode:
             elif checkpoint.corrupt:
                 self._end_share(task, {"damaged": True}, "the hash of rank0 differs")
             else:
-                self._end_share(task)
+                self._end_share(task, found=_scan_of(checkpoint))
 
         def wait(done_seconds: float) -> None:
             seconds = min(PROGRESS_SECONDS, read_seconds - done_seconds)
@@ -518,11 +519,15 @@ class SimNode:
         wait(0.0)
 
     def _end_share(
-        self, task: Task, trouble: dict[str, bool] | None = None, message: str = ""
+        self,
+        task: Task,
+        trouble: dict[str, bool] | None = None,
+        message: str = "",
+        found: Mapping[str, object] | None = None,
     ) -> None:
         del self._verifications[task.id]
         outcome: Literal["done", "failed"] = "done" if trouble is None else "failed"
-        self._answer(task, outcome, message=message, detail=trouble or {})
+        self._answer(task, outcome, message=message, detail=trouble or found or {})
 
     def _run_task(self, task: Task, *, has_waited: bool) -> None:
         if task.task in ("check", "verify"):
@@ -553,3 +558,11 @@ class SimNode:
 
     def _answer(self, task: Task, outcome: Literal["done", "failed"], **fields: Any) -> None:
         self._emit(ActionResult(id=task.id, outcome=outcome, **fields))
+
+
+def _scan_of(checkpoint: "SimCheckpoint") -> dict[str, object]:
+    """Return what the scan of a checkpoint that is as it was sealed finds."""
+    if not checkpoint.training.is_covered:
+        return {"tensors": 0, "uncovered": "rank0: no known format of tensors", "not_finite": ""}
+    what = "rank0: weight has NaN (number 7 of 64, float32)" if checkpoint.is_sick else ""
+    return {"tensors": 1, "uncovered": "", "not_finite": what}

@@ -26,6 +26,8 @@ class Training:
     # How long a node takes to read its share of a checkpoint; and of any it cannot: it sees no such folder.
     read_seconds: float = 0.2
     blind_nodes: tuple[str, ...] = ()
+    # Nodes know where the tensors of its files lie, and so whether they are finite.
+    is_covered: bool = True
     # Ranks say in their hello that they check what they load.
     checks: bool = True
     # Steps between two durable progress signals.
@@ -55,6 +57,8 @@ class SimCheckpoint:
     generation: int
     training: Training
     corrupt: bool = False
+    # A NaN in its weights.
+    is_sick: bool = False
 
     @property
     def name(self) -> str:

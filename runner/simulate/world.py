@@ -219,6 +219,11 @@ class World:
         found = (folder.find(path) for folder in self._folders.values())
         return next((checkpoint for checkpoint in found if checkpoint is not None), None)
 
+    def poison_checkpoint(self, step: int, run: int = 1) -> None:
+        """Have every checkpoint of that step sealed so far hold a NaN, as if it had been sealed so."""
+        for checkpoint in self.folder(run).sealed:
+            checkpoint.is_sick = checkpoint.is_sick or checkpoint.step == step
+
     def corrupt_checkpoint(self, step: int, run: int = 1) -> None:
         """Flip a bit in every checkpoint of that step."""
         for sealed in self.folder(run).sealed:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.checkpoints import FileSeal, Manifest, files_of_share
+from runner.checkpoints.finite.file_scan import ScanResult
 from runner.checkpoints.share_verification import ShareReader
 from runner.checkpoints.verified_files import VerifiedFiles
 from runner.errors import TemporaryError
@@ -293,10 +294,10 @@ def test_a_verified_file_is_not_read_again_until_it_changes(tmp_path: Path) -> N
         lambda data: b"",
         lambda data: b"\xff\xfe" * 100 + b"\n",
         lambda data: data + b"[]\n",
-        lambda data: data + b'["b",1,2,3,"4"]\n',
-        lambda data: data + b'["b",1,2,3,true]\n',
+        lambda data: data + b'["b",1,2,3,"4",0,"",""]\n',
+        lambda data: data + b'["b",1,2,3,4,true,"",""]\n',
         lambda data: data + b"[" * 100_000 + b"\n",
-        lambda data: data.replace(b'"v":1', b'"v":2'),
+        lambda data: data.replace(b'"v":2', b'"v":1'),
         lambda data: data.replace(b'"share":0', b'"share":1'),
     ],
 )
@@ -306,17 +307,19 @@ def test_a_torn_or_foreign_record_is_begun_again(
     """What was cut off is left out; anything else that is not a record of this share counts for nothing."""
     path, file = tmp_path / "record", tmp_path / "a"
     file.write_bytes(b"a")
+    scanned = ScanResult(num_tensors=3, uncovered="why", not_finite="what")
     record = VerifiedFiles(path, {"share": 0})
-    record.add("a", file.stat())
+    record.add("a", file.stat(), scanned)
     record.close()
     data = path.read_bytes()
     spoilt = spoil(data)
     path.write_bytes(spoilt)
     record = VerifiedFiles(path, {"share": 0})
-    assert record.holds("a", file.stat()) == (spoilt == data + b'["b",1,2')
-    assert not record.holds("b", file.stat())
-    record.add("a", file.stat())
+    is_kept = spoilt == data + b'["b",1,2'
+    assert record.find("a", file.stat()) == (scanned if is_kept else None)
+    assert record.find("b", file.stat()) is None
+    record.add("a", file.stat(), scanned)
     record.close()
     record = VerifiedFiles(path, {"share": 0})
-    assert record.holds("a", file.stat())
+    assert record.find("a", file.stat()) == scanned
     record.close()

@@ -378,6 +378,7 @@ DEEDS: Mapping[str, Maker] = {
     "free-devices": _on_machine("free_devices"),
     "wedge-rank": _set("unkillable", lambda words: (int(words[0]),)),
     "tear-checkpoint": _named("corrupt_checkpoint"),
+    "poison-checkpoint": _named("poison_checkpoint"),
     "lose-store": _named("lose_store"),
     "kill-supervisor": _on_supervisor("crash"),
     "pause-supervisor": _on_supervisor("pause"),

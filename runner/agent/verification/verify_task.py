@@ -241,7 +241,11 @@ def _result(task: Task, plain: dict[str, Any]) -> ActionResult:
     """Return the answer that a child's last line gives."""
     share = f"share {task.args['share'] + 1} of {task.args['shares']} of {task.args['path']}"
     if plain["outcome"] == "done":
-        detail = {"files": plain["files"], "size_bytes": plain["size_bytes"]}
+        counts = {name: plain[name] for name in ("files", "size_bytes", "tensors")}
+        findings = {
+            name: str(plain[name])[:MAX_REASON_CHARACTERS] for name in ("uncovered", "not_finite")
+        }
+        detail = {**counts, **findings}
         message = f"{share}: {plain['files']} files, {plain['size_bytes']} bytes agree"
         return tasks.result(task, "done", message, detail)
     return _failed(task, str(plain["reason"]), damaged=plain["damaged"] is True)

@@ -39,20 +39,37 @@ def find(run: Run, path: str) -> Checkpoint | None:
     return next((known for known in run.checkpoints if known.path == path), None)
 
 
-def trust(decision: Decision, run: Run, checkpoint: Checkpoint, *, stamp: str) -> None:
-    """Trust a checkpoint whose every byte agreed with its manifest, when its files were as the stamp says."""
-    level = checkpoint.trust if checkpoint.trust in TRUSTED else Trust.INTACT
-    intact = replace(checkpoint, trust=level, reason="", stamp=stamp, unverifiable=False)
-    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=intact))
-    _prune(decision, run, changed=intact)
+def trust(
+    decision: Decision, run: Run, checkpoint: Checkpoint, *, stamp: str, uncovered: str
+) -> None:
+    """Trust a checkpoint whose every byte agreed with its manifest, when its files were as the stamp says.
+
+    `uncovered`: why nothing is known of the numbers in it; "": all its tensors were looked at, and are finite.
+    """
+    level = Trust.INTACT if uncovered else Trust.FINITE
+    if not uncovered and checkpoint.is_at_least(level):
+        level = checkpoint.trust
+    known = replace(
+        checkpoint,
+        trust=level,
+        reason=uncovered,
+        stamp=stamp,
+        unverifiable=False,
+        scan="not covered" if uncovered else "finite",
+    )
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=known))
+    _prune(decision, run, changed=known)
 
 
-def refuse(decision: Decision, run: Run, path: str, reason: str) -> None:
+def refuse(
+    decision: Decision, run: Run, path: str, reason: str, *, not_finite: bool = False
+) -> None:
     """Never take a checkpoint again, and page. One that is not known, or refused already, is left alone."""
     known = find(run, path)
     if known is None or known.trust is Trust.REFUSED:
         return
-    refused = replace(known, trust=Trust.REFUSED, reason=reason)
+    scan = "not finite" if not_finite else known.scan
+    refused = replace(known, trust=Trust.REFUSED, reason=reason, scan=scan)
     decision.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
     decision.page(f"checkpoint at step {known.step} refused: {reason}", run=run.run)
 
@@ -118,9 +135,14 @@ def set_aside(decision: Decision, run: Run) -> list[list[Any]]:
     return [rewind.plain() for each in runs for rewind in each.rewinds]
 
 
-def refused_paths(run: Run) -> list[str]:
-    """Return the folders that failed once: they are not taken again."""
-    return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
+def refused_paths(decision: Decision, run: Run) -> list[str]:
+    """Return the folders that failed once: they are not taken again.
+
+    For another run of the folder a person may have mended what could not be read. What is not finite stays so.
+    """
+    refused = [c.path for c in run.checkpoints if c.trust is Trust.REFUSED]
+    others = (c for c in _of_folder(decision, run) if c.scan == "not finite")
+    return [*refused, *(c.path for c in others if c.path not in refused)]
 
 
 def uncoded_names(decision: Decision, run: Run) -> list[str]:

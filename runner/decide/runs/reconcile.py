@@ -126,7 +126,7 @@ def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
         generation=generation,
         folder=checkpoint_folder(cluster, run),
         output=output_folder(cluster, run, attempt),
-        refused=checkpoint_trust.refused_paths(run),
+        refused=checkpoint_trust.refused_paths(decision, run),
         address=decision.state.nodes[nodes[0]].address,
         run_name=run.spec.name,
         uncoded=checkpoint_trust.uncoded_names(decision, run),

@@ -10,10 +10,12 @@ import math
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
+from runner.decide.incidents.attribution import report_failure
 from runner.decide.runs import checkpoint_trust
-from runner.decide.state.cluster_state import GONE, OpenAction, Run, Verification
+from runner.decide.state.cluster_state import GONE, RUNNING, OpenAction, Run, Verification
 from runner.facts.actions import Action, ActionResult, InspectCheckpoint, NodeTask
 from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import TaskProgressed
 
@@ -24,6 +26,8 @@ MAX_SHARES = 16
 # Chosen, not measured.
 SILENT_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 20 * 1024**2
+# What is said of files that an agent of an earlier release has read.
+UNSCANNED = "the agent of {node} is of a release that does not look for NaN"
 # Of a share, on one node after the other. Chosen, not measured.
 MAX_TRIES = 3
 
@@ -51,7 +55,8 @@ def candidate(run: Run) -> Checkpoint | None:
         if run.is_set_aside(checkpoint):
             continue
         is_verified = checkpoint.trust in checkpoint_trust.TRUSTED
-        if is_verified and (checkpoint.stamp or not run.is_alive):
+        is_read = bool(checkpoint.stamp and checkpoint.scan)
+        if is_verified and (is_read or not run.is_alive):
             return None
         if checkpoint.trust is not Trust.REFUSED and not checkpoint.unverifiable:
             return checkpoint
@@ -198,10 +203,22 @@ def on_share_ended(decision: Decision, action: Action, result: ActionResult) -> 
     if share not in verification.tries or known is None:
         return
     node = action.read(NodeTask).node
-    if result.outcome == "done":
-        decision.add(r.ShareEnded(run=run.run, share=share, verified=True))
+    detail = result.detail
+    if result.outcome == "done" and detail.get("not_finite"):
+        _refuse_not_finite(decision, run, known, str(detail["not_finite"]))
+    elif result.outcome == "done":
+        tensors = int(detail.get("tensors", 0))
+        uncovered = str(detail.get("uncovered", UNSCANNED.format(node=node)))
+        ended = r.ShareEnded(
+            run=run.run, share=share, verified=True, tensors=tensors, uncovered=uncovered
+        )
+        decision.add(ended)
         if len(verification.tries) == 1:
-            checkpoint_trust.trust(decision, run, known, stamp=verification.stamp)
+            uncovered = verification.uncovered or uncovered
+            if not uncovered and not verification.tensors + tensors:
+                uncovered = "no tensors were found"
+            stamp = verification.stamp
+            checkpoint_trust.trust(decision, run, known, stamp=stamp, uncovered=uncovered)
     elif result.outcome == "failed" and result.detail.get("damaged"):
         checkpoint_trust.refuse(decision, run, known.path, result.message)
     elif verification.tries[share] + 1 < MAX_TRIES:
@@ -209,6 +226,19 @@ def on_share_ended(decision: Decision, action: Action, result: ActionResult) -> 
         decision.add(r.ShareEnded(run=run.run, share=share, reason=reason))
     else:
         _end_without_verdict(decision, run, known, f"{node}: {result.message}")
+
+
+def _refuse_not_finite(decision: Decision, run: Run, known: Checkpoint, what: str) -> None:
+    """Refuse a checkpoint for the numbers in it. A gang that resumed from it unverified ends, unless it has sealed a finite one."""
+    reason, attempt = f"not finite: {what}", run.attempt
+    checkpoint_trust.refuse(decision, run, known.path, reason, not_finite=True)
+    if attempt is None or attempt.resume != known.path or attempt.state not in RUNNING:
+        return
+    newer = run.newest(Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
+    if newer is None or newer.age < known.age:
+        evidence = f"{attempt.attempt} resumed from step {known.step}, which is {reason}"
+        finding = Finding(fault="checkpoint_refused", evidence=evidence, attempt=attempt.attempt)
+        report_failure(decision, finding, mark=f"checkpoint_refused:{known.name}")
 
 
 def _end_without_verdict(decision: Decision, run: Run, checkpoint: Checkpoint, reason: str) -> None:

@@ -33,6 +33,8 @@ def _share_ended(state: State, record: r.ShareEnded) -> None:
         return
     if record.verified:
         verification.tries.pop(record.share, None)
+        verification.tensors += record.tensors
+        verification.uncovered = verification.uncovered or record.uncovered
     elif record.share in verification.tries:
         verification.tries[record.share] += 1
 

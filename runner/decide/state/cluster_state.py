@@ -225,7 +225,10 @@ class Attempt(MutableValue):
 
 
 class Verification(MutableValue):
-    """A checkpoint that nodes are reading. `tries`: share -> how often it ended without a verdict, of shares not yet verified."""
+    """A checkpoint that nodes are reading. `tries`: share -> how often it ended without a verdict, of shares not yet verified.
+
+    `tensors` and `uncovered`: what the scans of the others found.
+    """
 
     path: str
     manifest: str
@@ -233,6 +236,8 @@ class Verification(MutableValue):
     shares: int
     size_bytes: int = 0
     tries: dict[int, int] = field(default_factory=dict)
+    tensors: int = 0
+    uncovered: str = ""
 
 
 class Run(MutableValue):

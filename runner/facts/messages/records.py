@@ -412,6 +412,9 @@ class ShareEnded(Value, kind="share_ended"):
     share: int
     verified: bool = False
     reason: str = ""
+    # Of its scan: how many tensors it has, and what of it is not covered.
+    tensors: int = 0
+    uncovered: str = ""
 
 
 class ActionRenewed(Value, kind="action_renewed"):

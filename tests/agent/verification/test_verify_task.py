@@ -1,6 +1,7 @@
 """The task `verify`: a child reads, shares wait in line, and neither a kill nor a file system that hangs loses or blocks any."""
 
 import json
+import mmap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,9 +145,13 @@ def test_neither_kill_makes_a_node_read_a_file_twice(node: Node, slow: SlowFolde
     wait_until(lambda: not is_alive(readers(node)[1]), "the end of the reader with its agent")
     node.start_agent()
     answer = node.answer("a1")
-    assert (answer.outcome, answer.detail) == ("done", {"files": 8, "size_bytes": 8 * FILE_BYTES})
-    # Those that were being read at a kill are read again.
-    assert [reads(name) for name in ("file0", "file1", "file3", "file5")] == [FILE_BYTES] * 4
+    assert answer.outcome == "done"
+    assert (answer.detail["files"], answer.detail["size_bytes"]) == (8, 8 * FILE_BYTES)
+    # What the scan of one agent's reader said is kept with the files that the next does not read.
+    assert answer.detail["uncovered"].startswith("file0: no known format of tensors; file1:")
+    # Those that were being read at a kill are read again. Where a file begins is looked at to see what it is.
+    for name in ("file0", "file1", "file3", "file5"):
+        assert FILE_BYTES <= reads(name) <= FILE_BYTES + 2 * mmap.PAGESIZE
     progress = node.signals("TaskProgressed")
     assert (progress[0].done_bytes, progress[0].total_bytes) == (0, 8 * FILE_BYTES)
     assert {each.id for each in progress} == {"a1"}

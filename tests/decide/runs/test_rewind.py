@@ -258,7 +258,7 @@ def test_what_was_set_aside_is_deleted_once_the_run_has_passed_it(
         known = checkpoint_trust.find(run, path_of(step, attempt.attempt))
         assert known is not None
         decision = Decision(state=harness.state, policy=harness.controller.policy, now=0.0)
-        checkpoint_trust.trust(decision, run, known, stamp="s")
+        checkpoint_trust.trust(decision, run, known, stamp="s", uncovered="")
         pruned = [
             path
             for record in decision.records

@@ -6,6 +6,7 @@ import pytest
 
 from runner.decide.decision import Decision
 from runner.decide.runs import checkpoint_trust, verification
+from runner.decide.state.cluster_state import Run
 from runner.facts.actions import ActionResult, NodeTask, PruneCheckpoints
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
@@ -258,3 +259,58 @@ def test_what_an_earlier_release_verified_is_read_once_more_while_the_run_lives(
     assert run.attempt is not None
     run.state, run.attempt.state = "finished", "ended"
     assert verification.candidate(run) is None
+
+
+SCANNED: dict[str, Any] = {"tensors": 9, "uncovered": "", "not_finite": ""}
+
+
+@pytest.mark.parametrize(
+    ("found", "trust", "reason"),
+    [
+        (({}, {}), Trust.FINITE, ""),
+        (({"tensors": 0}, {}), Trust.FINITE, ""),
+        (({"tensors": 0}, {"tensors": 0}), Trust.INTACT, "no tensors were found"),
+        (({"uncovered": "a: why"}, {}), Trust.INTACT, "a: why"),
+        (({}, {"uncovered": "b: why"}), Trust.INTACT, "b: why"),
+    ],
+)
+def test_a_checkpoint_is_finite_once_all_shares_are_and_all_are_covered(
+    harness: ControllerHarness, found: tuple[dict[str, Any], ...], trust: Trust, reason: str
+) -> None:
+    """What no scan covers is intact, and says why it is no more than that."""
+    seal(harness, 5)
+    inspected(harness, size_bytes=100 * GB)
+    for share, detail in enumerate(found):
+        read(harness, share, detail={**SCANNED, **detail})
+    (known,) = harness.state.runs[1].checkpoints
+    assert (known.trust, known.reason) == (trust, reason)
+    assert known.scan == ("not covered" if reason else "finite")
+    assert not harness.state.open_actions("inspect_checkpoint")
+
+
+def test_what_an_earlier_agent_has_read_is_not_finite_for_that(harness: ControllerHarness) -> None:
+    """It says which agent looked for damage alone."""
+    seal(harness, 5)
+    inspected(harness)
+    read(harness, detail={"files": 3, "size_bytes": 1})
+    (known,) = harness.state.runs[1].checkpoints
+    assert known.trust is Trust.INTACT
+    assert "the agent of n1 is of a release that does not look for NaN" in known.reason
+
+
+def test_a_nan_refuses_a_checkpoint_in_this_run_and_in_the_next_of_its_folder(
+    harness: ControllerHarness,
+) -> None:
+    """With the tensor's name in the reason and on the page."""
+    path = seal(harness, 5)
+    inspected(harness)
+    decided = read(harness, detail={**SCANNED, "not_finite": "a.pt: w has NaN"})
+    (known,) = harness.state.runs[1].checkpoints
+    assert (known.trust, known.scan) == (Trust.REFUSED, "not finite")
+    pages = [x.action.reason for x in decided if isinstance(x, r.ActionIssued)]
+    assert pages == ["checkpoint at step 5 refused: not finite: a.pt: w has NaN"]
+    decision = Decision(state=harness.state, policy=harness.controller.policy, now=0.0)
+    run = harness.state.runs[1]
+    assert checkpoint_trust.refused_paths(decision, run) == [path]
+    later = Run(run=2, spec=run.spec)
+    assert checkpoint_trust.refused_paths(decision, later) == [path]
