@@ -17,7 +17,8 @@ from runner.errors import CheckpointRefused, CheckpointUnreadable, SpecError, St
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from trainer.config.settings import Settings, load_settings, recipe_names
 from trainer.contract.channel import Channel
-from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
+from trainer.contract.launch import ALONE, Launch, read_launch
+from trainer.contract.remedies import SUPPORTED
 
 # The contract's exit code: a restart cannot help.
 SETTINGS_REFUSED = 78
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _check(options)
     channel = Channel.from_environment()
     channel.report(
-        "hello", requests=list(REQUESTS), remedies=list(REMEDIES), checks_checkpoints=True
+        "hello", requests=list(REQUESTS), remedies=list(SUPPORTED), checks_checkpoints=True
     )
     channel.report("phase", phase="start")
     for name, value in ALONE.items():

@@ -56,11 +56,9 @@ NODE: Table = {
 }
 
 RUN: Table = {
-    "active": ("waiting", "paused", "finished", "stopped", "failed"),
+    "active": ("waiting", "finished", "stopped", "failed"),
     # It waits for another reason.
-    "waiting": ("active", "waiting", "paused", "stopped", "failed"),
-    # A person asked for it.
-    "paused": ("active", "waiting", "paused", "stopped", "failed"),
+    "waiting": ("active", "waiting", "stopped", "failed"),
     "finished": (),
     "stopped": (),
     "failed": (),
