@@ -31,7 +31,7 @@ STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
 # In it: the cluster that serves the runs of a folder, and that of the demo.
 OWN, DEMO = "local", "demo"
-LIVE_STATES = ("active", "waiting")
+LIVE_STATES = ("active", "waiting", "paused")
 
 
 class NoLeader(TemporaryError):

@@ -20,6 +20,23 @@ cluster_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
+why_option = click.option(
+    "--why",
+    "--reason",
+    "reason",
+    default="",
+    metavar="TEXT",
+    help="Why; kept in the journal, and told to others.",
+)
+incident_option = click.option(
+    "--incident",
+    "seen",
+    metavar="I3[@VERSION]",
+    help="The incident that this answers, as `stoker incidents` shows it: refused if more was done about it since. "
+    "Default: the run's newest open one, at its present version.",
+)
+
+
 def request_options(timeout_seconds: float) -> Callable[[F], F]:
     """Add `--timeout`, seconds to wait for the supervisor's answer, `--cluster` and `--json`."""
     timeout_option = click.option(

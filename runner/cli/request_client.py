@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from runner.cli.clusters import require_leader, require_own_store
-from runner.errors import TemporaryError, WireError
+from runner.errors import TemporaryError, UserError, WireError
 from runner.facts import wire
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
@@ -19,6 +19,11 @@ from runner.signer import signer_of
 from runner.store.protocol import Store
 
 LEASE_CHECK_SECONDS = 2.0
+# A request that no supervisor has read by then is refused. Less than lies between two clocks at most; chosen.
+VALID_SECONDS = 240.0
+
+
+MAX_REASON_CHARACTERS = 500
 
 
 class NoAnswer(TemporaryError):
@@ -38,6 +43,15 @@ def requester() -> str:
         return "unknown"
 
 
+def checked_reason(text: str) -> str:
+    """Return the reason; raise UserError if it is no single short line."""
+    if len(text) > MAX_REASON_CHARACTERS or not text.isprintable():
+        raise UserError(
+            f"--why: {text[:60]!r} is too long or has line breaks; write one line of at most {MAX_REASON_CHARACTERS} characters"
+        )
+    return text
+
+
 def submitting_user() -> str:
     """Return the name of this process's effective user, who will own the ranks; "" without a name."""
     try:
@@ -53,7 +67,8 @@ def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
     """
     require_leader(store, cluster)
     require_own_store(store, cluster)
-    request = replace(request, sent_at=time.time())
+    now = time.time()
+    request = replace(request, sent_at=now, expires_at=now + VALID_SECONDS)
     store.append(REQUESTS, signer_of(cluster).sign(REQUESTS, wire.encode(request)))
 
 

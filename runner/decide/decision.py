@@ -136,8 +136,18 @@ class Decision:
         self._actions += 1
         self.add(r.ActionIssued(action=action))
 
-    def page(self, message: str, *, run: int | None = None, incident: str | None = None) -> None:
-        """Page an operator."""
+    def page(
+        self,
+        message: str,
+        *,
+        run: int | None = None,
+        incident: str | None = None,
+        is_new: bool = False,
+    ) -> None:
+        """Page an operator; about an incident that one looks at already, only what is new."""
+        known = self.state.incidents.get(incident or "")
+        if known is not None and known.acknowledged_at is not None and not is_new:
+            return
         self.issue(PageOperator(message=message), message, run=run, incident=incident)
 
     def ask_ranks(

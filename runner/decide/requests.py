@@ -4,14 +4,27 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.decision import Decision, Reply, refused
+from runner.decide.incidents import attention
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
-from runner.decide.runs import remedies
+from runner.decide.runs import holds, remedies
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
-from runner.facts.messages.requests import AddRemedy, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.messages.requests import (
+    AcknowledgeIncident,
+    AddNote,
+    AddRemedy,
+    Drill,
+    PauseRun,
+    Request,
+    RestartRun,
+    ResumeRun,
+    ShutDown,
+    StartRun,
+    StopRun,
+)
 from runner.facts.messages.signals import NodeJoined
 from runner.facts.remedies import remedies_text
 from runner.facts.wire import kind_of
@@ -19,6 +32,8 @@ from runner.facts.wording import known_words
 
 # Chosen, not measured.
 DRILL_SECONDS = 10.0
+# Requests about a live run.
+RunRequest = StopRun | AddRemedy | Drill | PauseRun | ResumeRun | RestartRun
 
 
 def on_request(decision: Decision, request: Request) -> None:
@@ -27,14 +42,19 @@ def on_request(decision: Decision, request: Request) -> None:
         return
     if decision.state.closing and not isinstance(request, ShutDown):
         reply = refused("the cluster is shutting down")
+    elif problem := attention.overtaken(decision, request):
+        reply = refused(problem)
     else:
         reply = HANDLERS[type(request)](decision, request)
     _record(decision, request, reply)
 
 
 def _record(decision: Decision, request: Request, reply: Reply) -> None:
-    id_, by, sent_at, kind = request.id, request.by, request.sent_at, kind_of(request)
-    decision.add(r.RequestRecorded(id=id_, request=kind, by=by, sent_at=sent_at, **reply._asdict()))
+    """Record a request's first answer; what a person does about a run is an event of the incident that governs it."""
+    known = shared_fields(request, r.RequestRecorded)
+    run = decision.state.runs.get(reply.run or 0)
+    known["incident"] = request.incident or (run.incident if run is not None else None) or ""
+    decision.add(r.RequestRecorded(request=kind_of(request), **{**known, **reply._asdict()}))
 
 
 def on_stale(decision: Decision, stale: r.StaleMessage) -> None:
@@ -113,7 +133,7 @@ def _live_runs(decision: Decision) -> list[Run]:
 def _of_run(handle: Callable[[Decision, Any, Run], Reply]) -> Callable[[Decision, Any], Reply]:
     """Let a handler of requests about a live run, by name or number, get that run; without one, refuse."""
 
-    def on_run_request(decision: Decision, request: StopRun | AddRemedy | Drill) -> Reply:
+    def on_run_request(decision: Decision, request: RunRequest) -> Reply:
         runs, name = _live_runs(decision), request.run
         run = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
         if run is None:
@@ -132,6 +152,8 @@ def _stop_run(_decision: Decision, _request: StopRun, run: Run) -> Reply:
 
 
 def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:
+    if problem := holds.overlap(decision, run, request):
+        return refused(problem)
     added = remedies.add(
         decision, run, request.remedy, request.value, by=request.by, request=request.id
     )
@@ -191,6 +213,11 @@ HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     StopRun: _of_run(_stop_run),
     AddRemedy: _of_run(_add_remedy),
     Drill: _of_run(_drill),
+    PauseRun: _of_run(holds.on_pause),
+    ResumeRun: _of_run(holds.on_resume),
+    RestartRun: _of_run(holds.on_restart),
+    AddNote: attention.on_note,
+    AcknowledgeIncident: attention.on_acknowledge,
     ShutDown: _shut_down,
     **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),
 }

@@ -56,9 +56,11 @@ NODE: Table = {
 }
 
 RUN: Table = {
-    "active": ("waiting", "finished", "stopped", "failed"),
+    "active": ("waiting", "paused", "finished", "stopped", "failed"),
     # It waits for another reason.
-    "waiting": ("active", "waiting", "stopped", "failed"),
+    "waiting": ("active", "waiting", "paused", "stopped", "failed"),
+    # A person asked for it.
+    "paused": ("active", "waiting", "paused", "stopped", "failed"),
     "finished": (),
     "stopped": (),
     "failed": (),

@@ -12,6 +12,7 @@ from runner.facts import faults
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
@@ -138,6 +139,21 @@ def _asked_remedy(fact: q.AddRemedy) -> str:
     return printable(kind.words(fact.value))
 
 
+def _pause(fact: q.PauseRun) -> str:
+    nodes = ", its nodes free for others" if fact.releases_nodes else ""
+    return f"{_asks('pause', fact)}{nodes}"
+
+
+def _asks(what: str, fact: q.PauseRun | q.ResumeRun | q.RestartRun) -> str:
+    return f"{_who(fact)} asks to {what} run {printable(fact.run)}{_because(fact.reason)}"
+
+
+def _note(fact: q.AddNote) -> str:
+    about = [f"run {printable(fact.run)}"] if fact.run else []
+    about += [printable(fact.incident, 20)] if fact.incident else []
+    return f"{_who(fact)} writes a note{' about ' if about else ''}{', '.join(about)}"
+
+
 def _asks_of_node(what: str, fact: q.NodeRequest) -> str:
     return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
 
@@ -207,6 +223,13 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
     q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
     q.AddRemedy: lambda f: f"{_who(f)} asks for {_asked_remedy(f)} in run {printable(f.run)}",
+    q.PauseRun: _pause,
+    q.ResumeRun: partial(_asks, "resume"),
+    q.RestartRun: partial(_asks, "restart"),
+    q.AddNote: _note,
+    q.AcknowledgeIncident: lambda f: (
+        f"{_who(f)} looks at {printable(f.incident, 20)}{_because(f.reason)}"
+    ),
     q.Drill: _drill,
     q.SwapNode: _swap,
     q.DrainNode: partial(_asks_of_node, "drain"),
@@ -386,7 +409,31 @@ def _node_launched(record: r.NodeLaunched) -> str:
     return f"{record.node} started its ranks as fresh processes{_because(why)}" if why else ""
 
 
+def _run_held(record: p.RunHeld) -> str:
+    by = f", by {printable(record.by, 60)}" if record.by else ""
+    what = "is to pause" if record.hold == "paused" else "waits for a person"
+    nodes = "others may have its nodes" if record.releases_nodes else "its nodes are kept for it"
+    return f"run {record.run} {what}{by}{_because(record.reason)}; {nodes}"
+
+
+def _hold_ended(record: p.HoldEnded) -> str:
+    by = printable(record.by, 60) or UNKNOWN_USER
+    return f"run {record.run} may go on, for {by}{_because(record.reason)}"
+
+
+def _acknowledged(record: p.IncidentAcknowledged) -> str:
+    by = printable(record.by, 60) or UNKNOWN_USER
+    return f"{by} looks at {record.incident}: pages about it do not repeat{_because(record.reason)}"
+
+
 _RECORDS: dict[type, Callable[[Any], str]] = {
+    p.RunHeld: _run_held,
+    p.HoldEnded: _hold_ended,
+    p.NoteAdded: lambda d: (
+        f"note of {printable(d.by, 60) or UNKNOWN_USER}: {printable(d.text, 500)}"
+    ),
+    p.IncidentAcknowledged: _acknowledged,
+    p.LadderSuspended: lambda d: f"{d.incident}: {printable(d.reason)}",
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),

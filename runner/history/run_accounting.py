@@ -16,6 +16,7 @@ from runner.history.step_marks import StepMarks
 Cause = Literal[
     "initial_start",
     "waiting",
+    "paused",
     "detect",
     "stop",
     "prepare",
@@ -29,6 +30,10 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 # The newest, whose marks are kept as they are where books are bounded; chosen.
 FINE_ATTEMPTS = 32
 Phase = Cause | Literal["step"]
+# Phases between two attempts, those of a run that waits, and outcomes that a person or a notice asked for.
+_IDLE: tuple[Phase, ...] = ("waiting", "paused")
+_RESTING: tuple[Phase, ...] = ("prepare", "start", "initial_start", "requested", *_IDLE)
+_REQUESTED = ("stopped", "reconfigured", "moved", "rewound", "paused", "restarted", None)
 
 
 class IncidentAccounting(MutableValue):
@@ -98,6 +103,7 @@ class RunAccounting(MutableValue):
     checkpoints: dict[str, AttemptId] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
     waiting: bool = False
+    paused: bool = False
     requested: bool = False
     initial: bool = True
     # Its ranks know the contract, or some step is known.
@@ -133,15 +139,15 @@ class RunAccounting(MutableValue):
         """The run moved in its life cycle; the first end counts."""
         if self.ended_at is not None:
             return
-        self.waiting = state == "waiting"
+        self.waiting, self.paused = state in ("waiting", "paused"), state == "paused"
         if state in ("finished", "stopped", "failed"):
             if self.phase == "step":
                 self._split(now, now, now, "finish" if state == "finished" else "stop")
             self._move(now, self.phase)
             self.ended_at = now
-        elif self.waiting and self.phase in ("prepare", "start", "initial_start", "requested"):
-            self._move(now, "waiting")
-        elif not self.waiting and self.phase == "waiting":
+        elif self.waiting and self.phase in _RESTING:
+            self._move(now, self._idle())
+        elif not self.waiting and self.phase in _IDLE:
             self._move(now, self._resting())
 
     def planned(self, now: float, attempt: AttemptId) -> None:
@@ -153,8 +159,8 @@ class RunAccounting(MutableValue):
         number = self.num_attempts
         self.attempts[attempt] = AttemptAccounting(attempt=attempt, number=number, planned_at=now)
         self.current = attempt
-        self.waiting = False
-        if self.phase == "waiting":
+        self.waiting = self.paused = False
+        if self.phase in _IDLE:
             self._move(now, self._resting())
 
     def prepared(self, attempt: AttemptId, resume: str, resume_step: int) -> list[tuple[str, int]]:
@@ -228,7 +234,7 @@ class RunAccounting(MutableValue):
         self.requested = False
         if outcome == "finished":
             self._split(now, now, now, "finish")
-        elif incident is None and outcome in ("stopped", "reconfigured", "moved", "rewound", None):
+        elif incident is None and outcome in _REQUESTED:
             self._split(now, now, now, "requested")
             self.requested = True
         else:
@@ -251,7 +257,7 @@ class RunAccounting(MutableValue):
         account.ended_at = now
         is_resting = self.ended_at is None and self.phase in ("stop", "requested")
         if attempt == self.stopped and is_resting:
-            self._move(now, "waiting" if self.waiting else self._resting())
+            self._move(now, self._idle() if self.waiting else self._resting())
 
     # ---- figures --------------------------------------------------------------------------------------------------
 
@@ -300,6 +306,9 @@ class RunAccounting(MutableValue):
 
     def _attempt(self, attempt: AttemptId | None) -> AttemptAccounting | None:
         return None if attempt is None else self.attempts.get(attempt)
+
+    def _idle(self) -> Phase:
+        return "paused" if self.paused else "waiting"
 
     def _resting(self) -> Phase:
         if self.requested:

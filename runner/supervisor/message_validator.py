@@ -75,6 +75,7 @@ class MessageValidator:
                 if fact.id in state.requests or fact.id in state.request_ids:
                     raise MessageRefused("replayed", f"request {fact.id} was processed before")
                 self._check_fresh(fact, f"request {fact.id}", state.other_requests_until)
+                self._check_not_expired(fact)
             elif isinstance(fact, NodeJoined):
                 self._check_fresh(fact, f"the join of {fact.node}")
         except MessageRefused as refused:
@@ -171,6 +172,13 @@ class MessageValidator:
         else:
             return
         raise MessageRefused("stale", f"{what} {text}", message)
+
+    def _check_not_expired(self, request: Request) -> None:
+        """Refuse a request whose sender has set a time that has passed: it may be wrong by now."""
+        now, late = self._clock(), self._clock() - request.expires_at
+        if request.expires_at and not now <= request.expires_at:
+            text = f"request {request.id} expired {late:,.0f} s ago and was not carried out; send it again if it is still wanted"
+            raise MessageRefused("stale", text, request)
 
 
 def _check_assignment(signal: Heartbeat | NodeJoined, state: State) -> None:

@@ -5,15 +5,25 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from runner.decide.incidents.consent import because, who
 from runner.decide.nodes import spares
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
 from runner.decide.runs.checkpoint_trust import TRUSTED
-from runner.decide.state.cluster_state import Incident, Node, PendingDrain, Run, State
+from runner.decide.state.cluster_state import (
+    Incident,
+    Node,
+    PendingDrain,
+    Run,
+    State,
+    shared_fields,
+)
+from runner.decide.state.people import PendingRequest
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
     DrainStatus,
+    HoldStatus,
     IncidentStatus,
     NodeStatus,
     RunStatus,
@@ -254,6 +264,8 @@ class StatusBuilder:
             preload=run.spec.preload,
             version_mismatches=_versions_apart(versions),
             not_forked_reason=attempt.not_forked_reason if attempt else "",
+            hold=HoldStatus(**shared_fields(run.hold, HoldStatus)) if run.hold else None,
+            open_requests=tuple(map(_pending, run.pending_requests)),
         )
 
     def _incident(self, incident: Incident) -> IncidentStatus:
@@ -279,7 +291,15 @@ class StatusBuilder:
             rungs=tuple(incident.rungs_taken),
             evidence=tuple(incident.evidence[-20:]),
             reason=incident.reason,
+            version=incident.version,
+            events=tuple(f"{event.version}: {event.text}" for event in incident.events),
+            acknowledged_by=incident.acknowledged_by
+            or ("a person" if incident.acknowledged_at is not None else ""),
         )
+
+
+def _pending(pending: PendingRequest) -> str:
+    return f"{pending.request} {pending.kind.replace('_', ' ')}, by {who(pending.by)}{because(pending.reason)}"
 
 
 def _nearest_domains(cluster: ClusterSpec) -> dict[str, str]:

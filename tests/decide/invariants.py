@@ -16,6 +16,7 @@ from runner.decide.state.cluster_state import State
 from runner.facts import lifecycles, wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 from runner.history.ledger import Ledger
 from runner.simulate.world import World, WorldObserver
 
@@ -67,6 +68,9 @@ class Books:
     hardware: dict[str, str] = field(default_factory=dict)
     # Hardware -> who refused it.
     refused: dict[str, str] = field(default_factory=dict)
+    # Runs that people hold, incident -> run.
+    held: dict[int, str] = field(default_factory=dict)
+    run_of: dict[str, int | None] = field(default_factory=dict)
     now: float = 0.0
     sequence: int = 0
 
@@ -152,6 +156,7 @@ class Books:
     def _planned(self, record: r.AttemptPlanned) -> None:
         run = record.attempt.run
         check(self.runs[run] == "active", f"{record.attempt} planned in a run {self.runs[run]}")
+        check(run not in self.held, f"{record.attempt} planned in a run that is held")
         before = self.last.get(run)
         if before is not None:
             known = self.attempts[before]
@@ -195,6 +200,7 @@ class Books:
     def _incident_opened(self, record: r.IncidentOpened) -> None:
         check(record.incident not in self.incidents, f"{record.incident} was opened twice")
         self.incidents[record.incident] = "open"
+        self.run_of[record.incident] = record.run
         self.culprits[record.incident] = record.node
 
     def _incident_amended(self, record: r.IncidentAmended) -> None:
@@ -213,6 +219,8 @@ class Books:
         # Each node that dies in one incident is answered by itself.
         key = (record.incident, record.runbook, record.rung, self.culprits[record.incident])
         self.rungs[key] = self.rungs.get(key, 0) + 1
+        is_held = self.run_of.get(record.incident) in self.held
+        check(not (is_held and book.ladder[record.rung].ends_gang), f"a held run: {record}")
         limit = book.ladder[record.rung].tries
         check(self.rungs[key] <= limit, f"{key} taken {self.rungs[key]} times, budget {limit}")
 
@@ -223,6 +231,13 @@ class Books:
     def _action_ended(self, record: r.ActionEnded) -> None:
         self._move(lifecycles.ACTION, record.id, self.actions[record.id], record.outcome)
         self.actions[record.id] = record.outcome
+
+    def _run_held(self, record: p.RunHeld) -> None:
+        self.held[record.run] = record.hold
+
+    def _hold_ended(self, record: p.HoldEnded) -> None:
+        check(record.run in self.held, f"run {record.run} was not held: {record}")
+        del self.held[record.run]
 
     def _request_recorded(self, record: r.RequestRecorded) -> None:
         before = self.requests.get(record.id, "open")
@@ -251,6 +266,8 @@ _HANDLERS: dict[type, Any] = {
     r.ActionIssued: Books._action_issued,
     r.ActionEnded: Books._action_ended,
     r.RequestRecorded: Books._request_recorded,
+    p.RunHeld: Books._run_held,
+    p.HoldEnded: Books._hold_ended,
 }
 
 

@@ -417,6 +417,34 @@ class RandomFaults:
             fact = q.ShutDown(id=name) if pick % 9 == 0 else q.StopRun(id=name, run=run)
         self.read(fact)
 
+    def ask_as_person(self, pick: int, how: int) -> None:
+        """Let one of two operators pause a run, let it go on, restart it, write a note, or look at an incident."""
+        self.num_requests += 1
+        incidents = list(self.state.incidents.values())
+        incident = incidents[pick % len(incidents)] if incidents and how % 3 else None
+        version = incident.version - how % 2 if incident is not None else None
+        about = {
+            "id": f"q{self.num_requests}",
+            "by": ("ann", "bob")[how % 2],
+            "incident": incident.incident if incident is not None else "",
+            "seen": version if version and version > 0 and how % 4 else None,
+        }
+        run = ("a", "b", "1", "c")[pick % 4]
+        kinds: tuple[type[q.PauseRun | q.ResumeRun | q.RestartRun], ...] = (
+            q.PauseRun,
+            q.ResumeRun,
+            q.ResumeRun,
+            q.RestartRun,
+        )
+        if how % 7 == 5:
+            self.read(q.AddNote(**about, run=run if pick % 2 else "", text=WORDS[how % 3]))  # type: ignore[arg-type]
+        elif how % 7 == 6:
+            self.read(q.AcknowledgeIncident(**about))  # type: ignore[arg-type]
+        else:
+            release = {"releases_nodes": True} if how % 11 == 0 else {}
+            kind = kinds[how // 7 % 4]
+            self.read(kind(**about, run=run, **(release if kind is q.PauseRun else {})))  # type: ignore[arg-type]
+
     def repeat(self, pick: int, how: int) -> None:
         """Deliver the last message again, as news or as an item already read."""
         if self.last is not None and how % 2:
@@ -462,6 +490,7 @@ DEEDS: tuple[Deed, ...] = (
     RandomFaults.ask,
     RandomFaults.ask,
     RandomFaults.ask_about_node,
+    RandomFaults.ask_as_person,
     RandomFaults.notice,
     RandomFaults.repeat,
     RandomFaults.restart,

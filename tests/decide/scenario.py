@@ -18,12 +18,17 @@ from typing import Any
 
 from runner.decide.decision import Policy
 from runner.facts.messages.requests import (
+    AcknowledgeIncident,
+    AddNote,
     AddRemedy,
     DrainNode,
     Drill,
+    PauseRun,
     QuarantineNode,
     ReadmitNode,
     Request,
+    RestartRun,
+    ResumeRun,
     RetireNode,
     ShutDown,
     StartRun,
@@ -233,6 +238,35 @@ def _start(scenario: Scenario, name: str, words: list[str]) -> Request:
     return StartRun(id=name, by="ann", spec=scenario.runs[words[0]])
 
 
+def _on_run(kind: type[PauseRun | ResumeRun | RestartRun]) -> Maker:
+    """Send a request about a run; `by=bob` names the person, `saw=i1@3` the incident, `because=...` says why."""
+
+    def make(_: Scenario, name: str, words: list[str]) -> Request:
+        given = _fields(words[1:])
+        incident, *version = str(given.get("saw", "")).split("@")
+        release = {"releases_nodes": True} if "release" in given else {}
+        return kind(
+            id=name,
+            by=str(given.get("by", "ann")),
+            run=words[0],
+            reason=str(given.get("because", "")),
+            incident=incident,
+            seen=int(version[0]) if version else None,
+            **release,
+        )
+
+    return _request(make)
+
+
+def _add_note(_: Scenario, name: str, words: list[str]) -> Request:
+    return AddNote(id=name, by="ann", incident=words[0], text=" ".join(words[1:]))
+
+
+def _ack(_: Scenario, name: str, words: list[str]) -> Request:
+    by = words[1] if len(words) > 1 else "ann"
+    return AcknowledgeIncident(id=name, by=by, incident=words[0])
+
+
 def _on_node(kind: type[SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode]) -> Maker:
     """Send a request about a node; `with=n4` names the spare."""
 
@@ -306,6 +340,11 @@ def _budget(table: str) -> Maker:
 DEEDS: Mapping[str, Maker] = {
     "start": _request(_start),
     "stop": _request(lambda _, name, words: StopRun(id=name, by="ann", run=words[0])),
+    "pause": _on_run(PauseRun),
+    "resume": _on_run(ResumeRun),
+    "restart": _on_run(RestartRun),
+    "note": _request(_add_note),
+    "ack": _request(_ack),
     "lr": _request(_lr),
     "remedy": _request(_remedy),
     "drill": _request(_drill),

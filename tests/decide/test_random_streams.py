@@ -48,6 +48,7 @@ source = {**heartbeat_nodes, "instance_id": instance_ids}
 of_attempt = {**source, "attempt": attempt, "generation": st.integers(1, 12)}
 text = st.text(max_size=20)
 runs = st.sampled_from(["a", "b", "1", "2", "unknown"])
+incidents = st.sampled_from(["", "i1", "i2", "i9"])
 request = {"id": st.integers(0, 30).map(lambda number: f"q{number}"), "by": text}
 spec = st.builds(
     RunSpec,
@@ -255,6 +256,12 @@ inputs = st.one_of(
     st.builds(f.CorrelatedSilence, nodes=st.lists(node, max_size=3, unique=True).map(tuple)),
     st.builds(q.StartRun, **request, spec=spec),
     st.builds(q.StopRun, **request, run=runs),
+    *(
+        st.builds(kind, **request, run=runs, incident=incidents, seen=st.none() | st.integers(0, 9))
+        for kind in (q.PauseRun, q.ResumeRun, q.RestartRun)
+    ),
+    st.builds(q.AddNote, **request, run=st.just("") | runs, incident=incidents, text=text),
+    st.builds(q.AcknowledgeIncident, **request, incident=incidents),
     st.builds(
         q.AddRemedy,
         **request,

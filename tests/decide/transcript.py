@@ -18,6 +18,7 @@ from runner.facts.faults import (
 )
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
@@ -25,6 +26,7 @@ from runner.facts.remedies import value_text
 from runner.facts.trials import TrialJudged
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
+from runner.history.phrases import input_phrase, record_phrase
 from runner.simulate.world import World
 
 
@@ -199,6 +201,9 @@ _INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     q.ReadmitNode: lambda fact: f"readmit {fact.node}",
     q.RetireNode: lambda fact: f"retire {fact.node}",
     q.ShutDown: lambda _: "shut_down",
+    **dict.fromkeys(
+        (q.PauseRun, q.ResumeRun, q.RestartRun, q.AddNote, q.AcknowledgeIncident), input_phrase
+    ),
 }
 
 
@@ -289,6 +294,10 @@ def _judged(record: r.HardwareJudged) -> str:
 
 
 _DECIDED: dict[type, Callable[[Any], str]] = {
+    **dict.fromkeys(
+        (p.RunHeld, p.HoldEnded, p.NoteAdded, p.IncidentAcknowledged, p.LadderSuspended),
+        record_phrase,
+    ),
     r.NodeChanged: _node,
     r.NodeDraining: _leaving,
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",

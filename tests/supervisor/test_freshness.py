@@ -14,7 +14,7 @@ from runner.agent.transport.session import AgentInstance, AgentSession
 from runner.agent.transport.store_client import StoreClient
 from runner.facts import wire
 from runner.facts.messages import records as r
-from runner.facts.messages.requests import Answer, Request, StopRun
+from runner.facts.messages.requests import Answer, PauseRun, Request, StopRun
 from runner.facts.messages.signals import NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import LEASE, REQUESTS, answer_register
@@ -22,6 +22,7 @@ from runner.journal.journal import Journal
 from runner.providers.self_joined import SelfJoinedProvider
 from runner.signer import Signer
 from runner.store.memory.store import MemoryStore
+from runner.store.registry import open_store
 from runner.supervisor.loop import MAX_STALE_ANSWERED, Supervisor
 from runner.supervisor.message_validator import MAX_APART_SECONDS, MessageValidator
 
@@ -230,3 +231,33 @@ class Listener:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
+
+
+@pytest.mark.parametrize("back_end", ["memory", "sqlite"])
+def test_a_request_that_expired_is_refused_and_an_answered_one_put_back_too(
+    stage: Stage, back_end: str
+) -> None:
+    """Each is answered once; a run that was paused and resumed is not paused again by the old bytes."""
+    if back_end == "sqlite":
+        stage.store.close()
+        stage.store = open_store(stage.cluster, create=True)  # type: ignore[assignment]
+        stage.supervisor_store = open_store(stage.cluster)  # type: ignore[assignment]
+    now = time.time()
+    with stage.led():
+        pause = PauseRun(id="q-old", by="ann", run="none", sent_at=now - 100, expires_at=now - 1)
+        payload = stage.send(pause)
+        answer = stage.until(lambda: stage.answer("q-old"), "an answer to q-old")
+        assert answer.state == "refused"
+        assert "expired" in answer.message
+        assert "send it again" in answer.message
+        stage.put_back(payload, "replayed")
+        fresh = PauseRun(id="q-new", by="ann", run="none", sent_at=now, expires_at=now + 200)
+        payload = stage.send(fresh)
+        answer = stage.until(lambda: stage.answer("q-new"), "an answer to q-new")
+        assert "no live run" in answer.message
+        stage.put_back(payload, "replayed")
+        stage.shift = 250.0
+        stage.put_back(payload, "replayed")
+    assert stage.recorded().count("q-new") == stage.recorded().count("q-old") == 1
+    stage.store.close()
+    stage.supervisor_store.close()

@@ -303,3 +303,22 @@ def test_a_join_that_was_refused_is_not_accepted_later() -> None:
     for number in range(2 * MAX_REFUSED_JOINS_KEPT):
         write_down(state, joined(1, incarnation=1, instance_id=f"i{number}"))
     assert len(state.refused_joins) == MAX_REFUSED_JOINS_KEPT
+
+
+def test_a_request_is_refused_from_its_own_time_on() -> None:
+    """Its sender says how long it is wanted; one without a time of its own is as fresh as any."""
+    now = time.time()
+    clock = [now]
+    validator = MessageValidator(SIGNER, lambda: clock[0])
+    request = ShutDown(id="q-1", sent_at=now, expires_at=now + 10)
+    state = State()
+    assert accepted(validator, state, REQUESTS, request) == request
+    clock[0] = now + 10.5
+    payload = SIGNER.sign(REQUESTS, wire.encode(request))
+    with pytest.raises(MessageRefused, match="q-1 expired") as refused:
+        validator.validate(REQUESTS, payload, state)
+    assert refused.value.stale == request
+    for expires_at in (math.nan, -1.0):
+        payload = SIGNER.sign(REQUESTS, wire.encode(replace(request, expires_at=expires_at)))
+        assert refusal(validator, state, REQUESTS, payload) == "stale"
+    accepted(validator, state, REQUESTS, replace(request, expires_at=0.0))

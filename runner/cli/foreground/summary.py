@@ -10,6 +10,7 @@ from runner.facts.wording import printable
 CAUSE_NAMES = {
     "initial_start": "first start",
     "waiting": "waiting for nodes",
+    "paused": "paused by a person",
     "detect": "detecting faults",
     "stop": "ending gangs",
     "prepare": "preparing new attempts",

@@ -8,14 +8,11 @@ import click
 
 from runner.cli.clusters import open_cluster, require_leader, require_status
 from runner.cli.nodes.inventory import known_node
-from runner.cli.options import command, confirm, request_options
-from runner.cli.request_client import new_request_id, requester
+from runner.cli.options import command, confirm, request_options, why_option
+from runner.cli.request_client import checked_reason, new_request_id, requester
 from runner.cli.runs.operations import report
-from runner.errors import UserError
 from runner.facts.messages import requests as q
 from runner.facts.messages.cluster_status import NodeStatus
-
-MAX_REASON_CHARACTERS = 500
 
 
 def _node_request(request: Callable[..., q.Request]) -> Callable[..., None]:
@@ -26,7 +23,7 @@ def _node_request(request: Callable[..., q.Request]) -> Callable[..., None]:
     """
 
     @click.argument("node")
-    @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the journal.")
+    @why_option
     @request_options(900.0)
     @wraps(request)
     def send(
@@ -38,7 +35,7 @@ def _node_request(request: Callable[..., q.Request]) -> Callable[..., None]:
         yes: bool = True,
         **fields: Any,
     ) -> None:
-        fields["reason"] = _checked_reason(reason)
+        fields["reason"] = checked_reason(reason)
         wanted = request(id=new_request_id(), by=requester(), **fields)
         nodes = [fields[name] for name in ("node", "spare") if fields.get(name) is not None]
         with open_cluster(where) as (cluster, store):
@@ -126,12 +123,3 @@ def _confirm_retirement(node: NodeStatus) -> None:
     text = f"{node.node} is {node.state}; take it out of service for good and never use its hardware{what} again?"
     risk = f"retire: {node.node}{what} would be out of service for good"
     confirm(risk, text, f"{node.node} stays as it is")
-
-
-def _checked_reason(text: str) -> str:
-    """Return the reason; raise UserError if it is no single short line."""
-    if len(text) > MAX_REASON_CHARACTERS or not text.isprintable():
-        raise UserError(
-            f"--reason: {text[:60]!r} is too long or has line breaks; write one line of at most {MAX_REASON_CHARACTERS} characters"
-        )
-    return text

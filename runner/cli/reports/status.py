@@ -5,7 +5,13 @@ import time
 from runner.cli import clusters, output
 from runner.cli.nodes.tables import MAX_ROWS_SHOWN, fleet_summary, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, command, json_option
-from runner.cli.reports.tables import incidents_table, rank_start_notes, remedy_notes, runs_table
+from runner.cli.reports.tables import (
+    incidents_table,
+    open_requests,
+    rank_start_notes,
+    remedy_notes,
+    runs_table,
+)
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
@@ -41,12 +47,9 @@ def status(where: str | None, *, as_json: bool) -> None:
     if status is None:
         return
     output.print_text(f"\n{runs_table(status)}")
-    started = rank_start_notes(status)
-    if started:
-        output.print_text(started)
-    remedies = remedy_notes(status)
-    if remedies:
-        output.print_text(remedies)
+    for notes in (rank_start_notes(status), remedy_notes(status), open_requests(status)):
+        if notes:
+            output.print_text(notes)
     output.print_text(f"\n{fleet_summary(status)}")
     shown = shown_nodes(status.nodes)
     if shown:

@@ -21,7 +21,8 @@ RUN_COLUMNS: dict[str, Callable[[RunStatus], str]] = {
     "why": lambda run: printable(run.reason, 100),
 }
 INCIDENT_COLUMNS: dict[str, Callable[[IncidentStatus], str]] = {
-    "incident": lambda i: i.incident,
+    # As `--incident` takes it.
+    "incident": lambda i: f"{i.incident}@{i.version}",
     "state": lambda i: i.state,
     "fault": lambda i: incident_fault(i),
     "where": lambda i: incident_place(i),
@@ -37,6 +38,12 @@ INCIDENT_COLUMNS: dict[str, Callable[[IncidentStatus], str]] = {
 def runs_table(status: ClusterStatus) -> str:
     """Lay out the runs of a cluster."""
     return output.table(RUN_COLUMNS, status.runs) if status.runs else "no run yet"
+
+
+def open_requests(status: ClusterStatus) -> str:
+    """List what people asked of live runs that is not done yet; "" for nothing."""
+    asked = [(run.name, each) for run in status.runs for each in run.open_requests]
+    return "\n".join(f"run {name}: asked for: {printable(each)}" for name, each in asked)
 
 
 def rank_start_notes(status: ClusterStatus) -> str:
@@ -106,8 +113,13 @@ def explanation(incident: IncidentStatus) -> str:
             text.append(
                 f"seen before: {cause.seen_in} (the same text, except numbers, paths and a few names)"
             )
+    if incident.acknowledged_by:
+        text.append(f"{printable(incident.acknowledged_by, 60)} looks at it")
     text += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
     text.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
+    if incident.events:
+        text.append(f"version {incident.version}; what made the newest versions:")
+        text += [f"  {printable(event, 200)}" for event in incident.events]
     if incident.reason:
         how = "so far" if incident.closed_at is None else "ended"
         text.append(f"{how}: {printable(incident.reason, 160)}")

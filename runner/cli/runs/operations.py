@@ -37,7 +37,7 @@ DRILLS = {
 def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one."""
     with clusters.open_cluster(where) as (cluster, store):
-        picked = _live_run(store, cluster, run)
+        picked = pick_live_run(store, cluster, run)
         request = StopRun(id=new_request_id(), by=requester(), run=str(picked.run))
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
@@ -87,7 +87,7 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
         )
     remedy, value = parse_lr(words[-1])
     with clusters.open_cluster(where) as (cluster, store):
-        picked = _live_run(store, cluster, words[0] if len(words) == 2 else None)
+        picked = pick_live_run(store, cluster, words[0] if len(words) == 2 else None)
         request = AddRemedy(
             id=new_request_id(), by=requester(), run=str(picked.run), remedy=remedy, value=value
         )
@@ -121,7 +121,7 @@ def drill(  # noqa: PLR0913 - click hands over each option
             answer = Answer(id="", state="done", message=kill_supervisor(store, cluster))
             _finish(answer, as_json=as_json)
             return
-        picked = _live_run(store, cluster, run)
+        picked = pick_live_run(store, cluster, run)
         num_ranks = _num_ranks(store, cluster, picked)
         request = make_drill(fault, picked, rank=rank, node=node, num_ranks=num_ranks)
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
@@ -187,7 +187,8 @@ def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
     return max(alive, default=-1) + 1
 
 
-def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
+def pick_live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
+    """Return the run with this name, or the only one; raise UserError if there is none, or it has ended."""
     run = clusters.pick_run(clusters.require_status(store, cluster), name)
     if run.state not in clusters.LIVE_STATES:
         why = f" ({run.reason})" if run.reason else ""

@@ -8,6 +8,7 @@ no new step since.
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
+from runner.decide.incidents import consent
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident
@@ -90,7 +91,7 @@ def respond_or_stop(
     is_counted = fault_kind(incident.fault).outcome != "refused"
     fruitless = 0 if progressed else run.attempts_without_progress + is_counted
     limit = run.spec.max_attempts_without_progress
-    if fruitless >= limit:
+    if fruitless >= limit and not consent.refusal(decision, incident):
         tried = f"{counted(fruitless, 'attempt')} in a row ended without a new step (limit {limit})"
         give_up(decision, incident, reason=f"{tried}; {reason}")
     else:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import trials
+from runner.decide.incidents import consent, trials
 from runner.decide.incidents.conditions import applies
 from runner.decide.nodes.hardware import quarantine, record_hardware_fault
-from runner.decide.state.cluster_state import Attempt, Incident, PagePlace, Run, State
+from runner.decide.state.cluster_state import Attempt, Incident, Node, PagePlace, Run, State
 from runner.facts.actions import StartAgent
-from runner.facts.faults import fault_kind
+from runner.facts.faults import awaits_probe, fault_kind
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 from runner.facts.specs.runbook import Runbook, Rung, RungVerb
 
 
@@ -28,12 +29,14 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         trials.on_ladder_ended(decision, incident, book, reason)
         return
     if chosen is None:
-        if not _awaits_probe(book, incident):
+        if not _awaits_probe(book, incident) and not holds_back(decision, incident, reason):
             tried = f"every rung of {book.name} was tried; {reason}".rstrip("; ")
             give_up(decision, incident, reason=tried)
         return
     index, tries = chosen
     rung, name = book.ladder[index], incident.incident
+    if rung.ends_gang and holds_back(decision, incident, reason):
+        return
     taken = r.RungTaken(
         incident=name, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
     )
@@ -45,6 +48,45 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
     RUNGS[rung.do](decision, incident, rung, reason=reason)
     if incident.on_trial:
         trials.on_rung(decision, incident, rung)
+
+
+def holds_back(decision: Decision, incident: Incident, reason: str) -> bool:
+    """Whether the ladder waits for a person. What has died is ended all the same, and nothing else is done."""
+    why = consent.refusal(decision, incident)
+    run = decision.state.runs.get(incident.run or 0)
+    if not why or run is None:
+        return False
+    is_again = incident.incident in run.suspended
+    if not is_again:
+        decision.add(p.LadderSuspended(incident=incident.incident, run=run.run, reason=why))
+    node = decision.state.nodes.get(incident.node or "")
+    is_agent_only = incident.condition == "agent_only"
+    if is_agent_only and not is_again and node is not None:
+        # Without an agent a node carries out no request.
+        decision.issue(StartAgent(node=node.node), reason, incident=incident.incident)
+        return True
+    if node is not None and incident.condition != "always":
+        _lose_node(decision, incident, node, reason)
+    if _is_dead(incident):
+        outcome = fault_kind(incident.fault).outcome
+        end_attempt(decision, run, incident=incident, outcome=outcome)
+    return True
+
+
+def _is_dead(incident: Incident) -> bool:
+    """Whether the gang cannot go on: of a silent node only a probe knows."""
+    awaited = awaits_probe(incident.fault) and incident.condition == "always"
+    return fault_kind(incident.fault).is_fatal and not awaited
+
+
+def go_on(decision: Decision, run: Run, attempt: Attempt) -> None:
+    """Answer incidents whose ladders waited for a person's request, which is done; those of an earlier gang ended with it."""
+    for name in run.suspended:
+        incident = decision.state.incidents[name]
+        is_current = incident.non_fatal or incident.attempt == attempt.attempt
+        if is_current and not consent.refusal(decision, incident):
+            respond(decision, incident, reason="the ladder waited for a person's request")
+            return
 
 
 def next_rung(book: Runbook, state: State, incident: Incident) -> tuple[int, int] | None:
@@ -92,15 +134,20 @@ def _quarantine(decision: Decision, incident: Incident, rung: Rung, *, reason: s
 
 def _swap(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     node = decision.state.nodes.get(incident.node or "")
+    if node is not None:
+        _lose_node(decision, incident, node, reason)
+    _restart(decision, incident, rung, reason=reason)
+
+
+def _lose_node(decision: Decision, incident: Incident, node: Node, reason: str) -> None:
     fault, name = incident.fault, incident.incident
-    if node is not None and decision.is_in_service(node):
+    if decision.is_in_service(node):
         decision.move_node(node.node, "lost", fault, incident=name)
         # An agent that hangs says nothing against its hardware.
         if incident.condition == "node_dead":
             record_hardware_fault(
                 decision, node, fault=fault, evidence=reason or fault, incident=name
             )
-    _restart(decision, incident, rung, reason=reason)
 
 
 def _restart(decision: Decision, incident: Incident, _: Rung, *, reason: str) -> None:
@@ -142,7 +189,7 @@ def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
         end_run(decision, run, state="failed", reason=reason, gave_up=incident.incident)
     text = f"{incident.incident} {incident.fault}: gave up: {reason}"
-    decision.page(text, run=incident.run, incident=incident.incident)
+    decision.page(text, run=incident.run, incident=incident.incident, is_new=True)
 
 
 def end_run(
@@ -166,7 +213,12 @@ def end_run(
             trials.on_run_ended(decision, incident, why, is_asked=state == "stopped")
         elif decision.is_live(incident):
             decision.move_incident(incident, closing, why)
-    for request_id in (*run.stop_requests, *run.settings_requests):
+    asked = (
+        *run.stop_requests,
+        *run.settings_requests,
+        *(pending.request for pending in run.pending_requests),
+    )
+    for request_id in dict.fromkeys(asked):
         request = decision.state.requests[request_id]
         is_done = request.request == "stop_run" and state != "failed"
         text = message or f"the run {state}: {reason}"

@@ -37,9 +37,14 @@ def serving(state: State) -> int:
 
 
 def num_spares(state: State) -> int:
-    """Return how many spares are not being drained."""
+    """Return how many spares are not being drained, and are not kept for a run that is held."""
+    kept: dict[str, None] = {}
+    for run in state.runs.values():
+        if run.hold is not None and not run.hold.releases_nodes and run.attempt is not None:
+            kept |= dict.fromkeys(run.attempt.nodes)
     return sum(
-        node.state == "spare" and node.pending_drain is None for node in state.nodes.values()
+        node.state == "spare" and node.pending_drain is None and node.node not in kept
+        for node in state.nodes.values()
     )
 
 
@@ -64,13 +69,14 @@ def settle(decision: Decision) -> None:
     if wanted == 0 or state.closing:
         return
     settled = all(
-        run.state == "waiting" or (run.attempt is not None and run.attempt.state in LAUNCHED)
+        run.state in ("waiting", "paused")
+        or (run.attempt is not None and run.attempt.state in LAUNCHED)
         for run in runs
     )
     if not settled or not (runs or state.spares_low):
         return
     spares = num_spares(state)
-    enough = spares >= wanted and all(run.state == "active" for run in runs)
+    enough = spares >= wanted and all(run.state != "waiting" for run in runs)
     if enough and (state.spares_low or not state.spares_reached):
         decision.add(r.SparesRecorded(low=False, spares=spares, wanted=wanted))
     elif spares < wanted and runs and state.spares_reached and not _may_be_more(state):

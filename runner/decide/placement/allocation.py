@@ -107,7 +107,7 @@ class _Allocator:
         reserved: dict[str, Run] = {}
         own = dict.fromkeys(run.attempt.nodes if run.attempt is not None else (), run)
         for other in in_order(self._state.runs.values()):
-            if other.run == run.run or not other.is_wanted:
+            if other.run == run.run or not other.is_wanted or _has_released(other):
                 continue
             claimed = kept if _may_keep(other, against=run) else yielding
             for name in other.attempt.nodes if other.attempt is not None else ():
@@ -120,7 +120,7 @@ class _Allocator:
 
     def _wanted(self, other: Run, *, without: Mapping[str, Run]) -> list[str]:
         """Return the spares that a run needs for nodes that it lost or may lose; none if they do not suffice for it."""
-        if other.stop_requests or self._state.closing:
+        if other.stop_requests or other.hold is not None or self._state.closing:
             return []
         before = other.attempt.nodes if other.attempt is not None else []
         serving = [name for name in before if self._may_serve_on(name, other)]
@@ -183,7 +183,14 @@ def _may_keep(other: Run, *, against: Run) -> bool:
     attempt = other.attempt
     is_running = attempt is not None and attempt.state not in (*PLANNED, "ended")
     equal = other.spec.priority == against.spec.priority and other.state == "active"
-    return is_running or equal or _rank(other) < _rank(against)
+    return is_running or equal or other.hold is not None or _rank(other) < _rank(against)
+
+
+def _has_released(other: Run) -> bool:
+    """Whether a person paused a run and let others have its nodes; no sooner than its gang has ended."""
+    attempt, hold = other.attempt, other.hold
+    is_idle = attempt is None or attempt.state in (*PLANNED, "ended")
+    return hold is not None and hold.releases_nodes and is_idle
 
 
 def holders_of_nodes(state: State, run: Run) -> str:

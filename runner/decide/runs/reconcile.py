@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import numeric, pending_evidence
-from runner.decide.incidents.ladder import end_attempt, end_run, idle
+from runner.decide.incidents.ladder import end_attempt, end_run, go_on, idle
 from runner.decide.incidents.trials import awaits_rung
 from runner.decide.nodes import lifecycle
 from runner.decide.nodes.probes import probe
@@ -21,7 +21,7 @@ from runner.decide.placement.allocation import (
     listed,
 )
 from runner.decide.placement.launch_plans import checkpoint_folder, is_usable, output_folder
-from runner.decide.runs import checkpoint_trust
+from runner.decide.runs import checkpoint_trust, holds
 from runner.decide.runs.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
@@ -55,6 +55,9 @@ def undecided(decision: Decision) -> Iterator[Run]:
             and attempt.judge_at is None
             and not run.stop_requests
             and not run.reconfigured
+            and run.hold is None
+            and not run.pending_requests
+            and not run.suspended
         ):
             yield run
 
@@ -62,6 +65,9 @@ def undecided(decision: Decision) -> Iterator[Run]:
 def settle(decision: Decision, run: Run) -> None:
     """Decide the next thing to do for this run, if anything."""
     if not run.is_alive:
+        return
+    holds.settle_requests(decision, run)
+    if decision.records:
         return
     attempt = run.attempt
     if attempt is None or attempt.state == "ended":
@@ -80,6 +86,9 @@ def _settle_between(decision: Decision, run: Run) -> None:
         step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
         message = f"the run was stopped after step {step}"
         end_run(decision, run, state="stopped", reason="as asked", message=message)
+        return
+    if run.hold is not None:
+        holds.settle_hold(decision, run, run.hold)
         return
     if _needs_nodes(decision, run):
         return
@@ -100,7 +109,7 @@ def _settle_between(decision: Decision, run: Run) -> None:
 
 
 def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
-    if run.state == "waiting":
+    if run.state != "active":
         decision.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
     attempt, reason = AttemptId(run.run, 1, 0), "first launch"
     if (before := run.attempt) is not None:
@@ -202,7 +211,7 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
         for name in attempt.nodes
         if not is_usable(decision.state, decision.state.nodes[name], run.spec)
     ]
-    if gone or run.stop_requests or decision.state.closing:
+    if gone or run.stop_requests or run.hold is not None or decision.state.closing:
         reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
         decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
         return
@@ -230,6 +239,8 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     pending_evidence.settle(decision, run, attempt)
     if not decision.records:
         numeric.settle(decision, run, attempt)
+    if not decision.records:
+        go_on(decision, run, attempt)
     if decision.records:
         return
     wanted = _wanted_end(decision, run, attempt)
@@ -251,7 +262,7 @@ def _wanted_end(decision: Decision, run: Run, attempt: Attempt) -> r.Outcome | N
         return "stopped"
     if any(node.node in attempt.nodes for node in decision.leaving):
         return "moved"
-    return "reconfigured" if run.reconfigured else None
+    return holds.wanted_end(run, attempt) or ("reconfigured" if run.reconfigured else None)
 
 
 def _by_time(decision: Decision, attempt: Attempt) -> float:
@@ -284,7 +295,7 @@ def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: boo
 def _may_be_asked(run: Run, attempt: Attempt, wanted: str) -> bool:
     """A change of settings waits until the gang is up and its hello is in, if it sends one; a stop does not."""
     is_ready = bool(attempt.requests) or bool(remedies_of_command(run.spec.command))
-    return wanted in ("stopped", "moved") or (attempt.state == "running" and is_ready)
+    return wanted != "reconfigured" or (attempt.state == "running" and is_ready)
 
 
 def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:

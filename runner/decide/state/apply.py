@@ -11,6 +11,7 @@ from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
+from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
 from runner.decide.state.cluster_state import (
     MAX_CHECK_MESSAGE,
     MAX_INSTANCE_IDS_KEPT,
@@ -142,6 +143,9 @@ def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
     attempt.incident = record.incident or attempt.incident
     if record.state == "launching":
         attempt.launched_at = state.now
+        # The next attempt is the answer, whether a person or the ladder asked for it.
+        run = state.runs[record.attempt.run]
+        run.suspended = [name for name in run.suspended if name != run.incident]
     elif record.state == "running":
         attempt.started_at = state.now
     elif record.state == "stopping" and attempt.stopping_at is None:
@@ -269,6 +273,7 @@ def _request_recorded(state: State, record: r.RequestRecorded) -> None:
         elif record.state != "open":
             run.stop_requests = [id_ for id_ in run.stop_requests if id_ != record.id]
             run.settings_requests = [id_ for id_ in run.settings_requests if id_ != record.id]
+        apply_pending(state, run, record)
     answered = [id_ for id_, status in state.requests.items() if status.state != "open"]
     for id_ in answered[: max(0, len(state.requests) - MAX_REQUESTS_KEPT)]:
         del state.requests[id_]
@@ -309,10 +314,11 @@ def _opened(state: State, record: r.ClusterReopened) -> None:
     state.closing, state.closing_request = False, ""
 
 
-_APPLY: dict[type, Callable[[State, Any], None]] = {
+_BY_KIND: dict[type, Callable[[State, Any], None]] = {
     **OF_NODES,
     **OF_INCIDENTS,
     **OF_CHECKPOINTS,
+    **OF_PEOPLE,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,
@@ -336,3 +342,4 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.ClusterClosing: _closing,
     r.ClusterReopened: _opened,
 }
+_APPLY = {kind: counted(kind, apply) for kind, apply in _BY_KIND.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from runner.decide.state.apply_people import let_ladder_go_on
 from runner.decide.state.cluster_state import (
     MAX_FAILURES_KEPT,
     MAX_INCIDENTS_KEPT,
@@ -115,6 +116,7 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
     incident.rungs_taken.append(record.do)
     incident.state = "acting"
+    let_ladder_go_on(state, record.incident)
     state.count(f"rungs_{record.do}")
 
 
@@ -125,6 +127,7 @@ def _incident_changed(state: State, record: r.IncidentChanged) -> None:
         incident.matches.clear()
         incident.closed_at = state.now
         incident.trial = None
+        let_ladder_go_on(state, record.incident)
         for run in state.runs.values():
             if run.incident == record.incident:
                 run.incident = None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from runner.decide.state.people import Hold, IncidentEvent, PendingRequest
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
@@ -280,6 +281,11 @@ class Run(MutableValue):
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
+    hold: Hold | None = None
+    # What people asked for that is not done yet, oldest first.
+    pending_requests: list[PendingRequest] = field(default_factory=list)
+    # Live incidents whose ladders wait for a person, or for a person's request.
+    suspended: list[str] = field(default_factory=list)
 
     def newest(self, *trusts: Trust) -> Checkpoint | None:
         """Return the newest checkpoint that has one of these degrees of trust and is not set aside."""
@@ -300,7 +306,7 @@ class Run(MutableValue):
     @property
     def is_wanted(self) -> bool:
         """Whether it is to go on."""
-        return self.state in ("active", "waiting")
+        return self.state in ("active", "waiting", "paused")
 
     @property
     def is_alive(self) -> bool:
@@ -369,6 +375,12 @@ class Incident(MutableValue):
     on_trial: bool = False
     before: Trajectory | None = None
     trial: Trial | None = None
+    # How much has happened to it, and the newest of that.
+    version: int = 0
+    events: list[IncidentEvent] = field(default_factory=list)
+    # Who looks at it; "": no person has said so.
+    acknowledged_by: str = ""
+    acknowledged_at: float | None = None
 
     @property
     def is_live(self) -> bool:

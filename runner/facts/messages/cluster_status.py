@@ -68,7 +68,10 @@ class NodeStatus(Value):
 
 
 class IncidentStatus(Value):
-    """One incident. A run goes on with a non-fatal one. `rungs`: what was done, in order, such as "restart", "swap"."""
+    """One incident. A run goes on with a non-fatal one. `rungs`: what was done, in order, such as "restart", "swap".
+
+    `version` counts what happened to it, `events` are the newest of that, "7: swap (try 1)"; a request names the version seen.
+    """
 
     incident: str
     state: str
@@ -90,6 +93,21 @@ class IncidentStatus(Value):
     rungs: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     reason: str = ""
+    version: int = 0
+    events: tuple[str, ...] = ()
+    # Who looks at it.
+    acknowledged_by: str = ""
+
+
+class HoldStatus(Value):
+    """Why no attempt of a run starts. `hold`: "paused" (a person asked for it), or "person" (it waits for one)."""
+
+    hold: str
+    since: float
+    reason: str = ""
+    by: str = ""
+    incident: str | None = None
+    releases_nodes: bool = False
 
 
 class RunStatus(Value):
@@ -131,6 +149,9 @@ class RunStatus(Value):
     version_mismatches: tuple[str, ...] = ()
     # "n2: why": the first node of the current attempt that started fresh processes although forked ones were wanted.
     not_forked_reason: str = ""
+    hold: HoldStatus | None = None
+    # "q-1 restart run, by ann: why": what people asked for that is not done; the ladder waits for it.
+    open_requests: tuple[str, ...] = ()
 
 
 class ClusterStatus(Value, kind="status"):

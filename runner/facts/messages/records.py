@@ -20,6 +20,7 @@ from runner.facts.matches import Match
 from runner.facts.messages import (  # noqa: F401
     assignments,
     records_checkpoints,
+    records_people,
     records_trials,
     requests,
     signals,
@@ -260,12 +261,13 @@ class NodeCleared(Value, kind="node_cleared"):
 
 # ---- records: runs and attempts -------------------------------------------------------------------------------------
 
-RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
+RunStateName = Literal["active", "waiting", "paused", "finished", "stopped", "failed"]
 AttemptStateName = Literal[
     "preparing", "prepared", "launching", "running", "stop_requested", "stopping", "ended"
 ]
 RequestStateName = Literal["open", "done", "refused", "failed"]
-# "moved": ended at a checkpoint, because a node leaves. "rewound": its last steps are to be made again from an older one.
+# "moved": ended at a checkpoint, because a node leaves; "paused", "restarted": because a person asked for it. "rewound": its last
+# steps are to be made again from an older one.
 Outcome = Literal[
     "finished",
     "stopped",
@@ -277,6 +279,8 @@ Outcome = Literal[
     "reconfigured",
     "moved",
     "rewound",
+    "paused",
+    "restarted",
 ]
 
 
@@ -568,6 +572,9 @@ class RequestRecorded(Value, kind="request_recorded"):
     run: int | None = None
     node: str = ""
     sent_at: float = 0.0
+    reason: str = ""
+    # What the operator looked at.
+    incident: str = ""
 
 
 class DecisionFailed(Value, kind="decision_failed"):

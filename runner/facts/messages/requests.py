@@ -8,11 +8,19 @@ from runner.facts.wire import Value
 
 
 class Request(Value):
-    """The fields of every request. `by`: the operator. `sent_at`: Unix seconds by the command's clock; 0: an older one sent it."""
+    """The fields of every request. `by`: the operator; `reason`: why, in the operator's words.
+
+    `sent_at`, `expires_at`: Unix seconds by the command's clock; it is refused after the latter. 0: an older command sent it.
+    `incident`, `seen`: the incident that the operator looked at, and its version then; None: whichever it is at.
+    """
 
     id: str
     by: str = ""
+    reason: str = ""
     sent_at: float = 0.0
+    expires_at: float = 0.0
+    incident: str = ""
+    seen: int | None = None
 
 
 class StartRun(Request, kind="start_run"):
@@ -26,6 +34,39 @@ class StopRun(Request, kind="stop_run"):
     """Stop a run, given by name or number, for good, sealing a checkpoint first if its ranks can."""
 
     run: str
+
+
+class PauseRun(Request, kind="pause_run"):
+    """End a run's attempt at the next step boundary, with a checkpoint, and start no other until `ResumeRun` or `RestartRun`.
+
+    Its nodes are kept for it, unless `releases_nodes`: then other runs may have them meanwhile.
+    """
+
+    run: str
+    releases_nodes: bool = False
+
+
+class ResumeRun(Request, kind="resume_run"):
+    """Let a run go on that was paused, or that waits for a person."""
+
+    run: str
+
+
+class RestartRun(Request, kind="restart_run"):
+    """End a run's attempt at the next step boundary, with a checkpoint, and start the next one; a paused run starts at once."""
+
+    run: str
+
+
+class AddNote(Request, kind="add_note"):
+    """Write a text into the journal, about a run or about `incident`."""
+
+    text: str
+    run: str = ""
+
+
+class AcknowledgeIncident(Request, kind="acknowledge_incident"):
+    """Say that a person looks at `incident`: pages about it do not repeat."""
 
 
 class AddRemedy(Request, kind="add_remedy"):
@@ -56,14 +97,12 @@ class SwapNode(Request, kind="swap_node"):
 
     node: str
     spare: str | None = None
-    reason: str = ""
 
 
 class NodeRequest(Request):
     """The fields of a request about one node."""
 
     node: str
-    reason: str = ""
 
 
 class DrainNode(NodeRequest, kind="drain_node"):

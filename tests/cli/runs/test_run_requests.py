@@ -1,0 +1,88 @@
+"""`pause`, `resume`, `restart`, `note` and `ack` send who, why, and what the person saw."""
+
+import pytest
+
+from runner.cli.runs.run_requests import seen_incident
+from runner.errors import UserError
+from runner.facts.messages import requests as q
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
+from tests.cli.conftest import Answering, Cluster, stoker
+
+STATUS = ClusterStatus(
+    cluster="c",
+    now=0.0,
+    wall=0.0,
+    incidents=(
+        IncidentStatus(incident="i4", state="proving", fault="rank_crash", run=2, version=7),
+        IncidentStatus(incident="i3", state="resolved", fault="rank_crash", run=2, version=5),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("pause", q.PauseRun), ("resume", q.ResumeRun), ("restart", q.RestartRun)],
+)
+def test_a_request_about_a_run_says_who_and_why(
+    cluster: Cluster, words: str, kind: type[q.Request]
+) -> None:
+    """It expires some minutes after it was sent; the answer is printed."""
+    cluster.lead()
+    answering = Answering(cluster, ("open", "at the next step"), ("done", "it is so"))
+    result = stoker(words, "tiny", "--why", "new disks")
+    answering.join()
+    assert (result.exit_code, result.stdout) == (0, "it is so\n")
+    (sent,) = cluster.requests()
+    assert isinstance(sent, kind)
+    assert (sent.run, sent.reason) == ("2", "new disks")  # type: ignore[attr-defined]
+    assert sent.by
+    assert 0 < sent.expires_at - sent.sent_at <= 300
+
+
+def test_nodes_of_a_paused_run_are_released_on_request(cluster: Cluster) -> None:
+    """--release lets other runs have them."""
+    cluster.lead()
+    answering = Answering(cluster, ("done", "paused"))
+    assert '"state": "done"' in stoker("pause", "--release", "--json").stdout
+    answering.join()
+    (sent,) = cluster.requests()
+    assert isinstance(sent, q.PauseRun)
+    assert sent.releases_nodes
+
+
+def test_a_note_and_an_acknowledgement_are_sent(cluster: Cluster) -> None:
+    """A note is about a run, an incident, or the cluster; the words need no quotes."""
+    cluster.lead()
+    for command in (
+        ["note", "the", "fans", "are", "loud", "--run", "old"],
+        ["ack", "i1", "--why", "I look"],
+    ):
+        answering = Answering(cluster, ("done", "noted"))
+        assert stoker(*command).exit_code == 0
+        answering.join()
+    note, ack = cluster.requests()
+    assert isinstance(note, q.AddNote)
+    assert (note.text, note.run, note.incident) == ("the fans are loud", "old", "")
+    assert isinstance(ack, q.AcknowledgeIncident)
+    assert (ack.incident, ack.reason) == ("i1", "I look")
+
+
+def test_what_was_seen_is_the_newest_open_incident_unless_it_is_named() -> None:
+    """A version may be given with it; without one it is that of the status."""
+    assert seen_incident(STATUS, None, run=2) == {"incident": "i4", "seen": 7}
+    assert seen_incident(STATUS, None, run=1) == {}
+    assert seen_incident(STATUS, "i3@4", run=2) == {"incident": "i3", "seen": 4}
+    assert seen_incident(STATUS, "i3") == {"incident": "i3", "seen": 5}
+    for text, words in (("i5", "no incident 'i5'"), ("x", "write i3"), ("i4@", "write i3")):
+        with pytest.raises(UserError, match=words):
+            seen_incident(STATUS, text, run=2)
+    with pytest.raises(UserError, match="of run 2, not of 1"):
+        seen_incident(STATUS, "i4", run=1)
+
+
+@pytest.mark.parametrize("command", [["pause", "old"], ["pause", "--why", "a\nb"], ["ack", "i99"]])
+def test_what_cannot_be_is_refused_before_it_is_sent(cluster: Cluster, command: list[str]) -> None:
+    """A run that is over, a reason of two lines, an unknown incident: exit code 2."""
+    cluster.lead()
+    assert stoker(*command).exit_code == 2
+    assert cluster.requests() == []
