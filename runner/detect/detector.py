@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.watch import PastStep, StepsWanted, WatchedAttempt, WatchList
 
 # Of the silence limit, which is more than two heartbeats: a node without one for so long has missed one.
 OVERDUE_SHARE = 0.5
@@ -65,6 +65,14 @@ class Detector:
         """Return when `tick` has a finding at the earliest if no heartbeat arrives, or a time before that; None: never."""
         return None
 
+    def wanted(self, watch: WatchList) -> Sequence[StepsWanted]:
+        """Return the steps of runs' histories that it wants to `recall`, each once; asked when the list is new."""
+        return ()
+
+    def recall(self, wanted: StepsWanted, steps: Sequence[PastStep]) -> Sequence[object]:
+        """Take steps that it wanted, as far as the history has them; return findings."""
+        return ()
+
     def dump(self, run: int, now: float) -> object | None:
         """Return what was learned of a run, as a value that is encoded at once; None: nothing."""
         return None
@@ -101,11 +109,16 @@ class WatchedGangs(Generic[Gang]):
         self.known: Mapping[AttemptId, Gang] = {}
 
     def of(self, heartbeat: Heartbeat, watch: WatchList) -> Gang | None:
-        """Return the gang of a heartbeat, if it is on this list; a list is read once."""
+        """Return the gang of a heartbeat, if it is on this list."""
+        known = self.on(watch)
+        return None if heartbeat.attempt is None else known.get(heartbeat.attempt)
+
+    def on(self, watch: WatchList) -> Mapping[AttemptId, Gang]:
+        """Return the gangs of a list; a list is read once."""
         if watch is not self._watch:
             self._watch = watch
             self.known = {
                 watched.attempt: self.known.get(watched.attempt) or self._begin(watched)
                 for watched in watch.attempts
             }
-        return None if heartbeat.attempt is None else self.known.get(heartbeat.attempt)
+        return self.known

@@ -3,7 +3,7 @@
 Every module of this package that registers a detector takes part; there is no list of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import runner.detect
 from runner.detect.detector import DETECTORS, Detector, NodeSilence, import_modules
@@ -11,7 +11,7 @@ from runner.errors import WireError
 from runner.facts.faults import Finding
 from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import WatchList
+from runner.facts.watch import PastStep, StepsWanted, WatchList
 
 # Of an advisory detector, before it is switched off; chosen.
 MAX_FAILURES = 10
@@ -32,6 +32,14 @@ class DetectorRegistry:
     def watch(self, watch: WatchList) -> None:
         """Replace the list of what is watched."""
         self._watch = watch
+
+    def wanted(self) -> list[StepsWanted]:
+        """Return the steps of runs' histories that detectors want to `recall`, each once."""
+        return [one for each in self._detectors for one in each.wanted(self._watch)]
+
+    def recall(self, wanted: StepsWanted, steps: Sequence[PastStep]) -> list[object]:
+        """Hand steps to the detectors that wanted them; return findings."""
+        return [found for each in self._detectors for found in each.recall(wanted, steps)]
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[object]:
         """Return what a heartbeat makes true. A heartbeat of another agent than the node's current one is ignored."""

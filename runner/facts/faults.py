@@ -90,6 +90,8 @@ FAULTS: Mapping[str, FaultKind] = {
     "activation_norm_drift": _METRIC(scope="user", action="page"),
     # The loss fell steadily and stopped at once.
     "plateau": _METRIC(scope="user", action="page"),
+    # The first steps after a restart are not those that were made before.
+    "resume_mismatch": _METRIC(scope="user", action="page", outlasts_steps=True),
     "skipped_steps": _METRIC(scope="rank", action="page"),
     "throughput_drop": _METRIC(scope="user", action="page"),
     "straggler": _PEERS(),

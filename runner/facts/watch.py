@@ -1,6 +1,7 @@
 """What the detectors watch now: derived from the controller's state, handed over by the supervisor."""
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from msgspec import field
 
@@ -8,6 +9,21 @@ from runner.facts.ids import AttemptId
 from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.trials import Trial
 from runner.facts.wire import Value
+
+
+class Resumed(Value):
+    """Where an attempt began, and what its steps can be compared with: `before`, the last attempt that had gone on as it should.
+
+    `sick_from`: the first sick step of an earlier attempt that this one makes again; None: none is known. `mismatched`: attempts
+    that had not gone on as the run had before them.
+    """
+
+    step: int
+    before: AttemptId
+    remedies: Mapping[str, Any] = field(default_factory=dict)
+    remedies_before: Mapping[str, Any] = field(default_factory=dict)
+    sick_from: int | None = None
+    mismatched: tuple[AttemptId, ...] = ()
 
 
 class WatchedAttempt(Value):
@@ -31,6 +47,29 @@ class WatchedAttempt(Value):
     planned: tuple[PlannedChange, ...] = ()
     # Of the run's incidents: what was changed has yet to show that it helped.
     trials: tuple[Trial, ...] = ()
+    # None: it began at the first step.
+    resumed: Resumed | None = None
+
+
+class StepsWanted(NamedTuple):
+    """Steps of a run's history, both included, that a detector wants about an attempt.
+
+    Those that were part of the run before it, as if `without` had not been, and the attempt's own.
+    """
+
+    attempt: AttemptId
+    first: int
+    last: int
+    without: tuple[AttemptId, ...] = ()
+
+
+class PastStep(NamedTuple):
+    """One step of a run's history. None: not reported."""
+
+    attempt: AttemptId
+    step: int
+    loss: float | None = None
+    lr: float | None = None
 
 
 class WatchList(Value):

@@ -14,6 +14,7 @@ from runner.detect.registry import DetectorRegistry
 from runner.errors import StoreUnavailable
 from runner.facts.actions import Action
 from runner.facts.messages import records as r
+from runner.facts.watch import StepsWanted
 from runner.journal.journal import Journal
 from runner.supervisor.decisions import DecisionLog
 
@@ -43,6 +44,10 @@ class LoopEnv(Protocol):
 
     def on_entry(self, entry: r.JournalEntry) -> None:
         """React to an entry that is durable and applied, replayed ones included; by default not at all."""
+        return
+
+    def recall_steps(self, wanted: StepsWanted) -> None:
+        """Read these steps of a run's history, and hand them to the detectors; by default not at all."""
         return
 
     def on_executed(self) -> None:
@@ -136,6 +141,8 @@ class DecisionLoop:
             return
         self._refreshed_at = sequence
         self.detectors.watch(self.log.controller.watch())
+        for wanted in self.detectors.wanted():
+            self._env.recall_steps(wanted)
         wake_at = self.log.controller.wake_at()
         self._wake_at = math.inf if wake_at is None else wake_at
 

@@ -25,6 +25,7 @@ from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE, answer_register
+from runner.facts.watch import StepsWanted
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
@@ -46,7 +47,7 @@ from runner.supervisor.message_validator import (
     TimedMessage,
 )
 from runner.supervisor.status_publisher import StatusPublisher, StatusWriter
-from runner.supervisor.step_history import StepHistory
+from runner.supervisor.step_history import RecalledSteps, StepHistory
 from runner.supervisor.store_rollback import check_not_rolled_back, mark_path
 
 _LOG = logging.getLogger("stoker")
@@ -99,7 +100,12 @@ class Supervisor(LoopEnv):
             self.log.adopt(standby_log)
         self._compactor = JournalCompactor(self._journal, self._inbox.put)
         self._learned = LearnedSummaries(self._detectors, LearnedRegisters(store, signer), lease)
-        self._steps = StepHistory(folder_beside(archive.folder), lease.token, archive.prepare)
+        self._steps = StepHistory(
+            folder_beside(archive.folder),
+            lease.token,
+            prepare=archive.prepare,
+            on_recalled=self._inbox.put,
+        )
         self._signer, self._validator = signer, MessageValidator(signer)
         self._signing = signer.number
         self._inbound = InboundQueue()
@@ -253,6 +259,10 @@ class Supervisor(LoopEnv):
         """Execute an action in a thread of its own; its outcome comes through the inbox."""
         self._executor.submit(action)
 
+    def recall_steps(self, wanted: StepsWanted) -> None:
+        """Ask for steps of a run's history; they come through the inbox."""
+        self._steps.recall(wanted, self.log.controller.state)
+
     def put_many(self, values: Mapping[str, bytes]) -> None:
         """Write registers in one step of the store."""
         self._store.put_many(values, fence=self._lease)
@@ -324,6 +334,10 @@ class Supervisor(LoopEnv):
             raise report
         if report is None:
             return []
+        if isinstance(report, RecalledSteps):
+            now = self.now()
+            findings = self._detectors.recall(*report)
+            return [record for one in findings for record in self.log.process(one, now)]
         if isinstance(report, r.SupervisorPaused):
             # The reader sets it again if it loses the store again.
             self._is_reader_cut_off = False

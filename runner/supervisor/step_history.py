@@ -9,15 +9,17 @@ import logging
 import math
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from runner.decide.state.cluster_state import State
 from runner.errors import StokerError
 from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
-from runner.steps import RunFiles, StepMerger, StepRow
+from runner.facts.watch import PastStep, StepsWanted
+from runner.steps import RunFiles, StepMerger, StepRow, contributing, read
 from runner.steps.merger import MAX_WAITING
 
 _LOG = logging.getLogger("stoker")
@@ -35,17 +37,48 @@ class _Rows:
     rows: list[StepRow]
 
 
+class RecalledSteps(NamedTuple):
+    """Steps that a detector wanted, as far as they are known."""
+
+    wanted: StepsWanted
+    steps: list[PastStep]
+
+
+def steps_around(wanted: StepsWanted, rows: Iterable[StepRow]) -> list[PastStep]:
+    """Return of a run's rows those that count before an attempt, then its own."""
+    own, before = list[StepRow](), list[StepRow]()
+    for row in rows:
+        if wanted.first <= row.step <= wanted.last and row.attempt not in wanted.without:
+            if row.attempt == wanted.attempt:
+                own.append(row)
+            elif row.attempt < wanted.attempt:
+                before.append(row)
+    chosen = [*contributing(before), *own]
+    return [PastStep(row.attempt, row.step, row.loss, row.lr) for row in chosen]
+
+
 class StepHistory:
     """The histories that one leader writes. One thread calls it; `_run` is the writer's own."""
 
     def __init__(
-        self, folder: Path, token: int, prepare: Callable[[], None] = lambda: None
+        self,
+        folder: Path,
+        token: int,
+        *,
+        prepare: Callable[[], None] = lambda: None,
+        on_recalled: Callable[[RecalledSteps], None] = lambda recalled: None,
     ) -> None:
-        """`folder`: of all runs' histories; `prepare` makes it ready, or raises, before each write until it has worked once."""
+        """`folder`: of all runs' histories; `prepare` makes it ready, or raises, before each write until it has worked once.
+
+        `on_recalled` gets, on the thread, what `recall` asked for.
+        """
+        self._on_recalled = on_recalled
         self._folder, self._token, self._prepare = folder, token, prepare
         self._merger = StepMerger()
         self._files: dict[int, RunFiles] = {}
-        self._jobs: queue.SimpleQueue[Mapping[int, _Rows] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Mapping[int, _Rows] | StepsWanted | None] = (
+            queue.SimpleQueue()
+        )
         # Rows that the thread could not write.
         self._unwritten: queue.SimpleQueue[Mapping[int, _Rows]] = queue.SimpleQueue()
         self._idle = threading.Event()
@@ -85,6 +118,11 @@ class StepHistory:
             self._due_at = now + WRITE_SECONDS
             self._submit(state)
 
+    def recall(self, wanted: StepsWanted, state: State) -> None:
+        """Read steps on the thread, those that wait to be written among them; they are handed to `on_recalled`."""
+        self._submit(state)
+        self._jobs.put(wanted)
+
     def close(self, state: State, timeout_seconds: float) -> None:
         """Write what waits and end; wait for the disk at most this long."""
         self._submit(state)
@@ -109,11 +147,22 @@ class StepHistory:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                self._write(job)
+                if isinstance(job, StepsWanted):
+                    self._on_recalled(RecalledSteps(job, self._read(job)))
+                else:
+                    self._write(job)
             except Exception:  # noqa: BLE001 - bulkhead: nothing depends on a history
                 _LOG.exception("the step history ends here: it failed")
                 return
             self._idle.set()
+
+    def _read(self, wanted: StepsWanted) -> list[PastStep]:
+        try:
+            rows = read(self._folder, wanted.attempt.run, wanted.first, wanted.last)
+        except OSError as error:
+            _LOG.warning("the steps before %s are not compared: %s", wanted.attempt, error)
+            return []
+        return steps_around(wanted, rows)
 
     def _write(self, job: Mapping[int, _Rows]) -> None:
         failed: dict[int, _Rows] = {}

@@ -105,7 +105,10 @@ def test_a_folder_of_another_cluster_is_not_written(
     from runner.journal.archive import Archive
 
     Archive(tmp_path, "other").prepare()
-    known, history = state(), StepHistory(tmp_path / "steps", 1, Archive(tmp_path, "ours").prepare)
+    known, history = (
+        state(),
+        StepHistory(tmp_path / "steps", 1, prepare=Archive(tmp_path, "ours").prepare),
+    )
     history.start()
     history.on_heartbeat(heartbeat(1), known, 100.0)
     history.close(known, LONG_SECONDS)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.nodes.predicates import is_current_agent
+from runner.decide.runs import resumes
 from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
@@ -117,6 +118,8 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         remedies=run.remedies,
         checks_checkpoints=before is not None and before.checks_checkpoints,
     )
+    if before is not None:
+        resumes.note_earlier(state, run.attempt, before)
     run.num_attempts += 1
     run.reconfigured = run.skips_attempt_ids = False
     state.next_generation = max(state.next_generation, record.generation + 1)

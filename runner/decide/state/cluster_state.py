@@ -185,6 +185,9 @@ class Attempt(MutableValue):
     master_address: str = ""
     master_port: int = 0
     remedies: dict[str, Any] = field(default_factory=dict)
+    # The last attempt before it that made a step and went on as the run had before, and its remedies.
+    stepped_before: AttemptId | None = None
+    remedies_before: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
     # Its ranks compare what they load with the manifest: by their hello, and until it comes, by that of the attempt before.

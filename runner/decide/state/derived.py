@@ -11,20 +11,20 @@ from msgspec.structs import replace
 from runner.decide.incidents import pending_evidence
 from runner.decide.nodes import failure_domains, probes
 from runner.decide.nodes.predicates import is_suspect
-from runner.decide.runs import attempts
+from runner.decide.runs import attempts, resumes
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.trials import Trial
-from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.watch import Resumed, WatchedAttempt, WatchList
 
 # States of nodes that must send heartbeats.
 WATCHED = ("joining", "checking", "spare", "active", "suspect")
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
-_Changing = tuple[float | None, bool, bool, bool, bool, tuple[Trial, ...]]
+_Changing = tuple[float | None, bool, bool, bool, bool, tuple[Trial, ...], Resumed | None]
 
 
 class DerivedState:
@@ -114,8 +114,11 @@ class DerivedState:
                 left.append(node.node)
             if node.instance_id:
                 instance_ids[node.node] = node.instance_id
+        incidents = resumes.incidents_with_onset(self._state)
         watched = [
-            self._watched(run, run.attempt)
+            self._watched(
+                run, run.attempt, resumes.resumed(run, run.attempt, incidents.get(run.run, ()))
+            )
             for run in self._state.runs.values()
             if run.attempt is not None and run.attempt.state in LAUNCHED
         ]
@@ -128,14 +131,14 @@ class DerivedState:
             attempts=tuple(watched),
         )
 
-    def _watched(self, run: Run, attempt: Attempt) -> WatchedAttempt:
+    def _watched(self, run: Run, attempt: Attempt, resumed: Resumed | None) -> WatchedAttempt:
         """Return what there is to watch of a gang: the same as before, if it is."""
         before = self._gangs_before.get(run.run)
         has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exit_codes)
         is_timed, up_since = bool(attempt.start), attempt.up_since
         incident = self._state.incidents.get(run.trial_incident or "")
         trials = (incident.trial,) if incident is not None and incident.trial is not None else ()
-        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed, trials)
+        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed, trials, resumed)
         if before is not None and before[0] == attempt.attempt and before[1] == changing:
             return before[2]
         watched = WatchedAttempt(
@@ -152,6 +155,7 @@ class DerivedState:
             num_ranks=run.spec.world_size,
             planned=run.spec.planned,
             trials=trials,
+            resumed=resumed,
         )
         self._gangs_before[run.run] = (attempt.attempt, changing, watched)
         return watched
