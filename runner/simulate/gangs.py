@@ -86,8 +86,13 @@ class SimGangs:
         gang = self.all.get(attempt)
         return gang if gang is not None and gang.training.reports else None
 
-    def heartbeat_fields(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, Any]:
-        """Return what a node reports of these ranks: phases if they report, else how often rank 0 writes (once a step)."""
+    def heartbeat_fields(
+        self, attempt: AttemptId, ranks: tuple[int, ...], reported: int | None
+    ) -> dict[str, Any]:
+        """Return what a node reports of these ranks: phases if they report, else how often rank 0 writes (once a step).
+
+        `reported`: the last step of the heartbeat before.
+        """
         gang = self.all.get(attempt)
         if gang is None or not ranks:
             return {}
@@ -95,7 +100,12 @@ class SimGangs:
         if gang.training.reports:
             phase = "step" if made else "start"
             slowest = _slowest(gang.training.phases, ranks) if made else {}
-            return {"phases": {str(rank): phase for rank in ranks}, "start_phases": slowest}
+            steps = _records(gang, reported) if gang.training.warmup and 0 in ranks else ()
+            return {
+                "phases": {str(rank): phase for rank in ranks},
+                "start_phases": slowest,
+                "steps": steps,
+            }
         if 0 not in ranks:
             return {}
         return {
@@ -244,3 +254,19 @@ def _share_ranks(machine: SimNode) -> range:
 
 def _runs(machine: SimNode, attempt: AttemptId) -> bool:
     return machine.share is not None and machine.share.plan.attempt == attempt
+
+
+def _records(gang: SimGang, reported: int | None) -> tuple[s.StepRecord, ...]:
+    """Return the steps made since the last heartbeat, with their numbers."""
+    training, first = gang.training, gang.base + 1
+    since = max(first, min(reported or 0, gang.step) + 1)
+    begin = gang.base if training.restarts_schedule else 0
+    peak = gang.plan.remedies.get("lr_peak", LR_PEAK) * gang.plan.remedies.get("lr_factor", 1.0)
+    return tuple(
+        s.StepRecord(
+            step=step,
+            loss=2.0 + 1.0 / step,
+            lr=peak * min(1.0, (step - begin) / training.warmup),
+        )
+        for step in range(since, gang.step + 1)
+    )

@@ -240,7 +240,8 @@ class SimNode:
             return
         share, now, gangs = self.share, self._agenda.now, self._world.gangs
         step = gangs.last_step(share.plan.attempt) if share else None
-        if step != self._progress[0]:
+        before = self._progress[0]
+        if step != before:
             self._progress = (step, now)
         if not self.is_reachable:
             self._lost_since = now if self._lost_since is None else self._lost_since
@@ -253,7 +254,7 @@ class SimNode:
             return
         status: dict[str, Any] = {}
         if share is not None:
-            status = gangs.heartbeat_fields(share.plan.attempt, tuple(share.ranks))
+            status = gangs.heartbeat_fields(share.plan.attempt, tuple(share.ranks), before)
         is_warm = self._assignment is not None and self._assignment.warm is not None
         self._world.supervisor.on_heartbeat(
             s.Heartbeat(

@@ -19,10 +19,13 @@ from runner.facts.messages import records as r
 from runner.facts.messages.assignments import task_of
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.store_names import DURABLE_STREAMS, LEASE, assignment_register, task_stream
+from runner.facts.watch import StepsWanted
 from runner.journal.journal import Journal
+from runner.steps import StepMerger, StepRow
 from runner.store.memory.faults import Crash
 from runner.store.protocol import Store
 from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop
+from runner.supervisor.step_history import steps_around
 
 if TYPE_CHECKING:
     from runner.simulate.world import World
@@ -56,6 +59,8 @@ class SimSupervisor:
         # The newest entry that the world got.
         self._reported_sequence = 0
         self._before: State | None = None
+        # The step histories: by run.
+        self._merger, self._steps = StepMerger(), dict[int, list[StepRow]]()
         self._reset()
 
     def _reset(self) -> None:
@@ -135,6 +140,17 @@ class SimSupervisor:
     def probe_store(self) -> None:
         self.store.renew(self._lease)
 
+    def recall_steps(self, wanted: StepsWanted) -> None:
+        """Hand over what its step history has: that outlives each process of this supervisor."""
+        steps = steps_around(wanted, self._steps.get(wanted.attempt.run, ()))
+
+        def recall() -> None:
+            for finding in self.loop.detectors.recall(wanted, steps):
+                self.loop.process(finding)
+
+        # After the task that brought the new list to the detectors.
+        self._inbox.append(recall)
+
     def on_unwritten(self, error: StoreUnavailable) -> None:
         """Try again a little later."""
         self._later(STORE_RETRY_SECONDS, self.loop.write_registers)
@@ -210,6 +226,9 @@ class SimSupervisor:
 
     def _detect(self, heartbeat: Heartbeat) -> None:
         self.loop.refresh()
+        self._merger.add(heartbeat, self._world.agenda.now)
+        for run, rows in self._merger.take().items():
+            self._steps.setdefault(run, []).extend(rows)
         for finding in self.loop.detectors.on_heartbeat(heartbeat, self._world.agenda.now):
             self.loop.process(finding)
 

@@ -43,6 +43,10 @@ class Training:
     words: tuple[str, ...] = ("RuntimeError: loss is not finite",)
     # The gang hangs after this step, once.
     hangs_after: int | None = None
+    # Heartbeats report loss and learning rate: the loss falls, the rate rises over `warmup` steps; 0: they report none.
+    warmup: int = 0
+    # The schedule of the rate begins again in every attempt: its script does not save it.
+    restarts_schedule: bool = False
     # False: ranks accept remedies and do not apply them.
     takes_lr: bool = True
 

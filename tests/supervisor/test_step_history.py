@@ -12,8 +12,9 @@ from runner.decide.state.cluster_state import Node, Run, State
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.specs.run import RunSpec
+from runner.facts.watch import StepsWanted
 from runner.steps import read
-from runner.supervisor.step_history import WRITE_SECONDS, StepHistory
+from runner.supervisor.step_history import WRITE_SECONDS, RecalledSteps, StepHistory
 from tests.small_disk import fill, small_disk
 
 ATTEMPT = AttemptId(1, 1, 0)
@@ -114,3 +115,22 @@ def test_a_folder_of_another_cluster_is_not_written(
     history.close(known, LONG_SECONDS)
     assert "belongs to cluster 'other'" in caplog.text
     assert not (tmp_path / "steps").exists()
+
+
+def test_steps_that_a_detector_wants_are_read_with_those_that_wait(tmp_path: Path) -> None:
+    """Those that counted before the attempt, as if a mismatched one had not been, then its own; none of a folder that is gone."""
+    known, recalled = state(), list[RecalledSteps]()
+    history = StepHistory(tmp_path, 1, on_recalled=recalled.append)
+    history.start()
+    one, bad, two = ATTEMPT, AttemptId(1, 1, 1), AttemptId(1, 1, 2)
+    for attempt, steps in ((one, range(1, 11)), (bad, range(6, 9)), (two, range(6, 8))):
+        history.on_heartbeat(heartbeat(*steps, attempt=attempt), known, 100.0)
+    history.recall(StepsWanted(two, 4, 9, (bad,)), known)
+    history.recall(StepsWanted(two, 4, 9), known)
+    history.close(known, LONG_SECONDS)
+    found = [[(step.attempt, step.step) for step in each.steps] for each in recalled]
+    own = [(two, 6), (two, 7)]
+    assert found == [
+        [*((one, step) for step in range(4, 10)), *own],
+        [(one, 4), (one, 5), (bad, 6), (bad, 7), (bad, 8), *own],
+    ]

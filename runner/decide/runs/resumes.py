@@ -1,4 +1,4 @@
-"""Which attempt another one is compared with when it resumed: the resume check (`detect/resume_check.py`) needs it.
+"""Which attempt another one is compared with when it resumed: the resume check (`detect/resume/check.py`) needs it.
 
 An attempt that did not go on as the run had before is no measure for the next: that is compared with the one before it.
 """

@@ -1,6 +1,6 @@
 """Whether a run went on as it was: the first steps after a restart against those that an earlier attempt made of the same steps.
 
-Repeated steps see the same data with the same weights, so their loss is the same but for the order in which a GPU adds, which is
+Repeated steps see the same data with the same weights, so their loss is the same except for the order in which a GPU adds, which is
 not repeatable. What is lost in a restart shows here: an Adam step counter (BLOOM), a schedule of the learning rate (IDEFICS), the
 data's position, the wrong checkpoint. A script that draws other data in a restart differs by its noise alone, which is no mismatch.
 """

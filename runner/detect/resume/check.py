@@ -1,4 +1,4 @@
-"""The resume check: whether the first steps of an attempt that resumed are those that were made before (`numerics/resume.py`).
+"""The resume check: whether the first steps of an attempt that resumed are those that were made before (`comparison.py`).
 
 The steps of before come from the run's step history, for which it asks when an attempt is launched. An attempt is judged once, by
 the node that reports its loss; what came before a take-over is in the history, too.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
-from runner.detect.numerics.resume import NOISE_STEPS, WINDOW, ResumeRules, mismatch
+from runner.detect.resume.comparison import NOISE_STEPS, WINDOW, ResumeRules, mismatch
 from runner.facts.faults import Finding
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import PastStep, StepsWanted, WatchedAttempt, WatchList

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from runner.detect.detector import Detector
-from runner.detect.numerics.resume import STAGES, WINDOW, ResumeRules, mismatch
-from runner.detect.resume_check import ResumeCheck
+from runner.detect.resume.check import ResumeCheck
+from runner.detect.resume.comparison import STAGES, WINDOW, ResumeRules, mismatch
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import PastStep, Resumed, WatchedAttempt, WatchList
 
 ONE, TWO, THREE = AttemptId(1, 1, 0), AttemptId(1, 1, 1), AttemptId(1, 2, 0)
-CURVES = Path(__file__).parents[3] / ".." / "shared" / "data" / "curves"
+CURVES = Path(__file__).parents[3] / "../shared" / "data" / "curves"
 RESUME = 200
 
 
@@ -153,11 +153,11 @@ def test_real_curves_with_other_data_after_a_restart_are_silent(name: str) -> No
 # ---- the detector ---------------------------------------------------------------------------------------------------
 
 
-def watch(attempt: AttemptId = TWO, **changes: object) -> WatchList:
+def watch(**changes: object) -> WatchList:
     """Make a list with an attempt that resumed."""
     resumed = Resumed(**{"step": RESUME, "before": ONE, **changes})  # type: ignore[arg-type]
     gang = WatchedAttempt(
-        attempt=attempt,
+        attempt=TWO,
         nodes=("n1", "n2"),
         since=0.0,
         start_seconds=60.0,
@@ -189,14 +189,14 @@ def test_it_asks_once_and_reports_once_however_steps_and_history_come(share: int
     """History first or last, steps one by one or all in one heartbeat: the same finding, at the first repeated step."""
     past = run(5)
     repeated = list(again(past, lr=lambda lr, n: lr_of(n)).values())
-    findings = []
+    findings: list[object] = []
     for is_history_first in (True, False):
         detector, watched = ResumeCheck(), watch()
         (wanted,) = detector.wanted(watched)
         assert (wanted.attempt, wanted.first, wanted.last) == (TWO, 72, RESUME + WINDOW)
         assert detector.wanted(watched) == []
         known = [step for step in past if wanted.first <= step.step <= wanted.last]
-        found = list(detector.recall(wanted, known)) if is_history_first else []
+        found: list[object] = [*detector.recall(wanted, known)] if is_history_first else []
         found += report(detector, watched, repeated, share=share)
         found += [] if is_history_first else detector.recall(wanted, known)
         assert len(found) == 1
