@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.decide import requests
 from runner.decide.decision import Decision, Policy
-from runner.decide.incidents import diagnosis, non_fatal, numeric, pending_evidence
+from runner.decide.incidents import answers, diagnosis, non_fatal, numeric, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
@@ -129,8 +129,10 @@ def _on_result(decision: Decision, result: ActionResult) -> None:
 
 
 def _on_finding(decision: Decision, finding: faults.Finding) -> None:
-    handler = _FINDINGS.get(faults.fault_kind(finding.fault).judged_by, non_fatal.on_finding)
-    handler(decision, finding)
+    judged_by = faults.fault_kind(finding.fault).judged_by
+    # Of Stoker's own failures an operator is notified where they are recorded.
+    if judged_by != "self":
+        _FINDINGS.get(judged_by, non_fatal.on_finding)(decision, finding)
 
 
 def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
@@ -139,7 +141,9 @@ def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
     if lines_read.ranks_alive and attempt is not None and attempt.state in LAUNCHED:
         pending_evidence.on_pending_lines(decision, lines_read)
     else:
-        diagnosis.on_lines_matched(decision, lines_read)
+        incident = diagnosis.on_lines_matched(decision, lines_read)
+        if incident is not None and incident.is_live:
+            answers.on_lines(decision, incident, lines_read)
 
 
 def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:

@@ -32,9 +32,11 @@ class Policy:
     def page_for(self, incident: Incident) -> Runbook | None:
         """Return the page that answers an incident: its cause's, if one is known well enough, else its own fault's.
 
-        A page that would leave a gang lying that is down already answers nothing.
+        A fault that says more than how ranks ended outranks what lines say of it: a probe found it, or the rank itself told by
+        its exit code. A page that would leave a gang lying that is down already answers nothing.
         """
-        for fault in (sure_cause(incident), incident.fault):
+        cause = sure_cause(incident) if fault_kind(incident.fault).is_symptom else ""
+        for fault in (cause, incident.fault):
             book = self.runbook_for(fault)
             if book is not None and (incident.non_fatal or book.ends_gang):
                 return book

@@ -38,6 +38,8 @@ class FaultKind(Value):
     on_trial: bool = False
     # A lasting sign of it at a named GPU or node makes its answer a swap.
     swaps_culprit: bool = False
+    # It says how ranks ended, not why: where a cause is known, the page of the cause answers it.
+    is_symptom: bool = False
     # An incident may open with it. The others explain an incident, or are held against hardware.
     opens_incident: bool = True
 
@@ -52,8 +54,8 @@ _TRIED = partial(_METRIC, on_trial=True)
 _PEERS = partial(FaultKind, scope="rank", judged_by="peers", is_fatal=False)
 
 FAULTS: Mapping[str, FaultKind] = {
-    "rank_crash": _AGENT(scope="rank"),
-    "launch_failed": _AGENT(scope="node"),
+    "rank_crash": _AGENT(scope="rank", is_symptom=True),
+    "launch_failed": _AGENT(scope="node", is_symptom=True),
     # All processes of all nodes ended while no supervisor led: a power cut, a reboot, a kill of all. No node's fault.
     "nodes_down": _AGENT(scope="scheduler", outcome="lost"),
     # The memory of a node's devices was not released before a launch.
@@ -67,8 +69,12 @@ FAULTS: Mapping[str, FaultKind] = {
     # A node failed its checks, or is a lemon.
     "node_unfit": FaultKind(scope="node", judged_by="checks", action="swap"),
     # A rank is in state T.
-    "rank_stopped": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
-    "no_progress": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
+    "rank_stopped": FaultKind(
+        scope="rank", judged_by="progress", action="restart", outcome="hung", is_symptom=True
+    ),
+    "no_progress": FaultKind(
+        scope="rank", judged_by="progress", action="restart", outcome="hung", is_symptom=True
+    ),
     "gpu_ecc": _LINE(scope="gpu", action="swap"),
     "gpu_lost": _LINE(scope="gpu", action="swap"),
     "gpu_xid_other": _LINE(scope="gpu", action="restart", swaps_culprit=True),
@@ -101,8 +107,8 @@ FAULTS: Mapping[str, FaultKind] = {
     "folder_hangs": FaultKind(scope="storage", judged_by="agent", is_fatal=False, action="wait"),
     # Copies that must be equal are not: silent data corruption.
     "replicas_disagree": _PEERS(),
-    "decision_failed": FaultKind(scope="scheduler", judged_by="self"),
-    "malformed_message": FaultKind(scope="scheduler", judged_by="self"),
+    "decision_failed": FaultKind(scope="scheduler", judged_by="self", is_fatal=False),
+    "malformed_message": FaultKind(scope="scheduler", judged_by="self", is_fatal=False),
     "nccl_timeout": _CAUSE(scope="rank", action="restart"),
     # The same layout needs the same memory again.
     "cuda_oom": _CAUSE(scope="user", action="stop"),

@@ -39,7 +39,7 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("a supervisor starts, and no process of any node is left", _IN_SERVICE, ("absent",)),
     ("a run waits for nodes, and the supervisor can start its agent", ("lost",), ("absent",)),
     (
-        "an operator, a notice, a check or its history takes it out",
+        "an operator, a notice, a check, a page or its history takes it out",
         ("absent", *_IN_SERVICE, "lost", "left", "quarantined", "maintenance"),
         _OUT,
     ),

@@ -353,6 +353,14 @@ def _rung_taken(record: r.RungTaken) -> str:
     return f"{record.incident}: {record.do} (rung {record.rung + 1}{again} of runbook {record.runbook}){_because(record.reason)}"
 
 
+def _answer_awaited(record: r.AnswerAwaited) -> str:
+    return f"{record.incident}: the answer waits for what {record.node} finds in the ranks' lines"
+
+
+def _retry_planned(record: r.RetryPlanned) -> str:
+    return f"run {record.run} {printable(record.reason)}"
+
+
 def _action_issued(record: r.ActionIssued) -> str:
     action = record.action
     if action.action == "page":
@@ -486,7 +494,12 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
         f"kept, should {d.attempt} die of it: {printable(d.matches[0].file)}:{d.matches[0].line}: "
         f"{printable(d.matches[0].text[:200])}"
     ),
+    r.AnswerAwaited: _answer_awaited,
     r.RungTaken: _rung_taken,
+    r.RetryPlanned: _retry_planned,
+    r.RestartWanted: lambda d: (
+        f"run {d.run} is to start again after a checkpoint{_because(d.reason)}"
+    ),
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,
     r.RequestRecorded: lambda d: (

@@ -103,7 +103,7 @@ def _check_end(plain: dict[str, Any], problems: Problems) -> None:
         problems.add(("ladder",), what)
     last, where = rungs[-1], ("ladder", len(rungs) - 1)
     # Of a node that no run needs, there is nothing to stop.
-    is_about_gang = any(kind.judged_by not in ("probe", "domain", "checks") for kind in known)
+    is_about_gang = all(kind.judged_by not in ("probe", "domain", "checks") for kind in known)
     ends = last.get("do") in ("stop", *NON_FATAL_VERBS) and not last.get("when")
     if is_about_gang and last.get("do") in VERBS and not ends:
         way = "add `- do: stop`, without conditions, as the last rung"

@@ -16,6 +16,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
+from runner.simulate.lines import kernel_matches, matches_in
 
 if TYPE_CHECKING:
     from runner.simulate.training import SimCheckpoint
@@ -29,6 +30,8 @@ CHECK_SECONDS = 0.5
 # Between two reports of a node that reads a checkpoint.
 PROGRESS_SECONDS = 20.0
 KILL_SECONDS = 0.03
+# From a rank's end until its output is searched.
+SEARCH_SECONDS = 0.6
 STACKS_SECONDS = 0.05
 # Between two polls of the states of ranks.
 LOOK_SECONDS = 0.2
@@ -469,6 +472,21 @@ class SimNode:
             last_step=self._world.gangs.last_step(share.plan.attempt),
             stderr_tail=words,
         )
+        if words:
+            instance_id = self.instance_id
+            lines = matches_in(words, f"rank{rank}.err", rank)
+
+            def report() -> None:
+                if self.agent and self.instance_id == instance_id:
+                    self.signal(s.LinesMatched, **share.source, matches=lines, is_last=True)
+
+            self._agenda.after(SEARCH_SECONDS, report)
+
+    def log_line(self, line: str) -> None:
+        """Let the kernel of this node log a line while ranks run on it."""
+        if self.share is not None and self.agent:
+            found = kernel_matches(line)
+            self.signal(s.LinesMatched, **self.share.source, matches=found, ranks_alive=True)
 
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""

@@ -299,6 +299,11 @@ def _on_machine(method: str) -> Maker:
     return deed
 
 
+def _log(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+    """Let the kernel of a node log a line."""
+    return lambda: world.machines[words[0]].log_line(" ".join(words[1:]))
+
+
 def _set(attribute: str, read: Callable[[list[str]], object]) -> Maker:
     """Change the condition of the node's machine; `read` gets the words after the node."""
 
@@ -357,6 +362,7 @@ DEEDS: Mapping[str, Maker] = {
     "kill-rank": _on_rank("kill_rank"),
     "stop-rank": _on_rank("stop_rank"),
     "announce": _on_machine("on_notice"),
+    "log": _log,
     "bring-machine": _named("add_machine"),
     "kill-machine": _named("kill_machine"),
     "spoil-node": _set("check_outcome", lambda words: words[0] if words else "FAIL"),

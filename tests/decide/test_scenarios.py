@@ -6,7 +6,7 @@ from tests.decide.invariants import Watching, check_end
 from tests.decide.scenario import FOLDER, MARK, Scenario, scenarios
 from tests.decide.transcript import write
 
-MAX_LINES = 40
+MAX_LINES = 44
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)

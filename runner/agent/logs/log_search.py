@@ -214,8 +214,8 @@ class LogSearch:
         gang, _ = self._pending.pop(result.number, (None, None))
         self._retried.discard(result.number)
         found = result.found
-        if gang is not None and found.matches:
-            self._emit(gang, found.matches, steps=found.steps)
+        if gang is not None:
+            self._emit(gang, found.matches, steps=found.steps, is_last=True)
         self._check_finished()
 
     def _emit(self, gang: LocalGang, matches: Iterable[Match], **fields: Any) -> None:

@@ -9,21 +9,30 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import consent
+from runner.decide.incidents.conditions import sure_cause
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
-from runner.decide.state.cluster_state import Attempt, Incident
+from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.causes import Failure
 from runner.facts.faults import Finding, awaits_probe, fault_kind
+from runner.facts.matches import DEEP
+from runner.facts.messages import records as r
 from runner.facts.wording import counted
 from runner.rootcause.fingerprints import fingerprint
 
 
 def report_failure(
-    decision: Decision, finding: Finding, *, mark: str = "", reached: int | None = None
+    decision: Decision,
+    finding: Finding,
+    *,
+    mark: str = "",
+    reached: int | None = None,
+    has_words: bool = False,
 ) -> None:
     """Something ended or must end the finding's attempt: open an incident or amend the one it belongs to, and take a rung.
 
     `mark`: the failure's fingerprint, if more than its fault makes it the same again. `reached`: the step that this input reports.
+    `has_words`: ranks wrote why, so the rung waits for these lines.
     """
     attempt = decision.state.attempt_of(finding.attempt)
     assert attempt is not None, "a superseded attempt cannot fail"
@@ -64,8 +73,27 @@ def report_failure(
     if awaits_probe(known.fault):
         # Silence has ended nothing yet: the next probe decides, not an earlier one.
         respond(decision, replace(known, condition="always"), reason=reason)
+    elif has_words and finding.node and _is_worth_a_wait(decision, known):
+        _await_lines(decision, run, known, node=finding.node, reason=reason)
     else:
         respond_or_stop(decision, attempt, known, reason=reason, reached=best)
+
+
+def _is_worth_a_wait(decision: Decision, incident: Incident) -> bool:
+    """Whether lines may still name the cause: nothing is deeper than the hardware that is named already."""
+    fault = sure_cause(incident)
+    is_deep = any(match.layer in DEEP and match.fault == fault for match in incident.matches)
+    return bool(decision.policy.cluster.diagnose_seconds) and not is_deep
+
+
+def _await_lines(
+    decision: Decision, run: Run, incident: Incident, *, node: str, reason: str
+) -> None:
+    """End the gang now, and let the rung wait for the lines of the node (`answers`)."""
+    until = decision.now + decision.policy.cluster.diagnose_seconds
+    name = incident.incident
+    decision.add(r.AnswerAwaited(incident=name, node=node, until=until, reason=reason[:500]))
+    end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
 
 
 def _failure(attempt: Attempt, finding: Finding, *, reached: int | None) -> Failure:
@@ -89,7 +117,11 @@ def respond_or_stop(
     progressed = best > attempt.best_before or run.has_proved_itself(decision.now)
     # An attempt that refused something is not counted: the next one does without that.
     is_counted = fault_kind(incident.fault).outcome != "refused"
-    fruitless = 0 if progressed else run.attempts_without_progress + is_counted
+    if attempt.state == "ended":
+        # It is counted already.
+        fruitless = run.attempts_without_progress
+    else:
+        fruitless = 0 if progressed else run.attempts_without_progress + is_counted
     limit = run.spec.max_attempts_without_progress
     if fruitless >= limit and not consent.refusal(decision, incident):
         tried = f"{counted(fruitless, 'attempt')} in a row ended without a new step (limit {limit})"

@@ -35,6 +35,22 @@ def sure_cause(incident: Incident) -> str:
     return cause.fault if cause is not None and cause.confidence >= LEAST_CONFIDENCE else ""
 
 
+def culprit_node(state: State, incident: Incident) -> str | None:
+    """Return the node that is at fault: what a probe found, else what the cause names, else where the first rank died."""
+    cause = incident.cause
+    if cause is None or not sure_cause(incident) or incident.condition != "always":
+        return incident.node
+    if cause.culprit is not None and cause.culprit.kind == "node":
+        return cause.culprit.id if cause.culprit.id in state.nodes else incident.node
+    return (cause.node if cause.scope in ("gpu", "node") else "") or incident.node
+
+
+def has_lasting_sign(incident: Incident) -> bool:
+    """Whether a line of the incident's cause says that it will be the same again."""
+    fault = sure_cause(incident) or incident.fault
+    return any(match.is_lasting and match.fault == fault for match in incident.matches)
+
+
 def _names(given: Any) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
@@ -63,9 +79,7 @@ def _culprit(_: State, incident: Incident, given: Any) -> bool:
 
 
 def _lasting_sign(_: State, incident: Incident, given: Any) -> bool:
-    fault = sure_cause(incident) or incident.fault
-    lasts = any(match.is_lasting and match.fault == fault for match in incident.matches)
-    return lasts is given
+    return has_lasting_sign(incident) is given
 
 
 def _probe(_: State, incident: Incident, given: Any) -> bool:

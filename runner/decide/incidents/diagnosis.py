@@ -8,7 +8,7 @@ from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt, Incident, PendingEvidence, State
 from runner.facts.causes import Cause, Verdict
 from runner.facts.ids import AttemptId
-from runner.facts.matches import ECHOES, LoggedStep, Match
+from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.correlation import correlate
@@ -22,11 +22,11 @@ FRESH_SECONDS = 120.0
 LEAST_CONFIDENCE = 0.5
 
 
-def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
-    """Judge the lines of one node together with those of the nodes that spoke before it."""
+def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> Incident | None:
+    """Judge the lines of one node together with those of the nodes that spoke before it; return the incident as it will look."""
     incident = _incident_of(decision.state, lines_read.attempt)
-    if incident is None:
-        return
+    if incident is None or not lines_read.matches:
+        return incident
     # The node is the one that sent the line, whatever the line says. Every node has files of the same names.
     known_places = {place_of(match) for match in incident.matches}
     new = tuple(
@@ -36,12 +36,13 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
     )
     steps = [replace(step, file=f"{lines_read.node} {step.file}") for step in lines_read.steps]
     verdict = verdict_on([*incident.matches, *new], steps)
-    if verdict is None or is_same(cause := verdict.cause, incident.cause):
-        return
     known = incident.cause
+    if verdict is None or (is_same(cause := verdict.cause, known) and incident.matches):
+        return incident
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
     if incident.is_live or known is None or cause.confidence > known.confidence:
-        diagnose(decision, incident, cause, new)
+        return diagnose(decision, incident, cause, new)
+    return incident
 
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
@@ -74,7 +75,12 @@ def place_of(match: Match) -> tuple[str, str, int, str, str]:
 
 
 def is_echo(match: Match, incident: Incident) -> bool:
-    """Whether ranks elsewhere only lost their peer: that explains nothing, for who died first is known."""
+    """Whether ranks elsewhere only lost their peer: that explains nothing, for who died first is known.
+
+    Of a node that a probe found dead, only lines of its own hardware say more than the probe.
+    """
+    if incident.condition == "node_dead":
+        return match.layer not in DEEP or match.node != incident.node
     return match.layer in ECHOES and incident.node not in (None, match.node)
 
 
@@ -120,7 +126,8 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
         if _may_explain(kept, incident, reached=reached, now=decision.now)
     ]
     verdict = verdict_on(lines)
-    if verdict is None or is_same(cause := verdict.cause, incident.cause):
+    is_known = bool(incident.matches) or not lines
+    if verdict is None or (is_same(cause := verdict.cause, incident.cause) and is_known):
         return incident
     diagnosed = diagnose(decision, incident, cause, lines)
     about = {"attempt": attempt.attempt, "node": cause.node}

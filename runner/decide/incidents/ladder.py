@@ -8,7 +8,12 @@ from typing import Protocol
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import consent, trials
-from runner.decide.incidents.conditions import applies
+from runner.decide.incidents.conditions import (
+    applies,
+    culprit_node,
+    has_lasting_sign,
+    sure_cause,
+)
 from runner.decide.nodes.hardware import quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Attempt, Incident, Node, PagePlace, Run, State
 from runner.facts.actions import StartAgent
@@ -16,6 +21,11 @@ from runner.facts.faults import awaits_probe, fault_kind
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.specs.runbook import Runbook, Rung, RungVerb
+
+# Seconds before each restart in a row without a new step, where a page states none; the last counts for all later ones. Chosen.
+RESTART_DELAYS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+# Rungs after which the next attempt is planned.
+WAITING_VERBS = ("restart", "restart_elsewhere", "swap")
 
 
 def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None:
@@ -43,8 +53,14 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
     decision.add(taken)
     # Giving up pages by itself.
     if rung.page and rung.do != "stop":
-        text = f"{name} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
+        cause = sure_cause(incident)
+        what = (
+            f"{incident.fault} ({cause})" if cause not in ("", incident.fault) else incident.fault
+        )
+        text = f"{name} {what}: {rung.do}; {reason}".rstrip("; ")
         decision.page(text[:500], run=incident.run, incident=name)
+    if rung.do in WAITING_VERBS:
+        _plan_retry(decision, incident, rung, tries=tries)
     RUNGS[rung.do](decision, incident, rung, reason=reason)
     if incident.on_trial:
         trials.on_rung(decision, incident, rung)
@@ -108,6 +124,47 @@ def next_rung(book: Runbook, state: State, incident: Incident) -> tuple[int, int
     return None
 
 
+def delays_of(rung: Rung) -> tuple[float, ...]:
+    """Return the seconds before each try of a rung that it states; the last counts for all later ones."""
+    given = rung.args.get("wait_seconds", ())
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+def _plan_retry(decision: Decision, incident: Incident, rung: Rung, *, tries: int) -> None:
+    """Let the next attempt wait, and choose other nodes, as the rung says: what fails at once is not tried again at once."""
+    run = decision.state.runs.get(incident.run or 0)
+    attempt = run.attempt if run is not None else None
+    if run is None or attempt is None:
+        return
+    stated = delays_of(rung)
+    delays = stated or (RESTART_DELAYS if rung.do == "restart" else (0.0,))
+    # A rung that states none of its own counts every attempt in a row, whatever it failed of.
+    advanced = max(run.best_step, attempt.last_step or 0) > attempt.best_before
+    is_counted = attempt.state != "ended" and not advanced
+    fruitless = 0 if advanced else run.attempts_without_progress + is_counted
+    number = tries if stated else max(tries, fruitless)
+    seconds = delays[min(number, len(delays)) - 1]
+    node = culprit_node(decision.state, incident)
+    avoid = (node,) if rung.do == "restart_elsewhere" and node is not None else ()
+    is_waiting = run.retry_at is not None or bool(run.avoid)
+    if not (seconds or avoid or is_waiting):
+        return
+    total = sum(delays[min(one, len(delays) - 1)] for one in range(rung.tries))
+    in_all = f", of {total:g} s in all" if stated and rung.tries > 1 else ""
+    text = f"waits {seconds:g} s before it starts again{in_all}" if seconds else ""
+    apart = f"starts elsewhere than on {node}, if it can" if avoid else ""
+    decision.add(
+        r.RetryPlanned(
+            run=run.run,
+            at=decision.now + seconds if seconds else None,
+            seconds=seconds,
+            avoid=avoid,
+            incident=incident.incident,
+            reason="; ".join(part for part in (text, apart) if part) or "starts again at once",
+        )
+    )
+
+
 def _awaits_probe(book: Runbook, incident: Incident) -> bool:
     """Whether a rung further down may apply after a probe: then nothing is done yet."""
     return incident.condition == "always" and any("probe" in rung.when for rung in book.ladder)
@@ -122,7 +179,10 @@ def _start_agent(decision: Decision, incident: Incident, rung: Rung, *, reason: 
 
 
 def _stop(decision: Decision, incident: Incident, _: Rung, *, reason: str) -> None:
-    give_up(decision, incident, reason=reason or f"{incident.fault}: the runbook says stop")
+    cause = incident.cause
+    line = cause.lines[0] if cause is not None and cause.lines and sure_cause(incident) else ""
+    why = "; ".join(part for part in (reason, line) if part)
+    give_up(decision, incident, reason=why or f"{incident.fault}: the runbook says stop")
 
 
 def _quarantine(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
@@ -133,18 +193,22 @@ def _quarantine(decision: Decision, incident: Incident, rung: Rung, *, reason: s
 
 
 def _swap(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
-    node = decision.state.nodes.get(incident.node or "")
+    node = decision.state.nodes.get(culprit_node(decision.state, incident) or "")
     if node is not None:
         _lose_node(decision, incident, node, reason)
     _restart(decision, incident, rung, reason=reason)
 
 
 def _lose_node(decision: Decision, incident: Incident, node: Node, reason: str) -> None:
-    fault, name = incident.fault, incident.incident
+    is_probed = incident.condition != "always"
+    fault = incident.fault if is_probed else sure_cause(incident) or incident.fault
+    name = incident.incident
     if decision.is_in_service(node):
-        decision.move_node(node.node, "lost", fault, incident=name)
+        # One that a probe did not find dead has a live agent: it would be a spare again with its next heartbeat.
+        out: r.NodeStateName = "lost" if is_probed else "maintenance"
+        decision.move_node(node.node, out, f"{name} {fault}", incident=name)
         # An agent that hangs says nothing against its hardware.
-        if incident.condition == "node_dead":
+        if incident.condition == "node_dead" or (not is_probed and has_lasting_sign(incident)):
             record_hardware_fault(
                 decision, node, fault=fault, evidence=reason or fault, incident=name
             )
@@ -158,6 +222,23 @@ def _restart(decision: Decision, incident: Incident, _: Rung, *, reason: str) ->
 
 def _watch(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     """The run goes on."""
+
+
+def _swap_at_checkpoint(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
+    node = decision.state.nodes.get(culprit_node(decision.state, incident) or "")
+    if node is not None and node.pending_drain is None and decision.is_in_service(node):
+        why = f"{incident.incident} {sure_cause(incident) or incident.fault}"
+        decision.add(r.NodeDraining(node=node.node, to="maintenance", reason=why))
+
+
+def _restart_at_checkpoint(
+    decision: Decision, incident: Incident, rung: Rung, *, reason: str
+) -> None:
+    run = decision.state.runs.get(incident.run or 0)
+    if run is None or run.attempt is None or "stop" not in run.attempt.requests:
+        return
+    why = f"{incident.incident} {incident.fault}"
+    decision.add(r.RestartWanted(run=run.run, reason=why, incident=incident.incident))
 
 
 class RungHandler(Protocol):
@@ -178,6 +259,9 @@ RUNGS: Mapping[RungVerb, RungHandler] = {
     "stop": _stop,
     "watch": _watch,
     "wait": _watch,
+    "restart_elsewhere": _restart,
+    "swap_at_checkpoint": _swap_at_checkpoint,
+    "restart_at_checkpoint": _restart_at_checkpoint,
 }
 
 

@@ -7,7 +7,7 @@ finding is, or when the run has passed the step in a later attempt. A page that 
 from collections.abc import Collection, Sequence
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import numeric
+from runner.decide.incidents import diagnosis, numeric
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
@@ -111,6 +111,8 @@ def open_non_fatal(
         step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
         non_fatal=True,
     )
+    if cause is not None:
+        incident = diagnosis.diagnose(decision, incident, cause, matches)
     respond(decision, incident, reason=finding.evidence)
     decision.move_incident(incident, "proving", "the run goes on")
     return incident

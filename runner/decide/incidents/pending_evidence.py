@@ -110,6 +110,4 @@ def _judge(
         node=node,
         rank=first.rank if node is not None else None,
     )
-    incident = open_non_fatal(decision, run, attempt, finding)
-    if incident is not None:
-        diagnosis.diagnose(decision, incident, cause, lines)
+    open_non_fatal(decision, run, attempt, finding, cause=cause, matches=lines)

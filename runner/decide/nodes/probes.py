@@ -4,11 +4,13 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure, respond_or_stop
+from runner.decide.incidents.diagnosis import diagnose, is_echo, is_same, verdict_on
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
 from runner.decide.nodes.predicates import free_state, is_suspect, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Incident, Node
 from runner.facts.actions import Action, ActionResult, ProbeNode, StartAgent
+from runner.facts.causes import Cause, Culprit
 from runner.facts.faults import (
     CorrelatedSilence,
     DomainSilence,
@@ -254,12 +256,34 @@ def _amended(decision: Decision, node: Node, condition: str, evidence: str) -> I
             step=run.best_step if run else None,
         )
     found = {"fault": fault, "node": node.node, "condition": condition}
-    decision.amend(known, evidence, **found, fingerprint=mark)
+    amended = decision.amend(known, evidence, **found, fingerprint=mark)
+    if condition == "node_dead":
+        amended = _explain_death(decision, amended, node, evidence)
     # Each dead node is swapped by itself: others that died with it do not use up its tries.
     is_another = condition == "node_dead" and known.node != node.node
     if known.fault != fault or is_another:
-        return replace(known, **found, rank=None, rung=-1, tries=0)
-    return replace(known, **found, rank=None)
+        return replace(amended, rung=-1, tries=0)
+    return amended
+
+
+def _explain_death(decision: Decision, incident: Incident, node: Node, evidence: str) -> Incident:
+    """Correct a cause that was judged by lines of other nodes: they only lost their peer. Lines of its own hardware count."""
+    if incident.cause is None:
+        return incident
+    own = [match for match in incident.matches if not is_echo(match, incident)]
+    verdict = verdict_on(own)
+    cause = Cause(
+        fault=incident.fault,
+        scope="node",
+        culprit=Culprit(kind="node", id=node.node),
+        node=node.node,
+        confidence=1.0,
+        action_class="swap",
+        lines=(evidence,),
+    )
+    if verdict is not None:
+        cause = verdict.cause
+    return incident if is_same(cause, incident.cause) else diagnose(decision, incident, cause, ())
 
 
 def incident_about(

@@ -156,6 +156,8 @@ class _Allocator:
         free = [name for name in self.usable(run.spec) if name not in without]
         if len(free) < run.spec.nodes:
             return None
+        apart = [name for name in free if name not in run.avoid]
+        free = apart if len(apart) >= run.spec.nodes else free
         may_use = dict.fromkeys(free)
         before = run.attempt.nodes if run.attempt is not None else []
         places = [name if name in may_use else None for name in before]

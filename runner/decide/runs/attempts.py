@@ -16,7 +16,7 @@ from runner.decide.runs import checkpoint_trust
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
-from runner.facts.faults import Finding, GangStartTimed
+from runner.facts.faults import Finding, GangStartTimed, fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
@@ -26,6 +26,8 @@ from runner.rootcause.fingerprints import fingerprint
 
 # docs/contract.md
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
+# SIGKILL and SIGTERM.
+KILLED = (-9, -15)
 # In a row; chosen, not measured.
 MAX_FAILED_PREPARATIONS = 3
 
@@ -182,7 +184,14 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
         rank=exited.rank,
     )
     mark = fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail)
-    report_failure(decision, finding, mark=mark, reached=exited.last_step)
+    has_words = fault_kind(fault).is_symptom and _has_words(exited)
+    report_failure(decision, finding, mark=mark, reached=exited.last_step, has_words=has_words)
+
+
+def _has_words(exited: s.RankExited) -> bool:
+    """Whether a rank may have written why it ended. One that was killed had no time to."""
+    is_killed = exited.exit_code is None or exited.exit_code in KILLED
+    return bool(exited.stderr_tail.strip()) and not is_killed
 
 
 def _refuses_checkpoint(attempt: Attempt, exited: s.RankExited) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import numeric, pending_evidence
+from runner.decide.incidents import answers, numeric, pending_evidence
 from runner.decide.incidents.ladder import end_attempt, end_run, go_on, idle
 from runner.decide.incidents.trials import awaits_rung
 from runner.decide.nodes import lifecycle
@@ -58,6 +58,7 @@ def undecided(decision: Decision) -> Iterator[Run]:
             and run.hold is None
             and not run.pending_requests
             and not run.suspended
+            and not run.restart_reason
         ):
             yield run
 
@@ -67,6 +68,9 @@ def settle(decision: Decision, run: Run) -> None:
     if not run.is_alive:
         return
     holds.settle_requests(decision, run)
+    if decision.records:
+        return
+    answers.settle(decision, run)
     if decision.records:
         return
     attempt = run.attempt
@@ -90,7 +94,8 @@ def _settle_between(decision: Decision, run: Run) -> None:
     if run.hold is not None:
         holds.settle_hold(decision, run, run.hold)
         return
-    if _needs_nodes(decision, run):
+    is_early = run.retry_at is not None and decision.now < run.retry_at
+    if is_early or answers.is_awaited(decision, run) or _needs_nodes(decision, run):
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
     if choice.nodes is None and lifecycle.revive(decision, reason=f"{called(run)} waits for nodes"):
@@ -262,7 +267,11 @@ def _wanted_end(decision: Decision, run: Run, attempt: Attempt) -> r.Outcome | N
         return "stopped"
     if any(node.node in attempt.nodes for node in decision.leaving):
         return "moved"
-    return holds.wanted_end(run, attempt) or ("reconfigured" if run.reconfigured else None)
+    if (asked := holds.wanted_end(run, attempt)) is not None:
+        return asked
+    if run.restart_reason and not run.reconfigured:
+        return "restarted"
+    return "reconfigured" if run.reconfigured else None
 
 
 def _by_time(decision: Decision, attempt: Attempt) -> float:

@@ -122,8 +122,19 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         resumes.note_earlier(state, run.attempt, before)
     run.num_attempts += 1
     run.reconfigured = run.skips_attempt_ids = False
+    run.retry_at, run.retry_reason, run.avoid, run.restart_reason = None, "", [], ""
     state.next_generation = max(state.next_generation, record.generation + 1)
     state.count("attempts")
+
+
+def _retry_planned(state: State, record: r.RetryPlanned) -> None:
+    run = state.runs[record.run]
+    run.retry_at, run.retry_reason = record.at, record.reason
+    run.avoid = list(record.avoid)
+
+
+def _restart_wanted(state: State, record: r.RestartWanted) -> None:
+    state.runs[record.run].restart_reason = record.reason
 
 
 def _attempt_prepared(state: State, record: r.AttemptPrepared) -> None:
@@ -325,6 +336,8 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,
+    r.RetryPlanned: _retry_planned,
+    r.RestartWanted: _restart_wanted,
     r.AttemptPrepared: _attempt_prepared,
     r.AttemptChanged: _attempt_changed,
     r.NodeLaunched: _node_launched,

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from runner.decide.state.apply_people import let_ladder_go_on
 from runner.decide.state.cluster_state import (
     MAX_FAILURES_KEPT,
     MAX_INCIDENTS_KEPT,
     MAX_MATCHES_KEPT,
+    AwaitedAnswer,
     Incident,
     PagePlace,
     PendingEvidence,
@@ -65,6 +68,8 @@ def amend(incident: Incident, record: r.IncidentAmended) -> None:
         incident.step = record.step
     if record.failure is not None:
         incident.failures.append(record.failure)
+        # Its lines are judged alone; the cause stands until they say otherwise.
+        incident.matches.clear()
         del incident.failures[:-MAX_FAILURES_KEPT]
 
 
@@ -75,6 +80,9 @@ def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
 def diagnose(incident: Incident, record: r.IncidentDiagnosed) -> None:
     """Put a cause into an incident, with the lines it was judged by."""
     incident.cause = record.cause
+    if incident.failures and record.cause.node and record.cause.scope in ("gpu", "node"):
+        # Not where the first rank died, but where the fault is.
+        incident.failures[-1] = replace(incident.failures[-1], node=record.cause.node)
     if incident.is_live:
         incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
 
@@ -115,9 +123,15 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
         )
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
     incident.rungs_taken.append(record.do)
+    incident.awaited = None
     incident.state = "acting"
     let_ladder_go_on(state, record.incident)
     state.count(f"rungs_{record.do}")
+
+
+def _answer_awaited(state: State, record: r.AnswerAwaited) -> None:
+    incident = state.incidents[record.incident]
+    incident.awaited = AwaitedAnswer(node=record.node, until=record.until, reason=record.reason)
 
 
 def _incident_changed(state: State, record: r.IncidentChanged) -> None:
@@ -125,6 +139,7 @@ def _incident_changed(state: State, record: r.IncidentChanged) -> None:
     incident.state, incident.reason = record.state, record.reason or incident.reason
     if not incident.is_live:
         incident.matches.clear()
+        incident.awaited = None
         incident.closed_at = state.now
         incident.trial = None
         let_ladder_go_on(state, record.incident)
@@ -153,6 +168,7 @@ OF_INCIDENTS: dict[type, Callable[[State, Any], None]] = {
     r.IncidentDiagnosed: _incident_diagnosed,
     r.EvidenceRecorded: _lines_kept,
     r.EvidenceJudged: _lines_judged,
+    r.AnswerAwaited: _answer_awaited,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: _incident_changed,
     TrialStarted: _trial_started,

@@ -279,6 +279,12 @@ class Run(MutableValue):
     # Crashed in a row without a step beyond the furthest.
     attempts_without_progress: int = 0
     failed_preparations: int = 0
+    # The next attempt is planned no sooner, and if possible without these nodes.
+    retry_at: float | None = None
+    retry_reason: str = ""
+    avoid: list[str] = field(default_factory=list)
+    # Why the ranks are to start again after a checkpoint; "": they are not.
+    restart_reason: str = ""
     # Its ranks have sent a hello, or reported a step, in some attempt.
     has_reported: bool = False
     stop_requests: list[str] = field(default_factory=list)
@@ -333,6 +339,14 @@ class Run(MutableValue):
         return until >= attempt.up_since + self.spec.steady_seconds
 
 
+class AwaitedAnswer(Value):
+    """What an incident's rung waits for: the lines of the node where the first rank died, until then at most."""
+
+    node: str
+    until: float
+    reason: str = ""
+
+
 class PagePlace(Value):
     """How far the ladder of a page was taken: the rung, from 0, and its tries."""
 
@@ -363,6 +377,7 @@ class Incident(MutableValue):
     rungs_taken: list[str] = field(default_factory=list)
     # Pages that answered it before `runbook` did: the rung that each had come to, and its tries.
     earlier_pages: dict[str, PagePlace] = field(default_factory=dict)
+    awaited: AwaitedAnswer | None = None
     # Attempts that ended with it, the newest last.
     failures: list[Failure] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)

@@ -8,7 +8,7 @@ import math
 
 from msgspec.structs import replace
 
-from runner.decide.incidents import pending_evidence
+from runner.decide.incidents import answers, pending_evidence
 from runner.decide.nodes import failure_domains, probes
 from runner.decide.nodes.predicates import is_suspect
 from runner.decide.runs import attempts, resumes
@@ -72,6 +72,7 @@ class DerivedState:
             attempt = run.attempt
             if attempt is None:
                 continue
+            times += answers.due_at(self._state, run)
             if (judge_at := pending_evidence.due_at(attempt)) is not None:
                 times.append(judge_at)
             if attempt.state == "stopping":

@@ -538,6 +538,34 @@ class RungTaken(Value, kind="rung_taken"):
     reason: str = ""
 
 
+class AnswerAwaited(Value, kind="answer_awaited"):
+    """Ranks wrote why they ended: the rung waits until their node has sent those lines, or until then. The gang ends at once."""
+
+    incident: str
+    node: str
+    until: float
+    reason: str = ""
+
+
+class RetryPlanned(Value, kind="retry_planned"):
+    """The run's next attempt is planned no sooner than `at`, and without these nodes if there are enough others."""
+
+    run: int
+    at: float | None = None
+    seconds: float = 0.0
+    avoid: tuple[str, ...] = ()
+    incident: str | None = None
+    reason: str = ""
+
+
+class RestartWanted(Value, kind="restart_wanted"):
+    """The run is to start again, once its ranks have written a checkpoint."""
+
+    run: int
+    reason: str
+    incident: str | None = None
+
+
 class IncidentChanged(Value, kind="incident_changed"):
     """An incident changed its state (facts/lifecycles.py)."""
 

@@ -242,6 +242,8 @@ class LinesMatched(LaunchSignal, kind="lines_matched"):
     steps: tuple[LoggedStep, ...] = ()
     ranks_alive: bool = False
     last_step: int | None = None
+    # The ends of these ranks' output were searched: whatever they say is told, in this message at the latest.
+    is_last: bool = False
 
 
 class ReplicasDisagree(Signal, kind="replicas_disagree"):

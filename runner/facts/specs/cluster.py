@@ -190,6 +190,12 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "the attempt's folder), and in up to half of it the records of their collectives, which torch writes within a second "
         "or two. It takes no longer than is needed. 0: they are killed at once, without a dump.",
     ] = 4.0
+    diagnose_seconds: Annotated[
+        float,
+        Limits("seconds", least=0, most=60),
+        "Longest time that the answer to a death waits for the lines in which ranks wrote why they ended; the gang is ended at "
+        "once. A death without words (a signal, silence) waits for nothing. 0: no answer waits.",
+    ] = 1.0
     preload_seconds: Annotated[
         Seconds,
         "Time that a launch waits for a warm process that still imports what the run preloads, from the start of its "

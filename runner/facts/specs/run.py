@@ -162,9 +162,9 @@ class RunSpec(Value, kind="run_spec"):
     max_attempts_without_progress: Annotated[
         int,
         Limits("attempts", least=1, most=1000),
-        "Attempts in a row that reach no new step after which the run stops, keeps everything and reports why. The ladder of "
-        "the fault may stop it sooner.",
-    ] = 6
+        "Attempts in a row that reach no new step after which the run stops, keeps everything and reports why, whatever they "
+        "failed of. The ladder of the fault or its cause may stop it sooner.",
+    ] = 12
 
     @property
     def world_size(self) -> int:

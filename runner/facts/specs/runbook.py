@@ -33,7 +33,7 @@ class Parameter(NamedTuple):
     def expected(self) -> str:
         """Say what may be written."""
         if self.what:
-            return f"{self.what}, or a list of them"
+            return f"{self.what}, or a list of them" if self.kind == "names" else self.what
         if self.choices:
             return f"one of {', '.join(self.choices)}, or a list of them"
         return _EXPECTED[self.kind]
@@ -77,14 +77,38 @@ class Verb(NamedTuple):
     leaves_gang: bool = False
 
 
+_DELAYS = {
+    "wait_seconds": Parameter(
+        "numbers", what="seconds before each try, the last for all later ones"
+    )
+}
 VERBS: Mapping[str, Verb] = {
-    "restart": Verb("The same nodes start again, from the newest intact checkpoint."),
-    "swap": Verb("The culprit's node leaves, and a spare takes its place."),
+    "restart": Verb(
+        "The same nodes start again, from the newest intact checkpoint. Without `wait_seconds` the first restart is immediate, "
+        "and later ones without a new step in between wait 1, 2, 4, 8, 16, 30 and then 60 seconds.",
+        _DELAYS,
+    ),
+    "restart_elsewhere": Verb(
+        "As `restart`, but without the culprit's node if there are enough others; the node is not blamed.",
+        _DELAYS,
+    ),
+    "swap": Verb(
+        "The culprit's node leaves, and a spare takes its place. One that a probe did not find dead is in maintenance then.",
+        _DELAYS,
+    ),
     "start_agent": Verb("Only the agent is gone: another is started, and adopts the ranks."),
     "quarantine": Verb(
         "The culprit's hardware is refused until an operator readmits it; its node is out of service."
     ),
     "stop": Verb("The run ends. Everything is kept, and an operator is paged with the reason."),
+    "swap_at_checkpoint": Verb(
+        "The culprit's node leaves at the next checkpoint, and a spare takes its place; no step is lost.",
+        leaves_gang=True,
+    ),
+    "restart_at_checkpoint": Verb(
+        "The ranks write a checkpoint, end, and start again on the same nodes; nothing, if they do not understand that.",
+        leaves_gang=True,
+    ),
     "watch": Verb(
         "Nothing: the run goes on, and a later step proves that it could.", leaves_gang=True
     ),

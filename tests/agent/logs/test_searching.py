@@ -34,13 +34,15 @@ def test_the_agent_reports_known_lines_of_a_dead_rank_after_its_death(node: Node
 def test_the_agent_reports_no_lines_of_ranks_that_ended_well_or_wrote_nothing_known(
     node: Node, do: dict[str, Any]
 ) -> None:
-    """A finished gang is not searched; lines that mean nothing are not reported."""
+    """A finished gang is not searched; of a rank that failed the agent says that all was read, and no line that means nothing."""
     node.start_agent()
     node.launch(node.plan(REPORTER, do, ranks_per_node=1), generation=1)
     node.wait_for("RankExited")
     # a search takes half a second
     time.sleep(3.0)
-    assert [fact for fact in node.signals("LinesMatched") if not fact.ranks_alive] == []
+    found = [fact for fact in node.signals("LinesMatched") if not fact.ranks_alive]
+    assert [match for fact in found for match in fact.matches] == []
+    assert [fact.is_last for fact in found] == ([True] if "exit" in do else [])
 
 
 def test_an_agent_that_leaves_first_reports_what_its_ranks_died_of(node: Node) -> None:

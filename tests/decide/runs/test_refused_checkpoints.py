@@ -138,6 +138,8 @@ def test_other_failures_count_as_before_between_refusals() -> None:
     clear(harness)
     assert resume(harness).resume == path_of(70)
     harness.take(exited(harness, node="n1", rank=0, stderr_tail="OSError: no such file"))
+    # What it wrote is waited for.
+    harness.settle()
     assert harness.state.runs[1].state == "failed"
     assert "2 attempts in a row ended without a new step" in harness.state.runs[1].reason
 
