@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": "reports.incidents",
     "story": "reports.timeline",
     "lineage": "reports.timeline",
+    "logbook": "reports.logbook",
     "steps": "reports.steps",
     "diagnose": "diagnose.logs",
     "check": "check",

@@ -2,20 +2,18 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from runner.cli import clusters, output
 from runner.cli.options import cluster_option, command, json_option
+from runner.cli.reports.past import journal_entries
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
-from runner.facts.messages.records import JournalEntry
 from runner.facts.remedies import remedies_text
-from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words, printable
-from runner.store.protocol import Store
 
 if TYPE_CHECKING:
     from runner.history.lineage import LineageRow
@@ -66,7 +64,7 @@ def story(
         )
         begin = None if since is None else _last_now(status) - age_seconds(since)
         lines = timeline(
-            _entries(store, cluster, since=begin), run=run, incident=incident, since=begin
+            journal_entries(store, cluster, since=begin), run=run, incident=incident, since=begin
         )
     if incident is not None and not lines:
         names = [i.incident for i in status.incidents] if status is not None else []
@@ -102,31 +100,8 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
 
     with clusters.open_cluster(where) as (cluster, store):
         picked = clusters.pick_run(clusters.require_status(store, cluster), run)
-        rows = trace(_entries(store, cluster), picked.run)
+        rows = trace(journal_entries(store, cluster), picked.run)
     output.print_answer(rows, output.table(ATTEMPT_COLUMNS, rows), as_json=as_json)
-
-
-def _entries(
-    store: Store, cluster: ClusterSpec, *, since: float | None = None
-) -> Iterator[JournalEntry]:
-    """Yield the journal's entries, oldest first, from files and store; from about `since` on, without reading older files.
-
-    Prints a note if the folder of old entries is not visible from this machine.
-    """
-    from runner.journal.archive import archive_of
-    from runner.journal.journal import Journal
-    from runner.signer import signer_of
-
-    archive = archive_of(cluster)
-    journal = Journal(store, signer=signer_of(cluster), archive=archive)
-    begin = journal.begins_at()
-    if since is not None:
-        begin = max(begin, journal.since(since))
-    elif begin > 1:
-        output.print_note(
-            f"from journal entry {begin} on: older entries are in {archive.folder}, which is not visible from this machine"
-        )
-    yield from journal.replay(begin, unsigned_through=journal.accepted().unsigned_through)
 
 
 def _last_now(status: ClusterStatus | None) -> float:
