@@ -172,6 +172,8 @@ class Checkpoints:
         }
         for names in self._buckets():
             for name, part, local in self._gather_from_replicas(names):
+                if part is None:
+                    self._drills.spoil(name, local)
                 state[_key(part, name)] = self._placed(name, local)
         return state
 

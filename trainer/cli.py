@@ -15,10 +15,10 @@ from typing import Any
 
 from runner.errors import CheckpointRefused, CheckpointUnreadable, SpecError, StokerError
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
+from runner.facts.drills import RANK_DRILLS
 from trainer.config.settings import Settings, load_settings, recipe_names
 from trainer.contract.channel import Channel
-from trainer.contract.launch import ALONE, Launch, read_launch
-from trainer.contract.remedies import SUPPORTED
+from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
 
 # The contract's exit code: a restart cannot help.
 SETTINGS_REFUSED = 78
@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _check(options)
     channel = Channel.from_environment()
     channel.report(
-        "hello", requests=list(REQUESTS), remedies=list(SUPPORTED), checks_checkpoints=True
+        "hello",
+        requests=list(REQUESTS),
+        remedies=list(REMEDIES),
+        checks_checkpoints=True,
+        drills=list(RANK_DRILLS),
     )
     channel.report("phase", phase="start")
     for name, value in ALONE.items():

@@ -3,12 +3,15 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 
 import torch
 
+from runner.checkpoints import read_manifest
+from runner.errors import SpecError
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.config.settings import Settings
 from trainer.contract.channel import Channel
@@ -19,17 +22,10 @@ from trainer.data.batches import Batch, Corpus, open_data
 from trainer.faults.drills import Drills
 from trainer.faults.injection import Injection
 from trainer.faults.injection_plan import read_plan
+from trainer.faults.left_behind import free_disk, poisoned_positions
 from trainer.integrity.replicas import ReplicaCheck
 from trainer.parallel.engine import Engine, MicroBatch
 from trainer.parallel.world import World
-from trainer.resume import (
-    DataOrder,
-    StartPoint,
-    carry_out_resets,
-    refuse_other_training,
-    refuse_unwritable,
-    start_point,
-)
 from trainer.schedule import learning_rate
 
 GOAL_REACHED = 0
@@ -43,14 +39,13 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     cannot be written, a layout that does not fit the number of ranks.
     """
     timings = Timings(channel)
-    settings = launch.remedies.changed(settings)
     half = settings.precision.dtype != "fp32"
     planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
-    start = StartPoint()
     if launch.resume is not None:
-        start = start_point(refuse_other_training(launch.resume, settings, data))
+        refuse_other_training(launch.resume, settings, data)
     if launch.checkpoints is not None:
+        free_disk(launch.checkpoints)
         refuse_unwritable(launch.checkpoints, launch.rank)
     timings.hold()
 
@@ -59,7 +54,8 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     engine = Engine(settings, world)
     timings.lap("build")
 
-    drills = Drills(launch.rank)
+    root, skipped = launch.checkpoints, launch.remedies.skip_steps
+    drills = Drills(launch.rank, settings, root=root, skipped=skipped)
     checkpoints = Checkpoints(
         engine,
         world,
@@ -72,40 +68,25 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         done = checkpoints.load(launch.resume)
     else:
         engine.init_parameters()
-    resets = carry_out_resets(engine, launch.remedies, start)
-    engine.sgd_stretches = launch.remedies.sgd
     timings.lap("load")
 
-    order = DataOrder(start=start, skipped=launch.remedies.skip_steps)
-    loop = Loop(
-        settings,
-        launch,
-        channel,
-        engine=engine,
-        data=data,
-        order=order,
-        checkpoints=checkpoints,
-        resets=resets,
-    )
+    loop = Loop(settings, launch, channel, engine=engine, data=data, checkpoints=checkpoints)
     loop.report_settings(done)
-    injection = Injection(planned, engine, data) if planned else None
+    injection = Injection([*planned, *poisoned_positions(launch.checkpoints)], engine, data)
     agreement = Agreement(channel, world.side_group, settings.layout.world_size)
     exit_code = GOAL_REACHED
     for step in range(done + 1, settings.steps + 1):
         agreement.begin()
-        if injection is not None:
-            injection.before(step)
+        injection.before(step)
         # Not before the first step: what was loaded has been verified, and a comparison would delay the start.
         if step > done + 1:
             loop.compare_replicas(step - 1)
-        if injection is not None:
-            injection.before_training()
+        injection.before_training()
         loop.step(step, timings if step == done + 1 else None)
         decision = agreement.end(step)
         loop.record_cost(agreement.seconds)
-        if decision.drill is not None:
-            drills.arm(decision.drill)
-            drills.at("step")
+        for drill, agreed in decision.drills:
+            injection.add(drills.begin(drill, agreed))
         if settings.validate_every and step % settings.validate_every == 0:
             loop.validate(step)
         if loop.wants_checkpoint(step, decision):
@@ -121,7 +102,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
 class Loop:
     """The parts of one iteration of the loop."""
 
-    def __init__(  # noqa: PLR0913 - all that a step needs
+    def __init__(
         self,
         settings: Settings,
         launch: Launch,
@@ -129,9 +110,7 @@ class Loop:
         *,
         engine: Engine,
         data: Corpus,
-        order: DataOrder,
         checkpoints: Checkpoints,
-        resets: Mapping[str, Sequence[str]],
     ) -> None:
         self._settings = settings
         self._remedies = launch.remedies
@@ -139,8 +118,6 @@ class Loop:
         self._channel = channel
         self._engine = engine
         self._data = data
-        self._order = order
-        self._resets = resets
         self._checkpoints = checkpoints
         self._replicas = ReplicaCheck(engine)
         self._reporter = Reporter(settings, engine, channel)
@@ -149,11 +126,11 @@ class Loop:
     def step(self, step: int, timings: "Timings | None" = None) -> None:
         """Train one step and report it; `timings` is given for the first one."""
         self._reporter.phase("step")
-        position = self._order.position(step)
+        skipped = self._remedies.skip_steps
         started = perf_counter()
-        batch = self._micro_batches(partial(self._data.batch, position))
+        batch = self._micro_batches(partial(self._data.batch, step, skipped))
         data_wait_seconds = perf_counter() - started
-        result = self._engine.train_step(batch, step=step, lr=self._lr(step))
+        result = self._engine.train_step(batch, lr=self._lr(step))
         step_seconds = perf_counter() - started
         # Before the step's report, with which the agent considers the start complete.
         if timings is not None:
@@ -164,7 +141,6 @@ class Loop:
         self._reporter.step(
             step,
             result,
-            data_step=position,
             step_seconds=step_seconds,
             data_wait_seconds=data_wait_seconds,
             nonfinite_layer=nonfinite_layer,
@@ -175,7 +151,7 @@ class Loop:
         """After `done` steps, before the next one: compare the replicas if that is due, and report what differs."""
         if not self._replicas.due(done):
             return
-        read = partial(self._data.batch, self._order.position(done + 1))
+        read = partial(self._data.batch, done + 1, self._remedies.skip_steps)
         for finding in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
             if self._is_rank_0:
                 fields = dataclasses.asdict(finding)
@@ -207,12 +183,9 @@ class Loop:
         """Write, seal and report a checkpoint."""
         self._reporter.phase("checkpoint")
         evidence = Evidence(
-            data={
-                "fingerprint": self._data.fingerprint,
-                "position": self._order.position(step),
-            },
+            data={"fingerprint": self._data.fingerprint, "position": step},
             metrics=list(self._reporter.recent),
-            settings={**dataclasses.asdict(self._settings), "resets": dict(self._resets)},
+            settings=dataclasses.asdict(self._settings),
         )
         folder = self._checkpoints.save(step, evidence)
         if self._is_rank_0 and folder is not None:
@@ -220,7 +193,7 @@ class Loop:
             self._reporter.log(f"step {step}  checkpoint {folder.name}")
 
     def report_settings(self, done: int) -> None:
-        """Report the settings in effect, as read back from the optimizer and the order of the data, not as requested."""
+        """Report the settings in effect, as read back from the optimizer, not as requested."""
         for group in self._engine.param_groups:
             group["lr"] = self._lr(min(done + 1, self._settings.steps))
         decayed = self._engine.param_groups[0]
@@ -228,18 +201,14 @@ class Loop:
             "lr": decayed["lr"],
             "lr_peak": self._lr_peak,
             "lr_factor": self._remedies.lr_factor,
-            "lr_floor": self._settings.optimizer.lr * self._settings.optimizer.min_lr_ratio,
             "betas": list(decayed["betas"]),
             "eps": decayed["eps"],
             "weight_decay": decayed["weight_decay"],
-            "clip": self._engine.clip,
-            "optimizer": [["sgd", *stretch] for stretch in self._engine.sgd_stretches],
-            "skip_steps": [list(skipped) for skipped in self._order.skipped],
-            "data_position": self._order.position(done),
+            "clip": self._settings.optimizer.clip,
+            "skip_steps": [list(skipped) for skipped in self._remedies.skip_steps],
             "loss_scale": self._engine.loss_scale,
-            **self._resets,
             "steps": self._settings.steps,
-            "precision": self._engine.precision,
+            "precision": self._settings.precision.dtype,
             "layout": dataclasses.asdict(self._settings.layout),
         }
         if self._is_rank_0:
@@ -259,8 +228,6 @@ class Loop:
         return self._settings.optimizer.lr if peak is None else peak
 
     def _lr(self, step: int) -> float:
-        if self._remedies.lr is not None:
-            return self._remedies.lr
         factor = self._remedies.lr_factor
         return learning_rate(self._settings, step, peak=self._lr_peak, factor=factor)
 
@@ -307,3 +274,39 @@ class Timings:
         if name == "load":
             seconds += self._held
         self._channel.report("timing", name=name, seconds=seconds)
+
+
+def refuse_other_training(folder: Path, settings: Settings, data: Corpus) -> None:
+    """Raise SpecError when a checkpoint holds another model or was trained on other data.
+
+    Raises CheckpointRefused for a manifest that is refused. Its files are checked while they are loaded.
+    """
+    manifest = read_manifest(folder)
+    saved = manifest.data.get("fingerprint")
+    if saved != data.fingerprint:
+        raise SpecError(
+            f"data: checkpoint {folder.name} was trained on data {saved}, this run reads data "
+            f"{data.fingerprint}: give back the old source, or start without a checkpoint"
+        )
+    wanted = dataclasses.asdict(settings.model)
+    was = {**wanted, **dict(manifest.settings.get("model", {}))}
+    for name in sorted(wanted):
+        if was[name] != wanted[name] and name != "init_std":
+            raise SpecError(
+                f"model.{name} = {wanted[name]}: checkpoint {folder.name} holds a model with "
+                f"{was[name]}; set it back, or start without a checkpoint"
+            )
+
+
+def refuse_unwritable(folder: Path, rank: int) -> None:
+    """Raise SpecError when this rank cannot write into the folder for checkpoints."""
+    probe = folder / f".writable-{rank}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise SpecError(
+            f"checkpoints: folder {folder} cannot be written ({error.strerror or error}): "
+            "make it writable for this user, or name another"
+        ) from error

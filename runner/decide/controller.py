@@ -13,7 +13,14 @@ from runner.decide.incidents import answers, diagnosis, non_fatal, numeric, pend
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
-from runner.decide.runs import attempts, checkpoint_trust, reconcile, remedies, verification
+from runner.decide.runs import (
+    attempts,
+    checkpoint_trust,
+    drills,
+    reconcile,
+    remedies,
+    verification,
+)
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
@@ -153,7 +160,7 @@ def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> 
     elif task == "verify":
         verification.on_share_ended(decision, action, result)
     else:
-        requests.on_task_ended(decision, action, result)
+        drills.on_task_ended(decision, action, result)
 
 
 _FINDINGS: dict[faults.JudgedBy, Callable[[Decision, faults.Finding], None]] = {
@@ -193,6 +200,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     faults.GangStillStepping: probes.on_gang_still_stepping,
     faults.GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: remedies.on_settings,
+    s.RequestTaken: drills.on_request_taken,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     s.TaskProgressed: verification.on_progress,
     faults.Finding: _on_finding,

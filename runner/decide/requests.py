@@ -8,9 +8,8 @@ from runner.decide.incidents import attention
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
-from runner.decide.runs import holds, remedies
+from runner.decide.runs import drills, holds, remedies
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
-from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
     AcknowledgeIncident,
@@ -30,8 +29,6 @@ from runner.facts.remedies import remedies_text
 from runner.facts.wire import kind_of
 from runner.facts.wording import known_words
 
-# Chosen, not measured.
-DRILL_SECONDS = 10.0
 # Requests about a live run.
 RunRequest = StopRun | AddRemedy | Drill | PauseRun | ResumeRun | RestartRun
 
@@ -163,56 +160,11 @@ def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:
     return Reply("open", text)
 
 
-def _drill(decision: Decision, request: Drill, run: Run) -> Reply:
-    attempt = run.attempt
-    if attempt is None or attempt.state not in ("launching", "running"):
-        return refused(f"run {run.spec.name!r} has no running attempt to break")
-    node, problem = _victim(request, run, attempt.nodes)
-    if problem:
-        return refused(problem)
-    reason = f"drill for {request.by}"
-    if request.fault == "ask-ranks":
-        point = request.point or "step"
-        args = {"request": "drill", "fault": "die", "rank": request.rank, "point": point}
-        decision.ask_ranks(attempt, args, reason)
-        return Reply("done", f"rank {request.rank} will die at {point}")
-    args = {"fault": request.fault}
-    if request.rank is not None:
-        args["rank"] = request.rank
-    generation = attempt.generation
-    work = NodeTask(node=node, task="drill", generation=generation, args=args, request=request.id)
-    decision.issue(work, reason, run=run.run, deadline_seconds=DRILL_SECONDS)
-    return Reply("open", f"{request.fault} on {node}")
-
-
-def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str, str]:
-    """Return the node that the fault strikes, and what is wrong with the request."""
-    name = run.spec.name
-    if request.fault in ("kill-node", "kill-agent"):
-        node = request.node or nodes[-1]
-        unknown = f"no node {node!r} in {name!r}; it runs on {', '.join(nodes)}"
-        return node, "" if node in nodes else unknown
-    if request.rank is None or not 0 <= request.rank < run.spec.world_size:
-        most = run.spec.world_size - 1
-        return "", f"no rank {request.rank} in {name!r}; ranks are 0 to {most}"
-    return nodes[request.rank // run.spec.ranks_per_node], ""
-
-
-def on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Answer the person whose drill this was."""
-    work = action.read(NodeTask)
-    request = decision.state.requests.get(work.request or "")
-    if request is not None and request.state == "open":
-        fault = work.args.get("fault", "")
-        text = f"{fault} on {work.node}: {result.outcome} {result.message}".rstrip()
-        decision.answer(request, "failed" if result.outcome == "failed" else "done", text)
-
-
 HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     StartRun: _start_run,
     StopRun: _of_run(_stop_run),
     AddRemedy: _of_run(_add_remedy),
-    Drill: _of_run(_drill),
+    Drill: _of_run(drills.on_drill),
     PauseRun: _of_run(holds.on_pause),
     ResumeRun: _of_run(holds.on_resume),
     RestartRun: _of_run(holds.on_restart),

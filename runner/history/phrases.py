@@ -11,6 +11,7 @@ from typing import Any
 from runner.facts import faults
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
+from runner.facts.drills import RANK_DRILLS
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
@@ -118,8 +119,18 @@ def _progress(fact: s.Progress) -> str:
 
 def _drill(fact: q.Drill) -> str:
     rank = "" if fact.rank is None else f"rank {fact.rank}"
-    target = rank or fact.node or "a node of its own choice"
-    return f"{_who(fact)} asks for the drill {fact.fault} on {target}, run {printable(fact.run)}"
+    usual = (
+        "the ranks it usually strikes" if fact.fault in RANK_DRILLS else "a node of its own choice"
+    )
+    target = rank or fact.node or usual
+    extent = "".join(
+        f", {name} {value:g}"
+        for name, value in (("step", fact.step), ("steps", fact.steps), ("strength", fact.strength))
+        if value is not None
+    )
+    damage = f", damage {printable(fact.damage)}" if fact.damage else ""
+    run = printable(fact.run)
+    return f"{_who(fact)} asks for the drill {fact.fault} on {target}{extent}{damage}, run {run}"
 
 
 def _notice(fact: s.Notice) -> str:

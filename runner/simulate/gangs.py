@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
+from runner.facts.drills import RANK_DRILLS
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
@@ -146,6 +147,7 @@ class SimGangs:
             "requests": ("checkpoint", "stop", "drill"),
             "remedies": tuple(sorted(REMEDIES)),
             "checks_checkpoints": gang.training.checks,
+            "drills": RANK_DRILLS,
         }
         self._signal(gang, s.RanksReady, **known)
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
@@ -212,6 +214,9 @@ class SimGangs:
         for request_id, request in requests:
             self._signal(gang, s.RequestTaken, request=request_id, step=gang.step)
             if request.get("request") == "drill":
+                # Of the faults that ranks make themselves, only death shows here: these ranks have no numbers.
+                if request.get("fault") != "die":
+                    continue
                 self._end_rank(int(request["rank"]), gang, -9)
                 return True
             if gang.step % gang.training.checkpoint_every:

@@ -570,7 +570,7 @@ class SimNode:
             self._world.inject_fault(fault, self.name, rank)
         elif share is not None:
             attempt, gangs = share.plan.attempt, self._world.gangs
-            if gangs.submit_request(attempt, task.id, dict(task.args)):
+            if gangs.submit_request(attempt, str(task.args.get("id", task.id)), dict(task.args)):
                 self._answer(task, "done", message="asked")
             else:
                 self._answer(task, "failed", message="the ranks said hello to no request")

@@ -17,6 +17,7 @@ from runner.errors import StoreUnavailable
 from runner.facts import faults as f
 from runner.facts import wire
 from runner.facts.actions import ActionResult
+from runner.facts.drills import RANK_DRILLS
 from runner.facts.ids import AttemptId
 from runner.facts.matches import LAYERS, Match, Role
 from runner.facts.messages import records as r
@@ -152,6 +153,14 @@ inputs = st.one_of(
         requests=st.sampled_from([(), ("stop", "drill")]),
         remedies=st.sampled_from([(), ("lr_factor", "lr_peak"), tuple(REMEDIES)]),
         checks_checkpoints=st.booleans(),
+        drills=st.sampled_from([(), RANK_DRILLS]),
+    ),
+    st.builds(
+        s.RequestTaken,
+        **source,
+        attempt=attempt,
+        request=st.integers(0, 30).map(lambda number: f"q{number}"),
+        step=st.integers(0, 50),
     ),
     st.builds(s.Progress, **source, attempt=attempt, step=st.integers(0, 50)),
     st.builds(
@@ -278,9 +287,13 @@ inputs = st.one_of(
         q.Drill,
         **request,
         run=runs,
-        fault=st.sampled_from(["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]),
+        fault=st.sampled_from(
+            ["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks", *RANK_DRILLS]
+        ),
         rank=st.none() | st.integers(-1, 5),
         node=st.none() | node,
+        steps=st.none() | st.integers(0, 20),
+        strength=st.none() | st.floats(),
     ),
     st.just(r.Tick()),
     st.just(r.SupervisorPaused(seconds=7.0, reason="test")),

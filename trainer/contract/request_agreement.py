@@ -2,7 +2,8 @@
 
 One small maximum over all ranks per step, on a group of its own. It starts before the step's
 work and is read after it, so no rank waits for it. A request takes effect on all ranks once one
-of them had received it when the step began.
+of them had received it when the step began. What a drill says does not fit into a number: a rank that
+receives it only after that step begins with it then.
 """
 
 import sys
@@ -16,21 +17,20 @@ import torch
 import torch.distributed as dist
 
 from trainer.contract.channel import Channel
-from trainer.faults.drills import FAULTS, POINTS, Drill
+from trainer.faults.drills import Drill, read_drill
 
-# One number per kind of request: a hash of its id in the upper bits, its arguments in the lower ones.
+# One number per kind of request: a hash of its id in the upper bits, an argument in the lower ones.
 KINDS = ("checkpoint", "stop", "drill")
 _PAYLOAD_BITS = 32
-_MAX_RANKS = 1 << (_PAYLOAD_BITS - 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What all ranks do after this step, the same on each."""
+    """What all ranks do after this step, the same on each; `drills`: with the step that was agreed on, once this rank has them."""
 
     checkpoint: bool = False
     stop: bool = False
-    drill: Drill | None = None
+    drills: tuple[tuple[Drill, int], ...] = ()
 
 
 _NOTHING = Decision()
@@ -47,6 +47,8 @@ class Agreement:
         self._pending: dict[int, tuple[str, int]] = {}
         # number -> step after which it took effect
         self._settled: dict[int, int] = {}
+        # number -> what this rank has received and not begun with
+        self._drills: dict[int, Drill] = {}
         self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
         self._tensors = [self._numbers]
         # In nearly all steps there is no request, and nothing to write.
@@ -78,7 +80,7 @@ class Agreement:
             self._work = None
         started = thread_time()
         numbers: list[int] = self._view.tolist()
-        decision = self._settle(numbers, step) if any(numbers) else _NOTHING
+        decision = self._settle(numbers, step) if any(numbers) or self._drills else _NOTHING
         self.seconds += thread_time() - started
         return decision
 
@@ -96,17 +98,20 @@ class Agreement:
             self._settled[number] = step
             if number in self._pending:
                 self._channel.report("taken", request=self._pending.pop(number)[0], step=step)
-        checkpoint, stop, drill = numbers
+        checkpoint, stop, _ = numbers
+        begun = [number for number in self._drills if number in self._settled]
         return Decision(
             checkpoint=bool(checkpoint) or bool(_payload(stop)),
             stop=bool(stop),
-            drill=_unpack(_payload(drill)) if drill else None,
+            drills=tuple((self._drills.pop(number), self._settled[number]) for number in begun),
         )
 
     def _accept(self, request: Mapping[str, Any]) -> None:
         try:
             number = _number(request)
             kind = KINDS.index(request["request"])
+            if request["request"] == "drill":
+                self._drills[number] = read_drill(request)
         except (KeyError, TypeError, ValueError) as error:
             sys.stderr.write(f"request ignored, it cannot be read: {request} ({error!r})\n")
             return
@@ -122,12 +127,6 @@ def _number(request: Mapping[str, Any]) -> int:
     payload = 0
     if request["request"] == "stop":
         payload = int(bool(request.get("checkpoint", False)))
-    elif request["request"] == "drill":
-        rank = int(request["rank"])
-        if not 0 <= rank < _MAX_RANKS:
-            raise ValueError(f"rank {rank} is not between 0 and {_MAX_RANKS - 1}")
-        point, fault = POINTS.index(request["point"]), FAULTS.index(request["fault"])
-        payload = rank << 8 | point << 4 | fault
     # 31 bits, never 0
     mark = zlib.crc32(str(request["id"]).encode()) >> 1 or 1
     return mark << _PAYLOAD_BITS | payload
@@ -135,7 +134,3 @@ def _number(request: Mapping[str, Any]) -> int:
 
 def _payload(number: int) -> int:
     return number & ((1 << _PAYLOAD_BITS) - 1)
-
-
-def _unpack(payload: int) -> Drill:
-    return Drill(fault=FAULTS[payload & 0xF], rank=payload >> 8, point=POINTS[payload >> 4 & 0xF])

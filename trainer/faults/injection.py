@@ -1,11 +1,9 @@
-"""Faults on purpose, for tests: a plan says which rank breaks at which step, and how. Without a plan nothing here is used.
+"""Faults on purpose: a plan for tests, or a drill, says which rank breaks at which step, and how. Without either, no hook is set.
 
 The plan is a JSON file that an environment variable of the trainer's own names. No report, output,
 manifest or setting mentions it, so a diagnosis can only rest on the fault's effects. For the same reason a rank that
 sleeps, spins, waits or hoards memory does so inside a call of the interpreter, without a Stoker frame on the stack, and a data
-loader that dies is a real one. A drill (`trainer.faults.drills`) is the opposite: the supervisor requests it openly.
-
-A full disk needs no hook: a small file system is full by itself.
+loader that dies is a real one. A drill (`trainer.faults.drills`) makes the same faults, at an operator's request over the channel.
 """
 
 import os
@@ -26,6 +24,7 @@ from trainer.data.batches import Batch, Corpus, Ranges, data_step
 from trainer.faults.injection_plan import ALL_RANKS, Fault
 from trainer.integrity.digests import bits
 from trainer.parallel.engine import Engine
+from trainer.parallel.parameters import Sharding, kind_of
 
 # Memory is hoarded in chunks of this size. Chosen, not measured.
 CHUNK_BYTES = 16 * 1024**2
@@ -35,14 +34,15 @@ _MOMENTS = {"master": None, "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 
 
 class Injection:
-    """Makes the planned faults of one rank happen."""
+    """Makes the faults of one rank happen, those of a plan and those that are added later."""
 
     def __init__(self, faults: Sequence[Fault], engine: Engine, data: Corpus) -> None:
         self._engine = engine
         self._data = data
         self._rank = engine.world.coords.rank
-        self._faults = [fault for fault in faults if fault.rank in (self._rank, ALL_RANKS)]
+        self._faults: list[Fault] = []
         self._step = 0
+        self._step_began = 0.0
         self._begun: set[Fault] = set()
         # Faults that have changed a gradient of this pass.
         self._touched: set[Fault] = set()
@@ -53,16 +53,29 @@ class Injection:
             "spin": lambda _: self._inside(partial(deque, repeat(None), 0)),
             "absent": lambda _: self._inside(partial(os.read, os.pipe()[0], 1)),
             "hoard": self._hoard,
+            "slow": self._slow,
+            "perturb": lambda fault: self._inside(partial(self._perturb, fault)),
             "loader": self._kill_loader,
             "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
             "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
         }
-        if any(fault.kind == "poison" for fault in self._faults):
+        self.add(faults)
+
+    def add(self, faults: Sequence[Fault]) -> None:
+        """Let these happen too, as far as they are this rank's."""
+        new = [fault for fault in faults if fault.rank in (self._rank, ALL_RANKS)]
+        reader: Any = self._data
+        if any(fault.kind == "poison" for fault in new) and not self._has("poison"):
             # Poisoned data belongs to positions, not to steps: a run that skips these avoids it.
-            reader: Any = data
-            reader.batch = partial(self._batch, data.batch)
-        if any(fault.changes_gradient for fault in self._faults):
-            engine.watch.on_gradient.append(self._change_gradient)
+            reader.batch = partial(self._batch, reader.batch)
+        if any(fault.changes_gradient for fault in new) and not any(
+            fault.changes_gradient for fault in self._faults
+        ):
+            self._engine.watch.on_gradient.append(self._change_gradient)
+        self._faults += new
+
+    def _has(self, kind: str) -> bool:
+        return any(fault.kind == kind for fault in self._faults)
 
     def before(self, step: int) -> None:
         """Apply what is planned for this step. Called before the step and before replicas are compared."""
@@ -75,6 +88,7 @@ class Injection:
     def before_training(self) -> None:
         """Apply gradient faults to the step's own gradients too, after a comparison of replicas had its own."""
         self._touched.clear()
+        self._step_began = time.perf_counter()
 
     def _fires(self, fault: Fault) -> bool:
         """Whether a fault happens in this step. One that happens once leaves a marker file for later starts."""
@@ -102,6 +116,14 @@ class Injection:
         # The product of a byte and a number writes every page.
         self._inside(partial(self._memory.extend, map(partial(mul, b"\x01"), chunks)))
 
+    def _slow(self, fault: Fault) -> None:
+        """Take so many times as long as this step's computing took; what a stage waits for another counts as computing here."""
+        self._inside(lambda: time.sleep((fault.factor - 1) * self._computed_seconds()))
+
+    def _computed_seconds(self) -> float:
+        elapsed = time.perf_counter() - self._step_began
+        return max(0.0, elapsed - self._engine.world.meter.seconds)
+
     # ---- numbers ------------------------------------------------------------------------------
 
     def _flip(self, fault: Fault) -> None:
@@ -120,18 +142,34 @@ class Injection:
                 return
             index -= part.numel()
 
+    def _perturb(self, fault: Fault) -> None:
+        """Add noise to the matrices' fp32 masters that this rank owns: the step gathers them, the same on all replicas."""
+        coords = self._engine.world.coords
+        for index, (name, parameter) in enumerate(self._engine.parameters.items()):
+            kind = kind_of(name)
+            fragment = self._engine.fragment(parameter, None)
+            # Copies that tensor ranks hold whole must stay the same.
+            if fragment is None or not kind.decays or kind.sharding is Sharding.REPLICATED:
+                continue
+            values = fragment[1]
+            random = np.random.default_rng((fault.seed, self._step, coords.rank, index))
+            noise = torch.from_numpy(random.standard_normal(values.numel(), dtype=np.float32))
+            values.add_(noise.to(values.device), alpha=fault.factor * float(values.std()))
+
     def _change_gradient(self, flat: torch.Tensor) -> None:
         for fault in self._faults:
             if not fault.changes_gradient or not self._fires(fault):
                 continue
             if fault.kind == "scale":
                 flat.mul_(fault.factor)
+            elif fault.kind == "grow":
+                flat.mul_(fault.factor ** (self._step - fault.first + 1))
             elif fault not in self._touched:
                 # One element in all, not one of each bucket.
                 self._touched.add(fault)
                 index = _draw(fault, flat.numel())
-                if fault.kind == "nan":
-                    flat[index] = torch.nan
+                if fault.kind in ("nan", "overflow"):
+                    flat[index] = torch.nan if fault.kind == "nan" else torch.inf
                 else:
                     flip_bit(flat, index, fault.bit)
 

@@ -18,6 +18,10 @@ VARIABLE = "TRAINER_FAULT_PLAN"
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "poison": ((), ("seed",)),
     "scale": (("factor",), ("once",)),
+    "grow": (("factor",), ("once",)),
+    "overflow": ((), ("seed", "once")),
+    "perturb": (("factor",), ("seed", "once")),
+    "slow": (("factor",), ("once",)),
     "nan": ((), ("seed", "once")),
     "flip": (("site", "bit"), ("seed", "once")),
     "sleep": (("seconds",), ("once",)),
@@ -28,6 +32,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "stop": ((), ("once",)),
     "kill": ((), ("once",)),
 }
+GRADIENT_KINDS = ("scale", "grow", "nan", "overflow")
 ALL_RANKS = -1
 HALF_BITS = 16
 WAY_OUT = "correct the plan, or unset the variable"
@@ -40,7 +45,11 @@ class Fault:
     kind: Literal[
         "poison",
         "scale",
+        "grow",
         "nan",
+        "overflow",
+        "perturb",
+        "slow",
         "flip",
         "sleep",
         "spin",
@@ -52,7 +61,8 @@ class Fault:
     ] = field(
         default="kill",
         metadata=about(
-            "poison: tokens become noise, on all ranks; scale, nan: this rank's gradient before reduction; flip: one bit; "
+            "poison: tokens become noise, on all ranks; scale, grow (by the factor with each step), nan, overflow: this rank's "
+            "gradient before reduction; perturb: noise on the matrices that this rank owns; flip: one bit; slow: computing; "
             "sleep, spin, absent: inside the step (absent: waits elsewhere while the others wait in a collective); hoard: "
             "takes memory; loader: the read of data dies; stop: SIGSTOP to itself; kill: SIGKILL"
         ),
@@ -63,7 +73,10 @@ class Fault:
     )
     last: int = field(default=0, metadata=about("last step", "steps", at_least=1))
     seed: int = field(default=0, metadata=about("of noise, or of the element", at_least=0))
-    factor: float = field(default=1.0, metadata=about("of a scaled gradient"))
+    factor: float = field(
+        default=1.0,
+        metadata=about("of a gradient, of computing time, or standard deviations of noise"),
+    )
     site: Literal["weight", "gradient", "master", "exp_avg", "exp_avg_sq"] = field(
         default="weight",
         metadata=about(
@@ -88,7 +101,7 @@ class Fault:
     @property
     def changes_gradient(self) -> bool:
         """Whether it is done to gradients before they are reduced."""
-        return self.kind in ("scale", "nan") or (self.kind == "flip" and self.site == "gradient")
+        return self.kind in GRADIENT_KINDS or (self.kind == "flip" and self.site == "gradient")
 
 
 def read_plan(environment: Mapping[str, str], world_size: int, *, half: bool) -> list[Fault]:

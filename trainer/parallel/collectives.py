@@ -44,6 +44,11 @@ class Meter:
 
         return metered
 
+    @property
+    def seconds(self) -> float:
+        """Seconds on a CPU since the last `pop_seconds`."""
+        return self._seconds
+
     def pop_seconds(self) -> float:
         """Return the seconds since the last call and start again; on a GPU, call after a sync."""
         seconds = self._seconds

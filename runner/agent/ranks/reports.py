@@ -40,6 +40,7 @@ class HelloReport(Report):
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     checks_checkpoints: bool = False
+    drills: tuple[str, ...] = ()
 
 
 class PhaseReport(Report):
@@ -82,9 +83,6 @@ class StepReport(Report):
     first_nonfinite_layer: str | None = None
     # Of the pipeline.
     stage: int | None = None
-    activation_norm: float | None = None
-    # Which batch it read: its number in the order without skips.
-    data_step: int | None = None
 
 
 class ValidationReport(Report):
@@ -169,7 +167,9 @@ def _check_bounds(report: Report) -> None:
         if text is not None and len(text) > limit:
             raise WireError(f"{name} of {len(text)} characters; at most {limit}")
     match report:
-        case HelloReport() if max(len(report.requests), len(report.remedies)) > MAX_NAMES:
+        case HelloReport(requests=asked, remedies=remedies, drills=drills) if (
+            max(len(asked), len(remedies), len(drills)) > MAX_NAMES
+        ):
             raise WireError(f"more than {MAX_NAMES} names")
         case ReplicasReport() if len(report.ranks) > MAX_MINORITY_RANKS:
             raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_MINORITY_RANKS}")

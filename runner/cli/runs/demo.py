@@ -30,6 +30,7 @@ from runner.cli.runs.run import report
 from runner.cli.runs.trainer_settings import check_trainer
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
+from runner.facts.drills import DrillOptions
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
@@ -93,7 +94,7 @@ class DrillDirector:
             self._inject(fault, run)
 
     def _inject(self, fault: PlannedDrill, run: RunStatus) -> None:
-        request = make_drill(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
+        request = make_drill(fault.drill, run, DrillOptions(), node=None, num_ranks=NODES * SLOTS)
         log = self.foreground.screen.log
         try:
             send(self.foreground.store, self.foreground.cluster, request)

@@ -14,6 +14,7 @@ from runner.cli.foreground.leftovers import restarter_of
 from runner.cli.options import command, request_options
 from runner.cli.request_client import ask, new_request_id, requester
 from runner.errors import TemporaryError, UserError
+from runner.facts.drills import DAMAGES, DRILL_KINDS, DrillOptions, problem_of
 from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import AddRemedy, Answer, Drill, Request, ShutDown, StopRun
 from runner.facts.remedies import RemedyName
@@ -22,12 +23,15 @@ from runner.facts.wording import known_words
 from runner.store.protocol import Store
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-DRILLS = {
+# Of a run whose ranks have not reported: the supervisor judges the rank. No gang is larger.
+MAX_RANKS = 1 << 24
+DRILLS: dict[str, str] = {
     "kill-rank": "SIGKILL to one training process",
     "stop-rank": "SIGSTOP to one: alive, but it does not move",
     "kill-node": "SIGKILL to a node's agent, keeper and ranks at once, no clean-up",
     "kill-agent": "SIGKILL to an agent alone; its ranks go on",
     "kill-supervisor": "SIGKILL to the supervisor; agents and ranks go on",
+    **{name: kind.about for name, kind in DRILL_KINDS.items()},
 }
 
 
@@ -97,13 +101,19 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
 @command(
     "stoker drill kill-rank tiny --rank 3",
     "stoker drill kill-node tiny --node n2",
+    "stoker drill nan tiny --rank 1 --steps 20",
     "stoker drill kill-supervisor",
-    more="\b\nDrills:\n" + "".join(f"  {name:<15}  {what}\n" for name, what in DRILLS.items()),
+    more="\b\nDrills (docs/drills.md):\n"
+    + "".join(f"  {name:<18}  {what}\n" for name, what in DRILLS.items()),
 )
 @click.argument("fault", type=click.Choice(list(DRILLS)))
 @click.argument("run", required=False)
-@click.option("--rank", type=click.IntRange(min=0), help="Which rank; default: the last.")
+@click.option("--rank", type=click.IntRange(min=0), help="Which rank; default: the last, or all.")
 @click.option("--node", help="Which node; default: the last of the run.")
+@click.option("--step", type=int, help="First step, or data position; default: the next.")
+@click.option("--steps", type=int, help="How many steps it lasts.")
+@click.option("--strength", type=float, help="How strong it is; the unit is the drill's own.")
+@click.option("--damage", type=click.Choice(list(DAMAGES)), help="Of corrupt-checkpoint.")
 @request_options(30.0)
 def drill(  # noqa: PLR0913 - click hands over each option
     fault: str,
@@ -111,6 +121,10 @@ def drill(  # noqa: PLR0913 - click hands over each option
     *,
     rank: int | None,
     node: str | None,
+    step: int | None,
+    steps: int | None,
+    strength: float | None,
+    damage: str | None,
     timeout_seconds: float,
     where: str | None,
     as_json: bool,
@@ -123,15 +137,24 @@ def drill(  # noqa: PLR0913 - click hands over each option
             return
         picked = pick_live_run(store, cluster, run)
         num_ranks = _num_ranks(store, cluster, picked)
-        request = make_drill(fault, picked, rank=rank, node=node, num_ranks=num_ranks)
+        options = DrillOptions(
+            rank=rank, step=step, steps=steps, strength=strength, damage=damage or ""
+        )
+        request = make_drill(fault, picked, options, node=node, num_ranks=num_ranks)
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 def make_drill(
-    fault: str, run: RunStatus, *, rank: int | None, node: str | None, num_ranks: int
+    fault: str, run: RunStatus, options: DrillOptions, *, node: str | None, num_ranks: int
 ) -> Drill:
-    """Return the request for a drill; raise UserError if options contradict each other."""
-    of_rank = fault.endswith("-rank")
+    """Return the request for a drill; raise UserError if options contradict each other. `num_ranks` 0: unknown yet."""
+    rank, kind = options.rank, DRILL_KINDS.get(fault)  # type: ignore[call-overload]
+    of_rank = kind is not None or fault.endswith("-rank")
+    asked = {"step": options.step, "steps": options.steps, "strength": options.strength}
+    given = [name for name, value in asked.items() if value is not None]
+    given += ["damage"] if options.damage else []
+    if kind is None and given:
+        raise UserError(f"--{given[0]}: {fault} takes none")
     if of_rank and node is not None:
         raise UserError(f"--node: {fault} takes a rank, not a node; give --rank")
     if not of_rank and rank is not None:
@@ -144,8 +167,11 @@ def make_drill(
         raise UserError(
             f"--rank: no rank {rank} in run {run.name!r}; ranks are 0 to {num_ranks - 1}"
         )
-    if of_rank and rank is None:
+    if of_rank and kind is None and rank is None:
         rank = max(0, num_ranks - 1)
+    problem = problem_of(fault, options, world_size=num_ranks or MAX_RANKS) if kind else ""  # type: ignore[arg-type]
+    if problem:
+        raise UserError(problem)
     return Drill(
         id=new_request_id(),
         by=requester(),
@@ -153,6 +179,10 @@ def make_drill(
         fault=fault,  # type: ignore[arg-type]  # the command's Choice allows no other
         rank=rank,
         node=node,
+        step=options.step,
+        steps=options.steps,
+        strength=options.strength,
+        damage=options.damage,
     )
 
 

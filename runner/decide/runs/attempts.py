@@ -107,6 +107,7 @@ def on_ranks_ready(decision: Decision, ready: s.RanksReady) -> None:
                 requests=ready.requests,
                 remedies=ready.remedies,
                 checks_checkpoints=ready.checks_checkpoints,
+                drills=ready.drills,
             )
         )
 

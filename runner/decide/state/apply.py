@@ -192,7 +192,7 @@ def _ranks_understand(state: State, record: r.RankCapabilitiesRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
-        attempt.checks_checkpoints = record.checks_checkpoints
+        attempt.checks_checkpoints, attempt.drills = record.checks_checkpoints, list(record.drills)
         run = state.runs[record.attempt.run]
         run.has_reported, run.understood_remedies = True, list(record.remedies)
 

@@ -190,6 +190,7 @@ class Attempt(MutableValue):
     remedies_before: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
+    drills: list[str] = field(default_factory=list)
     # Its ranks compare what they load with the manifest: by their hello, and until it comes, by that of the attempt before.
     checks_checkpoints: bool = False
     # Furthest step of the run when it was planned.

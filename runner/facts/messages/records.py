@@ -344,11 +344,12 @@ class NodeLaunched(Value, kind="node_launched"):
 
 
 class RankCapabilitiesRecorded(AttemptRecord, kind="rank_capabilities_recorded"):
-    """What the attempt's ranks can be asked, which remedies they apply, and whether they check what they load."""
+    """What the attempt's ranks can be asked, which remedies and drills they know, and whether they check what they load."""
 
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     checks_checkpoints: bool = False
+    drills: tuple[str, ...] = ()
 
 
 class RankEnded(AttemptRecord, kind="rank_ended"):

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from runner.facts.drills import NodeDrill, RankDrill, SignalDrill
 from runner.facts.remedies import RemedyName, RemedyValue
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
@@ -78,14 +79,18 @@ class AddRemedy(Request, kind="add_remedy"):
 
 
 class Drill(Request, kind="drill"):
-    """Inject a real fault."""
+    """Inject a real fault. `step`, `steps`, `strength`, `damage`: of the drills by ranks, bounded by `facts/drills.py`."""
 
     run: str
-    fault: Literal["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]
+    fault: NodeDrill | SignalDrill | RankDrill | Literal["ask-ranks"]
     rank: int | None = None
     node: str | None = None
     # Ask-ranks only: where in the step or save the victim rank dies.
     point: str = ""
+    step: int | None = None
+    steps: int | None = None
+    strength: float | None = None
+    damage: str = ""
 
 
 class ShutDown(Request, kind="shut_down"):

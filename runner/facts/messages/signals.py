@@ -58,9 +58,6 @@ class StepRecord(Value):
     peak_memory_bytes_max: int | None = None
     first_nonfinite_layer: str | None = None
     validation_loss: float | None = None
-    # The largest that a rank here reported.
-    activation_norm: float | None = None
-    data_step: int | None = None
 
 
 class StartPhase(Value):
@@ -266,6 +263,7 @@ class RanksReady(Signal, kind="ranks_ready"):
     requests: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     checks_checkpoints: bool = False
+    drills: tuple[str, ...] = ()
 
 
 class NodeLeft(Signal, kind="node_left"):
