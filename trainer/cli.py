@@ -18,7 +18,8 @@ from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.drills import RANK_DRILLS
 from trainer.config.settings import Settings, load_settings, recipe_names
 from trainer.contract.channel import Channel
-from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
+from trainer.contract.launch import ALONE, Launch, read_launch
+from trainer.contract.remedies import SUPPORTED
 
 # The contract's exit code: a restart cannot help.
 SETTINGS_REFUSED = 78
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     channel.report(
         "hello",
         requests=list(REQUESTS),
-        remedies=list(REMEDIES),
+        remedies=list(SUPPORTED),
         checks_checkpoints=True,
         drills=list(RANK_DRILLS),
     )

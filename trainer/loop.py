@@ -3,15 +3,12 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 
 import torch
 
-from runner.checkpoints import read_manifest
-from runner.errors import SpecError
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.config.settings import Settings
 from trainer.contract.channel import Channel
@@ -26,6 +23,14 @@ from trainer.faults.left_behind import free_disk, poisoned_positions
 from trainer.integrity.replicas import ReplicaCheck
 from trainer.parallel.engine import Engine, MicroBatch
 from trainer.parallel.world import World
+from trainer.resume import (
+    DataOrder,
+    StartPoint,
+    carry_out_resets,
+    refuse_other_training,
+    refuse_unwritable,
+    start_point,
+)
 from trainer.schedule import learning_rate
 
 GOAL_REACHED = 0
@@ -39,11 +44,13 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     cannot be written, a layout that does not fit the number of ranks.
     """
     timings = Timings(channel)
+    settings = launch.remedies.changed(settings)
     half = settings.precision.dtype != "fp32"
     planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
+    start = StartPoint()
     if launch.resume is not None:
-        refuse_other_training(launch.resume, settings, data)
+        start = start_point(refuse_other_training(launch.resume, settings, data))
     if launch.checkpoints is not None:
         free_disk(launch.checkpoints)
         refuse_unwritable(launch.checkpoints, launch.rank)
@@ -68,9 +75,21 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         done = checkpoints.load(launch.resume)
     else:
         engine.init_parameters()
+    resets = carry_out_resets(engine, launch.remedies, start)
+    engine.sgd_stretches = launch.remedies.sgd
     timings.lap("load")
 
-    loop = Loop(settings, launch, channel, engine=engine, data=data, checkpoints=checkpoints)
+    order = DataOrder(start=start, skipped=launch.remedies.skip_steps)
+    loop = Loop(
+        settings,
+        launch,
+        channel,
+        engine=engine,
+        data=data,
+        order=order,
+        checkpoints=checkpoints,
+        resets=resets,
+    )
     loop.report_settings(done)
     injection = Injection([*planned, *poisoned_positions(launch.checkpoints)], engine, data)
     agreement = Agreement(channel, world.side_group, settings.layout.world_size)
@@ -102,7 +121,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
 class Loop:
     """The parts of one iteration of the loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a step needs
         self,
         settings: Settings,
         launch: Launch,
@@ -110,7 +129,9 @@ class Loop:
         *,
         engine: Engine,
         data: Corpus,
+        order: DataOrder,
         checkpoints: Checkpoints,
+        resets: Mapping[str, Sequence[str]],
     ) -> None:
         self._settings = settings
         self._remedies = launch.remedies
@@ -118,6 +139,8 @@ class Loop:
         self._channel = channel
         self._engine = engine
         self._data = data
+        self._order = order
+        self._resets = resets
         self._checkpoints = checkpoints
         self._replicas = ReplicaCheck(engine)
         self._reporter = Reporter(settings, engine, channel)
@@ -126,11 +149,11 @@ class Loop:
     def step(self, step: int, timings: "Timings | None" = None) -> None:
         """Train one step and report it; `timings` is given for the first one."""
         self._reporter.phase("step")
-        skipped = self._remedies.skip_steps
+        position = self._order.position(step)
         started = perf_counter()
-        batch = self._micro_batches(partial(self._data.batch, step, skipped))
+        batch = self._micro_batches(partial(self._data.batch, position))
         data_wait_seconds = perf_counter() - started
-        result = self._engine.train_step(batch, lr=self._lr(step))
+        result = self._engine.train_step(batch, step=step, lr=self._lr(step))
         step_seconds = perf_counter() - started
         # Before the step's report, with which the agent considers the start complete.
         if timings is not None:
@@ -141,6 +164,7 @@ class Loop:
         self._reporter.step(
             step,
             result,
+            data_step=position,
             step_seconds=step_seconds,
             data_wait_seconds=data_wait_seconds,
             nonfinite_layer=nonfinite_layer,
@@ -151,7 +175,7 @@ class Loop:
         """After `done` steps, before the next one: compare the replicas if that is due, and report what differs."""
         if not self._replicas.due(done):
             return
-        read = partial(self._data.batch, done + 1, self._remedies.skip_steps)
+        read = partial(self._data.batch, self._order.position(done + 1))
         for finding in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
             if self._is_rank_0:
                 fields = dataclasses.asdict(finding)
@@ -183,9 +207,12 @@ class Loop:
         """Write, seal and report a checkpoint."""
         self._reporter.phase("checkpoint")
         evidence = Evidence(
-            data={"fingerprint": self._data.fingerprint, "position": step},
+            data={
+                "fingerprint": self._data.fingerprint,
+                "position": self._order.position(step),
+            },
             metrics=list(self._reporter.recent),
-            settings=dataclasses.asdict(self._settings),
+            settings={**dataclasses.asdict(self._settings), "resets": dict(self._resets)},
         )
         folder = self._checkpoints.save(step, evidence)
         if self._is_rank_0 and folder is not None:
@@ -193,7 +220,7 @@ class Loop:
             self._reporter.log(f"step {step}  checkpoint {folder.name}")
 
     def report_settings(self, done: int) -> None:
-        """Report the settings in effect, as read back from the optimizer, not as requested."""
+        """Report the settings in effect, as read back from the optimizer and the order of the data, not as requested."""
         for group in self._engine.param_groups:
             group["lr"] = self._lr(min(done + 1, self._settings.steps))
         decayed = self._engine.param_groups[0]
@@ -201,14 +228,18 @@ class Loop:
             "lr": decayed["lr"],
             "lr_peak": self._lr_peak,
             "lr_factor": self._remedies.lr_factor,
+            "lr_floor": self._settings.optimizer.lr * self._settings.optimizer.min_lr_ratio,
             "betas": list(decayed["betas"]),
             "eps": decayed["eps"],
             "weight_decay": decayed["weight_decay"],
-            "clip": self._settings.optimizer.clip,
-            "skip_steps": [list(skipped) for skipped in self._remedies.skip_steps],
+            "clip": self._engine.clip,
+            "optimizer": [["sgd", *stretch] for stretch in self._engine.sgd_stretches],
+            "skip_steps": [list(skipped) for skipped in self._order.skipped],
+            "data_position": self._order.position(done),
             "loss_scale": self._engine.loss_scale,
+            **self._resets,
             "steps": self._settings.steps,
-            "precision": self._settings.precision.dtype,
+            "precision": self._engine.precision,
             "layout": dataclasses.asdict(self._settings.layout),
         }
         if self._is_rank_0:
@@ -228,6 +259,8 @@ class Loop:
         return self._settings.optimizer.lr if peak is None else peak
 
     def _lr(self, step: int) -> float:
+        if self._remedies.lr is not None:
+            return self._remedies.lr
         factor = self._remedies.lr_factor
         return learning_rate(self._settings, step, peak=self._lr_peak, factor=factor)
 
@@ -274,39 +307,3 @@ class Timings:
         if name == "load":
             seconds += self._held
         self._channel.report("timing", name=name, seconds=seconds)
-
-
-def refuse_other_training(folder: Path, settings: Settings, data: Corpus) -> None:
-    """Raise SpecError when a checkpoint holds another model or was trained on other data.
-
-    Raises CheckpointRefused for a manifest that is refused. Its files are checked while they are loaded.
-    """
-    manifest = read_manifest(folder)
-    saved = manifest.data.get("fingerprint")
-    if saved != data.fingerprint:
-        raise SpecError(
-            f"data: checkpoint {folder.name} was trained on data {saved}, this run reads data "
-            f"{data.fingerprint}: give back the old source, or start without a checkpoint"
-        )
-    wanted = dataclasses.asdict(settings.model)
-    was = {**wanted, **dict(manifest.settings.get("model", {}))}
-    for name in sorted(wanted):
-        if was[name] != wanted[name] and name != "init_std":
-            raise SpecError(
-                f"model.{name} = {wanted[name]}: checkpoint {folder.name} holds a model with "
-                f"{was[name]}; set it back, or start without a checkpoint"
-            )
-
-
-def refuse_unwritable(folder: Path, rank: int) -> None:
-    """Raise SpecError when this rank cannot write into the folder for checkpoints."""
-    probe = folder / f".writable-{rank}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise SpecError(
-            f"checkpoints: folder {folder} cannot be written ({error.strerror or error}): "
-            "make it writable for this user, or name another"
-        ) from error

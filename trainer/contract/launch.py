@@ -1,17 +1,14 @@
 """The launch environment: what Stoker sets beside torchrun's variables, for this start of the rank."""
 
-import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.errors import SpecError
 from runner.facts.ids import AttemptId
+from trainer.contract.remedies import Remedies, read_remedies
 
-REMEDIES = ("lr_factor", "lr_peak", "skip_steps")
 # Set by a launcher for each rank; without one, a single rank is its own launcher.
 ALONE = {
     "RANK": "0",
@@ -20,15 +17,6 @@ ALONE = {
     "LOCAL_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedies:
-    """Durable changes to the run: a factor on the learning rate, a peak instead of the settings', skipped data steps."""
-
-    lr_factor: float = 1.0
-    lr_peak: float | None = None
-    skip_steps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +49,7 @@ def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
         generation=_whole({"STOKER_GENERATION": "0", **variables}, "STOKER_GENERATION"),
         checkpoints=Path(folder) if folder else None,
         resume=Path(resume) if resume else None,
-        remedies=_remedies(variables.get("STOKER_REMEDIES", "") or "{}"),
+        remedies=read_remedies(variables.get("STOKER_REMEDIES", "") or "{}"),
     )
 
 
@@ -72,29 +60,3 @@ def _whole(variables: Mapping[str, str], name: str) -> int:
             f"{name} is {text!r}: a launcher sets it to a whole number, see the contract"
         )
     return int(text)
-
-
-def _remedies(text: str) -> Remedies:
-    try:
-        plain = json.loads(text)
-        peak = plain.get("lr_peak")
-        remedies = Remedies(
-            lr_factor=float(plain.get("lr_factor", 1.0)),
-            lr_peak=None if peak is None else float(peak),
-            skip_steps=tuple(_range(item) for item in plain.get("skip_steps") or ()),
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise SpecError(f"STOKER_REMEDIES cannot be read: {error}; it is {text!r}") from error
-    for name, value in (("lr_factor", remedies.lr_factor), ("lr_peak", remedies.lr_peak)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise SpecError(f"STOKER_REMEDIES: {name} = {value}; it must be a positive number")
-    return remedies
-
-
-def _range(item: Any) -> tuple[int, int]:
-    first, last = (int(step) for step in item)
-    if not 1 <= first <= last:
-        raise ValueError(
-            f"skip_steps holds [{first}, {last}]: data steps count from 1, first to last"
-        )
-    return first, last

@@ -55,6 +55,7 @@ class Reporter:
         step: int,
         result: StepResult,
         *,
+        data_step: int,
         step_seconds: float,
         data_wait_seconds: float,
         nonfinite_layer: str | None,
@@ -79,6 +80,7 @@ class Reporter:
             "lr": lr,
             "loss_scale": result.loss_scale,
             "skipped": result.skipped,
+            "data_step": data_step,
             "tokens_per_second": self._tokens / step_seconds,
             "model_tflops_per_second": rate,
             "peak_memory_bytes": self._peak_memory_bytes,
@@ -86,6 +88,8 @@ class Reporter:
         }
         if self._settings.peak_tflops:
             fields["mfu_ratio"] = rate / self._settings.peak_tflops
+        if result.activation_norm is not None:
+            fields["activation_norm"] = result.activation_norm
         if nonfinite_layer is not None:
             fields["first_nonfinite_layer"] = nonfinite_layer
         self._channel.report("step", **fields)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runner.errors import SpecError
+from runner.facts.remedies import skipped_steps
 from trainer.config.settings import Settings
 from trainer.data.sources import find_source, fingerprint, read_source, split
 
@@ -32,19 +33,10 @@ def open_data(settings: Settings) -> "Corpus":
 def data_step(step: int, skipped: Ranges = ()) -> int:
     """Return the data step that training step `step` (from 1) reads, when the ranges [first, last] are left out.
 
-    A range moves only the steps at and after it: earlier steps read what they would read without it.
+    A range moves only the steps at and after it: earlier steps read what they would read without it. Of a run that has skipped
+    since it began; `trainer.resume.DataOrder` has the order from a checkpoint on.
     """
-    if step < 1:
-        raise ValueError(f"step {step}: steps are counted from 1")
-    position, end = step, 0
-    for first, last in sorted(_checked(skipped)):
-        # Ranges may overlap.
-        first = max(first, end + 1)
-        if first > position:
-            break
-        position += max(0, last - first + 1)
-        end = max(end, last)
-    return position
+    return skipped_steps.data_step(step, _checked(skipped))
 
 
 class Corpus:

@@ -19,7 +19,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -55,8 +55,10 @@ from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from trainer.config.settings import Settings
 from trainer.model.gpt import layers
 from trainer.model.loss import CrossEntropy
+from trainer.parallel.activation_watch import ActivationWatch
 from trainer.parallel.gradient_watch import GradientWatch
 from trainer.parallel.layout import layer_name, stage_bounds
+from trainer.parallel.optimizer import SwitchableAdamW
 from trainer.parallel.parameters import Sharding, full_shape, initial_values, kind_of, local_part
 from trainer.parallel.world import World
 
@@ -73,6 +75,7 @@ MicroBatch = tuple[torch.Tensor, torch.Tensor]
 
 # Gradients are reduced in buckets of at most this many elements (256 MiB in fp32), chosen, not measured.
 BUCKET_ELEMENTS = 64 * 1024 * 1024
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 # Calls of DeepSpeed's communication layer that are metered; all others happen outside steps.
 METERED_CALLS = (
     "all_reduce",
@@ -93,7 +96,8 @@ class StepResult:
     loss: mean over the global batch, nats per token, known on every rank. grad_norm: of the whole
     model, before clipping; infinite on a skipped step. local_grad_norm: of the gradients this rank
     holds, mean over its own micro-batches, before they are reduced. loss_scale: in effect for the
-    next step.
+    next step. activation_norm: of what the head gets, root mean square, the largest of its own
+    micro-batches; None on ranks without the head.
     """
 
     loss: float
@@ -102,6 +106,7 @@ class StepResult:
     loss_scale: float
     skipped: bool
     communication_seconds: float
+    activation_norm: float | None = None
 
 
 class Engine:
@@ -121,9 +126,12 @@ class Engine:
             # At its floor the scale stays, and further steps are skipped and reported: one rank does
             # not decide whether that ends the run.
             self.loss_scaler.raise_error_at_min_scale = False
+        # First and last training step of stretches that are made by plain SGD.
+        self.sgd_stretches: Sequence[tuple[int, int]] = ()
         self._make_adam_states()
         layers_of = {id(p): self._layer_of(name) for name, p in self.parameters.items()}
         self.watch = GradientWatch(self._engine, layers_of)
+        self.activations = ActivationWatch(self._module)
 
     # ---- the model ----------------------------------------------------------------------------
 
@@ -182,7 +190,7 @@ class Engine:
         options = self.settings.optimizer
         decayed = [p for n, p in self.parameters.items() if kind_of(n).decays]
         others = [p for n, p in self.parameters.items() if not kind_of(n).decays]
-        optimizer = torch.optim.AdamW(
+        optimizer = SwitchableAdamW(
             [
                 {"params": decayed, "weight_decay": options.weight_decay},
                 {"params": others, "weight_decay": 0.0},
@@ -237,8 +245,13 @@ class Engine:
 
     # ---- steps --------------------------------------------------------------------------------
 
-    def train_step(self, micro_batches: Iterable[MicroBatch], *, lr: float) -> StepResult:
-        """Run one step over this rank's micro-batches (first and last stage read them) at `lr`."""
+    def train_step(
+        self, micro_batches: Iterable[MicroBatch], *, lr: float, step: int = 0
+    ) -> StepResult:
+        """Run one step over this rank's micro-batches (first and last stage read them) at `lr`, by SGD if it is one of those."""
+        adam: SwitchableAdamW = self._optimizer.optimizer
+        adam.uses_sgd = any(first <= step <= last for first, last in self.sgd_stretches)
+        self.activations.begin_step()
         for group in self.param_groups:
             group["lr"] = lr
         self.watch.begin_step()
@@ -253,6 +266,7 @@ class Engine:
             loss_scale=self.loss_scale,
             skipped=bool(self._optimizer.overflow),
             communication_seconds=self.world.meter.pop_seconds(),
+            activation_norm=self.activations.norm(),
         )
 
     def validate(self, micro_batches: Iterable[MicroBatch], *, num_micro_batches: int) -> float:
@@ -301,6 +315,33 @@ class Engine:
         """The groups of the AdamW in effect: decayed parameters, then the others."""
         groups: list[dict[str, Any]] = self._optimizer.optimizer.param_groups
         return groups
+
+    @property
+    def clip(self) -> float:
+        """The norm at which the optimizer clips gradients; 0: it does not."""
+        return float(self._optimizer.clip_grad)
+
+    @property
+    def precision(self) -> str:
+        """The format in which the model computes, by its parameters."""
+        return PRECISIONS[next(iter(self.parameters.values())).dtype]
+
+    def reset_optimizer(self) -> bool:
+        """Empty AdamW's moments and begin its step count at 0; returns whether its state shows that."""
+        for state in self.adam_states:
+            for tensor in state.values():
+                tensor.zero_()
+        return not any(bool(t.any()) for state in self.adam_states for t in state.values())
+
+    def reset_loss_scale(self) -> bool:
+        """Set the loss scale to its first value, as if no step had been made; returns whether there is one."""
+        scaler, precision = self.loss_scaler, self.settings.precision
+        if scaler is None:
+            return False
+        scaler.cur_scale = float(2**precision.initial_scale_power)
+        scaler.cur_iter, scaler.last_overflow_iter = 0, -1
+        scaler.cur_hysteresis = scaler.delayed_shift
+        return True
 
     @property
     def loss_scale(self) -> float:

@@ -24,7 +24,7 @@ FIRST_REPORT = "start"
 _FIRST_REPORTED = [
     name
     for name in StepReport.__struct_fields__
-    if name in StepRecord.__struct_fields__ and name not in ("step", "skipped")
+    if name in StepRecord.__struct_fields__ and name not in ("step", "skipped", "activation_norm")
 ]
 
 
@@ -54,6 +54,7 @@ class StepAggregator:
             ("step_seconds_max", _duration(report.step_seconds), False),
             ("data_wait_seconds_max", _duration(report.data_wait_seconds), False),
             ("peak_memory_bytes_max", report.peak_memory_bytes, False),
+            ("activation_norm", report.activation_norm, False),
         ):
             if value is not None and _outranks(value, record.get(name)):
                 record[name] = value

@@ -83,6 +83,9 @@ class StepReport(Report):
     first_nonfinite_layer: str | None = None
     # Of the pipeline.
     stage: int | None = None
+    activation_norm: float | None = None
+    # Which batch it read: its number in the order without skips.
+    data_step: int | None = None
 
 
 class ValidationReport(Report):

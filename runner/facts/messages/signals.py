@@ -58,6 +58,9 @@ class StepRecord(Value):
     peak_memory_bytes_max: int | None = None
     first_nonfinite_layer: str | None = None
     validation_loss: float | None = None
+    # The largest that a rank here reported.
+    activation_norm: float | None = None
+    data_step: int | None = None
 
 
 class StartPhase(Value):
