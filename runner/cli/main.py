@@ -34,6 +34,7 @@ COMMANDS = {
     "resume": "runs.run_requests",
     "restart": "runs.run_requests",
     "lr": "runs.operations",
+    "remedy": "runs.remedy",
     "swap": "nodes.service_requests",
     "drain": "nodes.service_requests",
     "quarantine": "nodes.service_requests",

@@ -17,8 +17,8 @@ from runner.decide.runs import (
     attempts,
     checkpoint_trust,
     drills,
+    read_back,
     reconcile,
-    remedies,
     verification,
 )
 from runner.decide.state.apply import apply_entry
@@ -199,7 +199,8 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     TrialJudged: numeric.on_judged,
     faults.GangStillStepping: probes.on_gang_still_stepping,
     faults.GangStartTimed: attempts.on_gang_timed,
-    s.SettingsInEffect: remedies.on_settings,
+    faults.LrObserved: read_back.on_lr_observed,
+    s.SettingsInEffect: read_back.on_settings,
     s.RequestTaken: drills.on_request_taken,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     s.TaskProgressed: verification.on_progress,

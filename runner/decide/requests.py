@@ -151,8 +151,9 @@ def _stop_run(_decision: Decision, _request: StopRun, run: Run) -> Reply:
 def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:
     if problem := holds.overlap(decision, run, request):
         return refused(problem)
+    by, reason = request.by, request.reason
     added = remedies.add(
-        decision, run, request.remedy, request.value, by=request.by, request=request.id
+        decision, run, request.remedy, request.value, by=by, request=request.id, reason=reason
     )
     if added.refusal:
         return refused(added.refusal)

@@ -197,3 +197,15 @@ class GangStartTimed(Value, kind="gang_start_timed"):
 
     attempt: AttemptId
     slowest: Mapping[str, StartPhase] = field(default_factory=dict)
+
+
+class LrObserved(Value, kind="lr_observed"):
+    """The learning rate in the lines of an attempt's trainer at one of its first steps; None: its lines have none.
+
+    `before`: the rate that the schedule had there in earlier attempts, None where that is not known.
+    """
+
+    attempt: AttemptId
+    step: int
+    lr: float | None = None
+    before: float | None = None

@@ -218,6 +218,11 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     faults.GangStillStepping: lambda f: (
         f"{f.attempt} has made step {f.step} without heartbeats from {printable_words(f.nodes)}"
     ),
+    faults.LrObserved: lambda f: (
+        f"the lines of {f.attempt} hold no learning rate"
+        if f.lr is None
+        else f"the lines of {f.attempt} show a learning rate of {f.lr:g} at step {f.step}"
+    ),
     faults.GangStartTimed: lambda f: (
         f"all ranks of {f.attempt} have reported how long their start took"
     ),
@@ -495,6 +500,9 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     RunRewound: _run_rewound,
     TrialStarted: _trial_started,
     TrialEnded: _trial_ended,
+    r.RateRead: lambda x: (
+        f"{x.attempt} was launched with {x.launched:g}, and its lines show a rate of {x.lr:g}"
+    ),
     r.RemedyAdded: _remedy_added,
     r.RemedyReverted: _remedy_reverted,
     r.RemedyChecked: _remedy_checked,

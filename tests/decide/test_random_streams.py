@@ -115,6 +115,13 @@ inputs = st.one_of(
     st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_busy=st.booleans()),
     st.builds(s.DevicesReleased, **source),
     st.builds(
+        f.LrObserved,
+        attempt=attempt,
+        step=st.integers(0, 50),
+        lr=st.none() | st.floats(1e-6, 1e-2),
+        before=st.none() | st.floats(1e-6, 1e-2),
+    ),
+    st.builds(
         f.GangStartTimed,
         attempt=attempt,
         slowest=st.sampled_from([{}, {"load": s.StartPhase(seconds=2.0, rank=3, node="n2")}]),

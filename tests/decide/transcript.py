@@ -15,6 +15,7 @@ from runner.facts.faults import (
     GangStartTimed,
     GangStillStepping,
     HeartbeatResumed,
+    LrObserved,
 )
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -187,6 +188,7 @@ _INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     GangStillStepping: lambda fact: (
         f"gang_still_stepping {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
     ),
+    LrObserved: lambda fact: f"lr_observed {fact.attempt} step {fact.step} {fact.lr}",
     GangStartTimed: lambda fact: f"gang_start_timed {fact.attempt}",
     HeartbeatResumed: lambda fact: f"heartbeat_resumed {fact.node}",
     DomainSilence: lambda fact: f"domain_silence {fact.domain} {fact.name} {' '.join(fact.nodes)}",
@@ -316,6 +318,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
     r.RemedyAdded: lambda x: f"remedy {x.id} {x.remedy} {value_text(x.value)}",
+    r.RateRead: lambda x: f"rate {x.lr:g} of {x.launched:g}",
     r.RemedyReverted: lambda x: f"remedy {x.id} reverted",
     r.RemedyChecked: lambda x: f"remedy {x.id} {x.state}",
     r.CheckpointRecorded: _checkpoint,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runner.agent.launch.rank_commands import placeholders
 from runner.errors import SpecError
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
-from runner.facts.specs.placeholders import PLACEHOLDERS
+from runner.facts.specs.placeholders import PLACEHOLDERS, remedy_values
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load.fields import fields_of
@@ -534,3 +534,35 @@ def test_every_field_is_documented(cls: type) -> None:
             assert field.limits.most is not None, field.name
         if field.name.endswith("_seconds"):
             assert field.limits.unit == "seconds", field.name
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("command: train --lr {lr}", "`lr` is not given"),
+        ("command: train --lr {lr} --f {lr_factor}\nlr: 1e-3", "would apply it twice"),
+        ("command: train\nlr: 1e-3", "is used by nothing"),
+        ("command: train --lr {lrr}\nlr: 1e-3", "did you mean 'lr'?"),
+    ],
+)
+def test_placeholders_of_the_learning_rate_need_one_rate(
+    tmp_path: Path, lines: str, words: str
+) -> None:
+    """A rate without a placeholder, a placeholder without a rate, and a factor twice are refused with the way out."""
+    file = tmp_path / "run.yaml"
+    file.write_text(f"name: a\n{lines}\n")
+    with pytest.raises(SpecError) as caught:
+        load_run(file)
+    assert words in str(caught.value)
+
+
+def test_placeholders_of_remedies_are_filled_in_at_each_launch() -> None:
+    """The peak or rate times the factors, the factor alone, and the ranges; the hash of the spec stays that of the command."""
+    remedies = {"lr_peak": 4e-4, "lr_factor": 0.5, "skip_steps": [[5, 6], [9, 9]]}
+    assert remedy_values(remedies, lr=1e-3) == {
+        "lr": "0.0002",
+        "lr_factor": "0.5",
+        "skip_steps": "5-6,9",
+    }
+    assert remedy_values({"lr": 4e-5}, lr=1e-3)["lr"] == "4e-05"
+    assert remedy_values({}, lr=1e-3) == {"lr": "0.001", "lr_factor": "1", "skip_steps": ""}

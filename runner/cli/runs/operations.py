@@ -75,6 +75,7 @@ def _is_kept_up(store: Store, cluster: ClusterSpec) -> bool:
 @command(
     "stoker lr tiny x0.9      multiply the whole schedule by 0.9",
     "stoker lr tiny 5.4e-5    a new peak for the schedule",
+    "stoker lr tiny =4e-5     that rate at every step, instead of the schedule",
     "stoker lr x0.9           when there is only one run",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] CHANGE")
@@ -82,8 +83,9 @@ def _is_kept_up(store: Store, cluster: ClusterSpec) -> bool:
 def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Change a run's learning rate, and print the value that the trainer reports back.
 
-    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a checkpoint, is
-    launched again with the change, and the trainer reports what is in effect.
+    CHANGE is a factor for the whole schedule (x0.9), a new peak in exponent notation (5.4e-5), or one rate for all steps (=4e-5).
+    The run saves a checkpoint, is launched again with the change, and the trainer reports what is in effect. A command that knows
+    nothing of Stoker needs {lr} or {lr_factor} among its arguments; the rate in its lines is compared.
     """
     if len(words) > 2:
         raise UserError(
@@ -259,19 +261,22 @@ def _finish(answer: Answer, *, as_json: bool) -> None:
 
 
 def parse_lr(text: str) -> tuple[RemedyName, float]:
-    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns the remedy's name and its value.
+    """Read `x0.9` as a factor, `5.4e-5` as a peak, `=4e-5` as a rate; returns the remedy's name and its value.
 
     A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
     """
     remedy: RemedyName = "lr_peak"
     number = text.strip()
     factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", number)
+    rate = re.fullmatch(rf"=\s*({_NUMBER})", number)
     if factor:
         remedy, number = "lr_factor", factor[1]
+    elif rate:
+        remedy, number = "lr", rate[1]
     elif not re.fullmatch(_NUMBER, number):
         raise UserError(
             f"lr: {text!r} is not a learning rate; write x0.9 to multiply the schedule by 0.9, "
-            "or a new peak in exponent notation, such as 5.4e-5"
+            "a new peak in exponent notation, such as 5.4e-5, or =4e-5 for one rate at every step"
         )
     elif "e" not in number.lower():
         raise UserError(

@@ -12,7 +12,7 @@ from runner.decide.incidents.ladder import end_attempt, end_run
 from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
-from runner.decide.runs import checkpoint_trust
+from runner.decide.runs import checkpoint_trust, read_back
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
@@ -43,6 +43,7 @@ def on_ranks_started(decision: Decision, started: s.RanksStarted) -> None:
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
         decision.move_attempt(attempt, "running", "all ranks spawned")
         non_fatal.on_attempt_running(decision, attempt)
+        read_back.on_attempt_running(decision, attempt)
 
 
 def on_launch_failed(decision: Decision, failed: s.LaunchFailed) -> None:

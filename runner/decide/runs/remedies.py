@@ -1,16 +1,15 @@
-"""Remedies of a run: ordered within bounds, kept in the journal, compared with what the trainer reads back, taken back.
+"""Remedies of a run: ordered within bounds, kept in the journal, taken back. `read_back` compares them.
 
 Each has an id (r1, r2, ...), who ordered it and why, and what became of it. `Run.remedies` composes those that are not reverted; an
 attempt gets what is composed when it is planned, so each change relaunches the run.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import LAUNCHED, Run
 from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
-from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
 from runner.facts.remedies import (
     REMEDIES,
@@ -22,11 +21,9 @@ from runner.facts.remedies import (
     RemedyValue,
     Reset,
     SkipSteps,
-    disagreement,
-    rate_in_words,
 )
 from runner.facts.remedies.applied import AppliedRemedy
-from runner.facts.remedies.learning_rate import MAX_LR_FACTOR, OF_RATE
+from runner.facts.remedies.learning_rate import MAX_LR_FACTOR
 from runner.facts.remedies.remedy import is_positive
 from runner.facts.remedies.skipped_steps import data_step, union
 from runner.facts.specs.placeholders import remedies_of_command
@@ -262,64 +259,7 @@ def _past(run: Run, kind: type[Remedy], value: RemedyValue, *, resume_step: int 
     return ""
 
 
-# ---- what the trainer reads back ------------------------------------------------------------------------------------
-
-
-def on_settings(decision: Decision, settings: s.SettingsInEffect) -> None:
-    """Keep what the trainer read back, compare it with the remedies, and answer those who asked for a change."""
-    attempt = decision.state.attempt_of(settings.attempt)
-    if attempt is None:
-        return
-    decision.add(
-        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=settings.values)
-    )
-    run = decision.run_of(settings.attempt)
-    if run.reconfigured:
-        # The next attempt has other remedies.
-        return
-    wrong = disagreement(attempt.remedies, settings.values)
-    rate = rate_in_words(settings.values)
-    text = f"in effect from step {settings.step + 1} of {settings.attempt}: {rate}"
-    conclude(decision, run, wrong, text)
-
-
-def conclude(decision: Decision, run: Run, wrong: dict[str, str], text: str) -> None:
-    """Record which remedies of the current attempt are in effect, page for those that are not, and answer requests.
-
-    `wrong`: name of a remedy -> why it is not in effect; `text`: what is.
-    """
-    attempt = run.attempt
-    assert attempt is not None
-    reasons = "; ".join(wrong.values())
-    for applied in run.applied_remedies:
-        why = _why_wrong(applied.name, wrong)
-        state: Literal["in_effect", "failed"] = "failed" if why else "in_effect"
-        if applied.state != "reverted" and (applied.state, applied.detail) != (state, why):
-            checked = r.RemedyChecked(
-                run=run.run, id=applied.id, attempt=attempt.attempt, state=state, reason=why
-            )
-            decision.add(checked)
-    if wrong and not _is_known(run, reasons):
-        decision.page(f"{attempt.attempt}: {reasons}; {text}", run=run.run)
-    for request_id in run.settings_requests:
-        request = decision.state.requests.get(request_id)
-        if request is not None and request.state == "open":
-            if wrong:
-                decision.answer(request, "failed", f"{reasons}; {text}")
-            else:
-                decision.answer(request, "done", text)
-
-
-def _why_wrong(name: str, wrong: dict[str, str]) -> str:
-    """Return why a remedy is not in effect; those of the learning rate are in effect together."""
-    names = OF_RATE if name in OF_RATE else (name,)
-    return next((wrong[each] for each in names if each in wrong), "")
-
-
-def _is_known(run: Run, reasons: str) -> bool:
-    """Whether the same was found in the attempt before, and paged."""
-    failed = [a.detail for a in run.applied_remedies if a.state == "failed"]
-    return bool(failed) and all(detail in reasons for detail in failed)
+# ---- of another run -------------------------------------------------------------------------------------------------
 
 
 def carry_over(decision: Decision, run: Run, before: Run) -> dict[str, Any]:

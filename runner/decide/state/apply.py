@@ -237,6 +237,10 @@ def _action_renewed(state: State, record: r.ActionRenewed) -> None:
         state.actions[record.id].issued_at = state.now
 
 
+def _rate_read(state: State, record: r.RateRead) -> None:
+    state.runs[record.attempt.run].rate_read = record
+
+
 def _remedy_changed(state: State, record: RemedyRecord) -> None:
     run = state.runs[record.run]
     if run.remedies and not run.applied_remedies:
@@ -347,6 +351,7 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.ActionRenewed: _action_renewed,
+    r.RateRead: _rate_read,
     r.RemedyAdded: _remedy_changed,
     r.RemedyReverted: _remedy_changed,
     r.RemedyChecked: _remedy_changed,

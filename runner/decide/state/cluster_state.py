@@ -20,6 +20,7 @@ from runner.facts.messages.records import (
     AttemptStateName,
     NodeStateName,
     Outcome,
+    RateRead,
     RequestRecorded,
     RunStateName,
 )
@@ -264,6 +265,8 @@ class Run(MutableValue):
     # Composed from those in effect, `applied_remedies` without the reverted ones.
     remedies: dict[str, Any] = field(default_factory=dict)
     applied_remedies: list[AppliedRemedy] = field(default_factory=list)
+    # The last rate in its lines, where its command has a placeholder for it.
+    rate_read: RateRead | None = None
     # Of the last hello of its ranks.
     understood_remedies: list[str] = field(default_factory=list)
     # Remedies changed since the last attempt was planned.

@@ -440,6 +440,14 @@ class RemedyAdded(Value, kind="remedy_added"):
     reason: str = ""
 
 
+class RateRead(AttemptRecord, kind="rate_read"):
+    """The learning rate in the lines of a trainer whose command has a placeholder for it. `launched`: what that stood for."""
+
+    step: int
+    lr: float
+    launched: float
+
+
 class RemedyReverted(Value, kind="remedy_reverted"):
     """A remedy is taken back: from its next attempt on the run trains without it."""
 

@@ -109,6 +109,7 @@ def test_learning_rates_are_factors_or_peaks_never_bare_numbers() -> None:
     assert parse_lr("*2") == ("lr_factor", 2.0)
     assert parse_lr("5.4e-5") == ("lr_peak", 5.4e-5)
     assert parse_lr("1E-4") == ("lr_peak", 1e-4)
+    assert parse_lr("=4e-5") == ("lr", 4e-5)
     with pytest.raises(UserError, match=r"x0\.00012 .* 1\.2e-4 "):
         parse_lr("0.00012")
 
@@ -121,6 +122,24 @@ def test_an_invalid_learning_rate_is_refused(text: str) -> None:
     """The error has an example of a valid one."""
     with pytest.raises(UserError, match=r"x0\.9"):
         parse_lr(text)
+
+
+def test_a_remedy_is_read_as_its_kind_and_sent_with_the_reason(cluster: Cluster) -> None:
+    """A name that is none, or a value of another form, is refused before a request is sent."""
+    cluster.lead()
+    answering = Answering(cluster, ("done", "in effect"))
+    result = stoker("remedy", "tiny", "betas", "0.9,0.95", "--reason", "the norm grows")
+    answering.join()
+    assert result.exit_code == 0
+    (request,) = cluster.requests()
+    assert isinstance(request, AddRemedy)
+    assert (request.remedy, list(request.value)) == ("betas", [0.9, 0.95])
+    assert request.reason == "the norm grows"
+    unknown = stoker("remedy", "tiny", "clap", "0.3")
+    assert (unknown.exit_code, "did you mean 'clip'?" in unknown.stderr) == (2, True)
+    wrong = stoker("remedy", "tiny", "optimizer", "sgd,5")
+    assert (wrong.exit_code, "such as sgd,500,520" in wrong.stderr) == (2, True)
+    assert stoker("remedy", "tiny", "optimizer_reset", "now").exit_code == 2
 
 
 def test_lr_takes_a_run_and_a_change(cluster: Cluster) -> None:

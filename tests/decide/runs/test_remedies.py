@@ -9,10 +9,12 @@ from runner.decide.runs import remedies
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Run
 from runner.facts.actions import PageOperator
+from runner.facts.faults import LrObserved
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
+from runner.facts.messages.requests import AddRemedy
 from runner.facts.remedies import REMEDIES
-from tests.decide.controller_harness import ControllerHarness, training_harness
+from tests.decide.controller_harness import ControllerHarness, launch, training_harness
 
 SETTINGS = {"lr": 5e-4, "lr_peak": 1e-3, "lr_factor": 1.0, "lr_floor": 1e-4, "data_position": 20}
 
@@ -172,3 +174,94 @@ def test_remedies_of_an_earlier_release_s_snapshot_are_kept() -> None:
     order(harness, "lr_factor", 0.9)
     assert current(harness).remedies == {"lr_peak": 2e-3, "lr_factor": 0.45}
     assert [each.id for each in current(harness).applied_remedies] == ["r1", "r2", "r3"]
+
+
+COMMAND = ("train", "--lr", "{lr}", "--skip={skip_steps}")
+
+
+def by_command(change: float | None = 0.5) -> ControllerHarness:
+    """Return a harness of a command with placeholders, whose lines showed a rate; asked for a factor and launched again."""
+    harness = training_harness(command=COMMAND, lr=1e-3)
+    run = current(harness)
+    assert run.attempt is not None
+    harness.take(LrObserved(attempt=run.attempt.attempt, step=10, lr=4e-4))
+    if change is not None:
+        request = AddRemedy(id="q2", by="ann", run="a", remedy="lr_factor", value=change)
+        harness.take(request)
+        harness.settle()
+        for node in run.attempt.nodes:
+            where = {"generation": run.attempt.generation, "attempt": run.attempt.attempt}
+            harness.take(s.RanksTerminated(node=node, incarnation=1, **where))  # type: ignore[arg-type]
+        launch(harness)
+    return harness
+
+
+def answer_of(harness: ControllerHarness) -> tuple[str, str]:
+    """Return the state and the text of the answer."""
+    request = harness.state.requests["q2"]
+    return request.state, request.message
+
+
+def observe(harness: ControllerHarness, lr: float | None, before: float | None) -> list[object]:
+    """Let the lines of the current attempt show a rate."""
+    attempt = current(harness).attempt
+    assert attempt is not None
+    return harness.take(LrObserved(attempt=attempt.attempt, step=12, lr=lr, before=before))
+
+
+def test_a_command_with_placeholders_is_launched_again_and_its_lines_are_compared() -> None:
+    """Without a hello: its ranks get SIGTERM, and the request is answered with the rate that its lines show."""
+    harness = by_command()
+    attempt = current(harness).attempt
+    assert attempt is not None
+    assert (str(attempt.attempt), attempt.remedies) == ("1.2.0", {"lr_factor": 0.5})
+    assert answer_of(harness)[0] == "open"
+    observe(harness, 2.02e-4, before=4.1e-4)
+    state, message = answer_of(harness)
+    assert state == "done"
+    assert "its lines show lr 0.000202" in message
+    assert [each.state for each in current(harness).applied_remedies] == ["in_effect"]
+
+
+def test_lines_that_show_another_rate_fail_the_remedy() -> None:
+    """The request fails with both rates, and a person is paged; an attempt without a change clears nothing."""
+    harness = by_command()
+    records = observe(harness, 4.1e-4, before=4.1e-4)
+    wrong = "launched with {lr} = 0.0005, its lines were to show a rate of 0.000205 at step 12, not 0.00041"
+    (page,) = [
+        x.action.read(PageOperator).message for x in records if isinstance(x, r.ActionIssued)
+    ]
+    assert wrong in page
+    assert harness.state.requests["q2"].state == "failed"
+    assert [each.state for each in current(harness).applied_remedies] == ["failed"]
+    assert not [x for x in observe(harness, 2e-4, 4e-4) if isinstance(x, r.RemedyChecked)]
+
+
+def test_without_rates_of_before_only_one_above_the_launched_is_wrong() -> None:
+    """As after a take-over of the supervisor."""
+    harness = by_command()
+    observe(harness, 3e-4, before=None)
+    assert harness.state.requests["q2"].state == "done"
+    harness = by_command()
+    observe(harness, 6e-4, before=None)
+    assert harness.state.requests["q2"].state == "failed"
+
+
+def test_lines_that_hold_no_rate_are_said_to_be_compared_with_nothing() -> None:
+    """The answer says what the command was launched with."""
+    harness = training_harness(command=COMMAND, lr=1e-3)
+    run = current(harness)
+    harness.take(AddRemedy(id="q2", by="ann", run="a", remedy="skip_steps", value=[[5, 9]]))
+    harness.settle()
+    assert run.attempt is not None
+    for node in run.attempt.nodes:
+        where: dict[str, Any] = {
+            "generation": run.attempt.generation,
+            "attempt": run.attempt.attempt,
+        }
+        harness.take(s.RanksTerminated(node=node, incarnation=1, **where))
+    launch(harness)
+    answer = harness.state.requests["q2"]
+    assert answer.state == "done"
+    assert "launched with {lr} = 0.001, {skip_steps} = 5-9" in answer.message
+    assert [each.state for each in current(harness).applied_remedies] == ["ordered"]
