@@ -24,7 +24,7 @@ COMMANDS = {
     "incidents": "reports.incidents",
     "explain": "reports.incidents",
     "story": "reports.timeline",
-    "lineage": "reports.timeline",
+    "lineage": "reports.lineage",
     "logbook": "reports.logbook",
     "steps": "reports.steps",
     "diagnose": "diagnose.logs",

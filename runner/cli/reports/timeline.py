@@ -1,9 +1,7 @@
-"""`stoker story` and `stoker lineage`: a run's past, read from the journal."""
+"""`stoker story`: what happened, read from the journal."""
 
 import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,25 +10,7 @@ from runner.cli.options import cluster_option, command, json_option
 from runner.cli.reports.past import journal_entries
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
-from runner.facts.remedies import remedies_text
-from runner.facts.wording import known_words, printable
-
-if TYPE_CHECKING:
-    from runner.history.lineage import LineageRow
-
-
-ATTEMPT_COLUMNS: dict[str, Callable[["LineageRow"], str]] = {
-    "attempt": lambda row: str(row.attempt),
-    "from": lambda row: str(row.parent or "-"),
-    "at step": lambda row: str(row.resume_step),
-    "reached": lambda row: output.count(row.last_step),
-    "steps kept": lambda row: "{}-{}".format(*row.contributes) if row.contributes else "none",
-    "nodes": lambda row: ",".join(row.nodes),
-    "start": lambda row: output.seconds(row.start_seconds),
-    "ended": lambda row: row.outcome or "-",
-    "cause": lambda row: printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
-    "remedies": lambda row: printable(remedies_text(row.remedies)) or "-",
-}
+from runner.facts.wording import known_words
 
 
 @command("stoker story i1", "stoker story --run tiny --since 15m")
@@ -85,23 +65,6 @@ def story(
             output.print_text(f"{'':28}-> {text}")
     if not lines:
         output.print_text("nothing happened")
-
-
-@command("stoker lineage tiny", "stoker lineage --json | jq '.[-1].remedies'")
-@click.argument("run", required=False)
-@cluster_option
-@json_option
-def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
-    """List a run's attempts: their parent, the steps they contribute, and how they ended.
-
-    `steps kept` are those that no later attempt overwrote: together they are the run's state.
-    """
-    from runner.history.lineage import lineage as trace
-
-    with clusters.open_cluster(where) as (cluster, store):
-        picked = clusters.pick_run(clusters.require_status(store, cluster), run)
-        rows = trace(journal_entries(store, cluster), picked.run)
-    output.print_answer(rows, output.table(ATTEMPT_COLUMNS, rows), as_json=as_json)
 
 
 def _last_now(status: ClusterStatus | None) -> float:

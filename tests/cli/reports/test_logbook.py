@@ -78,3 +78,21 @@ def test_the_logbook_prints_from_old_entries_alone(
     torn = stoker("logbook", "--journal", str(files))
     assert torn.exit_code == 2
     assert "what is between is missing" in torn.stderr
+
+
+def test_the_lineage_ends_with_figures_here_and_from_a_copy(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Tree, longest stretch, failures with their interval and cost; the attempts of a copied journal are the same."""
+    result = stoker("lineage", "old", "--rate", "36")
+    assert result.exit_code == 0, result.output
+    assert "uninterrupted: 1.1.1 59.0 s" in result.stdout
+    assert "11 steps lost" in result.stdout
+    assert "95 % interval" in result.stdout
+    assert "cost: 2.62 for 0.07 rank hours" in result.stdout
+    shutil.copytree(cluster.spec.state, tmp_path / "copy")
+    copy = ("--journal", str(tmp_path / "copy"))
+    assert stoker("lineage", "tiny", "--rate", "36", *copy).stdout == result.stdout
+    figures = json.loads(stoker("lineage", "--figures", "--json", *copy).stdout)
+    assert (figures["name"], figures["lost_steps"]) == ("tiny", 11)
+    assert stoker("lineage", "tinny", *copy).exit_code == 2
