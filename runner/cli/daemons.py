@@ -44,9 +44,12 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     takes over within `lease_seconds`. It ends by Ctrl-C, or when the cluster shuts down.
     """
     from runner.serve.metrics import serving_metrics
+    from runner.supervisor.decisions import policy_of
     from runner.supervisor.main import run
 
     cluster = made_clusters.with_token(clusters.find_cluster(where))
+    # A page of the site that is wrong is refused before anything starts.
+    policy_of(cluster)
     # A standby waits for a store that is still starting.
     if standby:
         open_store_in_time(cluster, output.print_note).close()

@@ -23,6 +23,7 @@ COMMANDS = {
     "hardware": "nodes.inventory",
     "incidents": "reports.incidents",
     "explain": "reports.incidents",
+    "runbook": "reports.runbooks",
     "story": "reports.timeline",
     "lineage": "reports.lineage",
     "logbook": "reports.logbook",

@@ -1,9 +1,9 @@
 """Runbooks: the front matter of `<fault>.md` pages -> ladders. The prose below it stays for people."""
 
 import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.decide.incidents.conditions import CONDITIONS
 from runner.errors import SpecError
@@ -24,34 +24,75 @@ from runner.load.problems import Problems, shown
 _FENCE = "---"
 
 
-def load_runbooks(folder: str | Path | None = None) -> dict[str, Runbook]:
+class Page(NamedTuple):
+    """One page: its file, its text, and its ladder (None: people follow it by hand)."""
+
+    name: str
+    title: str
+    file: str
+    text: str
+    runbook: Runbook | None
+
+
+def load_runbooks(folder: str | Path | None = None, *, site: str = "") -> dict[str, Runbook]:
+    """Return the ladders of all pages by name, sorted. Arguments and errors are those of `load_pages`."""
+    pages = load_pages(folder, site=site)
+    return {page.name: page.runbook for page in pages.values() if page.runbook is not None}
+
+
+def load_pages(folder: str | Path | None = None, *, site: str = "") -> dict[str, Page]:
     """Read every page of a folder, or those that come with Stoker; return them by name, sorted.
 
-    Raises SpecError that names all problems of all pages, and each fault that two pages claim.
+    `site`: a folder whose pages replace those of the same name, and may be further ones; "": none. Raises SpecError that names all
+    problems of all pages, each fault that two pages claim, and each that a site's pages leave without one.
     """
-    runbooks: dict[str, Runbook] = {}
+    files = {path.stem: path for path in _files(folder)}
+    shipped = set(files)
+    files |= {path.stem: path for path in _files(site)} if site else {}
+    pages: dict[str, Page] = {}
     refusals: list[str] = []
     claimed: dict[str, str] = {}
-    for path in _pages(folder):
+    for name, path in sorted(files.items()):
         try:
-            document = _front_matter(read_text(path), str(path))
-            if isinstance(document.plain, dict) and document.plain.get("by_hand") is True:
-                # A page about something that the daemon cannot have an incident for.
-                continue
-            runbook = _runbook(path.stem, document)
+            page = _read(path)
         except SpecError as error:
             refusals.append(str(error))
             continue
-        for fault in runbook.faults:
+        for fault in page.runbook.faults if page.runbook is not None else ():
             if fault in claimed:
                 refusals.append(
                     f"{path}: faults: {fault!r} belongs to the page {claimed[fault]!r} already; keep it in one of them"
                 )
-            claimed.setdefault(fault, runbook.name)
-        runbooks[runbook.name] = runbook
+            claimed.setdefault(fault, name)
+        pages[name] = page
+    if site and not refusals:
+        replaced = sorted(name for name in shipped if files[name].parent == Path(site))
+        refusals += _unanswered(claimed, replaced, site)
     if refusals:
         raise SpecError("\n".join(refusals))
-    return runbooks
+    return pages
+
+
+def _read(path: Path) -> Page:
+    text = read_text(path)
+    document = _front_matter(text, str(path))
+    plain = document.plain
+    if isinstance(plain, dict) and plain.get("by_hand") is True:
+        # A page about something that the daemon cannot have an incident for.
+        title = str(plain.get("title", path.stem))
+        return Page(path.stem, title, str(path), text, None)
+    runbook = _runbook(path.stem, document)
+    return Page(path.stem, runbook.title, str(path), text, runbook)
+
+
+def _unanswered(claimed: Mapping[str, str], replaced: Sequence[str], site: str) -> list[str]:
+    """Name the faults that no page answers any more."""
+    here = ", ".join(replaced)
+    return [
+        f"{site}: no page answers {fault!r} any more; add it to `faults:` of one of the pages here ({here})"
+        for fault in FAULTS
+        if fault not in claimed
+    ]
 
 
 def _runbook(page: str, document: Document) -> Runbook:
@@ -139,7 +180,7 @@ def _check_named(
             problems.add((*where, name), what)
 
 
-def _pages(folder: str | Path | None) -> list[Path]:
+def _files(folder: str | Path | None) -> list[Path]:
     # An installed wheel is unpacked, so the package's resources are files.
     root = Path(folder or str(importlib.resources.files("runbooks")))
     pages = sorted(root.glob("*.md"))

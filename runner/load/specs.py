@@ -70,6 +70,8 @@ def load_cluster(path: str | Path) -> ClusterSpec:
         plain["state"] = f".stoker/{plain['name']}"
     plain["state"] = _folder_to_write(plain, "state", folder, problems)
     plain["journal_folder"] = _folder_to_write(plain, "journal_folder", folder, problems)
+    if isinstance(plain.get("runbooks_folder"), str) and plain["runbooks_folder"]:
+        plain["runbooks_folder"] = _absolute(plain["runbooks_folder"], folder)
     if isinstance(plain.get("token_file"), str) and plain["token_file"]:
         plain["token_file"] = _absolute(plain["token_file"], folder)
     return build(ClusterSpec, plain, problems)

@@ -52,8 +52,9 @@ class Recovery(Value, kind="recovery"):
 
 
 def policy_of(cluster: ClusterSpec) -> Policy:
-    """Return the policy that decisions about a cluster follow."""
-    return Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
+    """Return the policy that decisions about a cluster follow; raise SpecError if a page of its site is wrong."""
+    books = load_runbooks(site=cluster.runbooks_folder)
+    return Policy(cluster=cluster, runbooks=tuple(books.values()))
 
 
 def _raise(error: StoreUnavailable) -> None:

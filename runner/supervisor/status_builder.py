@@ -239,7 +239,8 @@ class StatusBuilder:
             run=run.run,
             name=run.spec.name,
             state=run.state,
-            reason=run.reason,
+            reason=_reason(run, self._now),
+            retry_at=run.retry_at,
             attempt=attempt.attempt if attempt else None,
             attempt_state=attempt.state if attempt else "",
             num_attempts=run.num_attempts,
@@ -332,3 +333,9 @@ def _versions_apart(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
             if versions.get(name, usual) != usual
         ]
     return tuple(apart)
+
+
+def _reason(run: Run, now: float) -> str:
+    """Return why a run is as it is: what its next attempt waits for, if it does."""
+    is_early = run.retry_at is not None and now < run.retry_at
+    return run.retry_reason if is_early and run.is_wanted else run.reason

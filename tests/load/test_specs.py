@@ -19,8 +19,9 @@ from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load.fields import fields_of
 from runner.load.reference_pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
-from runner.load.runbooks import load_runbooks
+from runner.load.runbooks import load_pages, load_runbooks
 from runner.load.specs import load_cluster, load_run
+from runner.supervisor.decisions import policy_of
 from tests.plans import launch_plan
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -513,6 +514,61 @@ def test_a_folder_without_runbooks_is_refused(tmp_path: Path) -> None:
     """A supervisor without a single ladder could answer nothing."""
     with pytest.raises(SpecError, match="no runbook"):
         load_runbooks(tmp_path)
+
+
+SITE_PAGE = """\
+---
+name: hardware-sign
+title: Hardware complains, at this site
+faults: [gpu_ecc, gpu_lost, gpu_xid_other, nvlink_error, thermal_power]
+ladder:
+  - do: quarantine
+    when: {gang_died: true, lasting_sign: true}
+  - stop
+---
+# Hardware complains, at this site
+"""
+
+
+def test_a_site_page_replaces_ours_of_the_same_name(tmp_path: Path) -> None:
+    """The other pages stay, and a site may add pages of its own that people follow by hand."""
+    write(tmp_path, SITE_PAGE, "hardware-sign.md")
+    write(tmp_path, "---\nname: power\ntitle: Power\nby_hand: true\n---\n# Power\n", "power.md")
+    pages = load_pages(site=str(tmp_path))
+    shipped = load_runbooks()
+    found = load_runbooks(site=str(tmp_path))
+    assert list(found) == list(shipped)
+    assert [rung.do for rung in found["hardware-sign"].ladder] == ["quarantine", "stop"]
+    assert {name for name in found if found[name] != shipped[name]} == {"hardware-sign"}
+    assert pages["power"].runbook is None
+    assert pages["hardware-sign"].file == str(tmp_path / "hardware-sign.md")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("gpu_ecc, ", "", ["no page answers 'gpu_ecc' any more", "hardware-sign"]),
+        ("gpu_ecc, ", "gpu_ecc, rank_crash, ", ["'rank_crash' belongs to the page"]),
+        ("  - stop\n", "", ["hardware-sign.md:6: ladder[0]: the ladder has no end"]),
+        ("lasting_sign: true", "lasting_sign: 3", ["hardware-sign.md:7:", "true or false"]),
+    ],
+)
+def test_a_bad_site_page_is_refused(tmp_path: Path, old: str, new: str, parts: list[str]) -> None:
+    """It is refused with its file and line, and no fault may be left without a page."""
+    assert old in SITE_PAGE
+    write(tmp_path, SITE_PAGE.replace(old, new, 1), "hardware-sign.md")
+    with pytest.raises(SpecError) as caught:
+        load_runbooks(site=str(tmp_path))
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_the_folder_of_a_sites_pages_is_relative_to_the_file(tmp_path: Path) -> None:
+    """An empty folder is refused as any other that holds no page."""
+    write(tmp_path, "name: c\nrunbooks_folder: pages\n", "cluster.yaml")
+    cluster = load_cluster(tmp_path / "cluster.yaml")
+    assert cluster.runbooks_folder == str(tmp_path / "pages")
+    with pytest.raises(SpecError, match="no runbook"):
+        policy_of(cluster)
 
 
 # The pages of docs/.

@@ -120,6 +120,8 @@ class RunStatus(Value):
     name: str
     state: str
     reason: str = ""
+    # No attempt is planned before, by the cluster's clock.
+    retry_at: float | None = None
     attempt: AttemptId | None = None
     attempt_state: str = ""
     num_attempts: int = 0

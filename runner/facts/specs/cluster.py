@@ -101,6 +101,13 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "a file system that they share.",
         Default("`journal` in the state folder"),
     ] = ""
+    runbooks_folder: Annotated[
+        str,
+        "Folder with pages of this site (docs/runbooks.md): one replaces Stoker's page of the same name, others are further "
+        "pages. A page that is wrong is refused when a supervisor starts. Relative to the file's folder; `stoker runbook` "
+        "prints the pages in effect.",
+        Default("none: the pages that come with Stoker"),
+    ] = ""
     domains: Annotated[
         Mapping[str, Mapping[str, tuple[str, ...]]],
         "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as `switch: {s1: [n1-n8]}`. "

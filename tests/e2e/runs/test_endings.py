@@ -12,14 +12,14 @@ from tests.e2e.scripts import ENDING, STEPPING
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
+def test_a_script_that_always_fails_is_started_four_times_and_then_stopped(
     harness: ClusterHarness,
 ) -> None:
-    """The same error at every start: three attempts, exit code 1, the reason, and the output of every attempt kept."""
+    """The same error at every start: four attempts, longer and longer waits, exit code 1, the reason; all output is kept."""
     code, output = run_script(harness, exit_code=3, words="no such thing as luck")
     print(output)
     assert code == 1
-    assert harness.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
+    assert harness.observer.starts() == {f"1.1.{number}": 2 for number in range(4)}
     run = run_of(harness.view())
     assert run.state == "failed"
     assert "exit code 3" in output
@@ -28,8 +28,8 @@ def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
     assert run.reason in output
     (incident,) = incidents_of(harness.view())
     assert (incident.fault, incident.state) == ("rank_crash", "gave_up")
-    assert incident.rungs == ("restart", "restart", "stop")
-    for attempt in ("1.1.0", "1.1.1", "1.1.2"):
+    assert incident.rungs == ("restart", "restart", "restart", "stop")
+    for attempt in ("1.1.0", "1.1.1", "1.1.2", "1.1.3"):
         # Either rank may be first; the other may have been killed before it printed a line.
         errors = (Path(run.folder) / "attempts" / attempt).glob("rank*.err")
         assert any("no such thing as luck" in path.read_text() for path in errors)
