@@ -9,7 +9,14 @@ from typing import Any
 
 from runner.decide import requests
 from runner.decide.decision import Decision, Policy
-from runner.decide.incidents import answers, diagnosis, non_fatal, numeric, pending_evidence
+from runner.decide.incidents import (
+    answers,
+    diagnosis,
+    non_fatal,
+    numeric,
+    pending_evidence,
+    proposals,
+)
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
@@ -104,6 +111,8 @@ def _settle(decision: Decision, fact: object) -> None:
         reconcile.settle(decision, run)
         if decision.records:
             return
+    if not decision.records:
+        proposals.settle(decision)
     if not decision.records:
         verification.settle(decision)
     if not decision.records:

@@ -14,6 +14,7 @@ from runner.facts.causes import Failure
 from runner.facts.faults import Finding, fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.runbook import Runbook
 
@@ -72,6 +73,9 @@ class Decision:
     policy: Policy
     now: float
     records: list[object] = field(default_factory=list)
+    # The incident whose next rung a person has approved, and who that is.
+    approved: str = ""
+    approver: str = ""
     _actions: int = 0
     _incidents: int = 0
     _generations: int = 0
@@ -137,6 +141,13 @@ class Decision:
         )
         self._actions += 1
         self.add(r.ActionIssued(action=action))
+
+    def propose(self, incident: Incident, run: int, **fields: Any) -> str:
+        """Propose a rung; `fields`: of ActionProposed. Return the action's id."""
+        name = f"a{self.state.next_action + self._actions}"
+        self._actions += 1
+        self.add(p.ActionProposed(action=name, run=run, incident=incident.incident, **fields))
+        return name
 
     def page(
         self,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.decision import Decision, Reply, refused
-from runner.decide.incidents import attention
+from runner.decide.incidents import answers_to_proposals, attention
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
@@ -15,11 +15,15 @@ from runner.facts.messages.requests import (
     AcknowledgeIncident,
     AddNote,
     AddRemedy,
+    ApproveAction,
+    DenyAction,
     Drill,
     PauseRun,
     Request,
     RestartRun,
     ResumeRun,
+    RevertRemedy,
+    RewindRun,
     ShutDown,
     StartRun,
     StopRun,
@@ -30,7 +34,9 @@ from runner.facts.wire import kind_of
 from runner.facts.wording import known_words
 
 # Requests about a live run.
-RunRequest = StopRun | AddRemedy | Drill | PauseRun | ResumeRun | RestartRun
+RunRequest = (
+    StopRun | AddRemedy | Drill | PauseRun | ResumeRun | RestartRun | RewindRun | RevertRemedy
+)
 
 
 def on_request(decision: Decision, request: Request) -> None:
@@ -169,6 +175,10 @@ HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     PauseRun: _of_run(holds.on_pause),
     ResumeRun: _of_run(holds.on_resume),
     RestartRun: _of_run(holds.on_restart),
+    RewindRun: _of_run(holds.on_rewind),
+    RevertRemedy: _of_run(holds.on_revert),
+    ApproveAction: answers_to_proposals.on_approve,
+    DenyAction: answers_to_proposals.on_deny,
     AddNote: attention.on_note,
     AcknowledgeIncident: attention.on_acknowledge,
     ShutDown: _shut_down,

@@ -88,4 +88,13 @@ INCIDENT: Table = {
     "gave_up": (),
 }
 
-ACTION: Table = {"issued": ("done", "failed", "unknown"), "done": (), "failed": (), "unknown": ()}
+ACTION: Table = {
+    # It waits for a person; of a rung that one approves, `issued` is the end, for the ladder takes it at once.
+    "proposed": ("issued", "denied", "expired"),
+    "issued": ("done", "failed", "unknown"),
+    "done": (),
+    "failed": (),
+    "unknown": (),
+    "denied": (),
+    "expired": (),
+}

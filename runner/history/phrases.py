@@ -155,7 +155,23 @@ def _pause(fact: q.PauseRun) -> str:
     return f"{_asks('pause', fact)}{nodes}"
 
 
-def _asks(what: str, fact: q.PauseRun | q.ResumeRun | q.RestartRun) -> str:
+def _restart(fact: q.RestartRun) -> str:
+    step = "" if fact.from_step is None else f" from step {fact.from_step}"
+    return f"{_asks('restart', fact)}{step}"
+
+
+def _rewind(fact: q.RewindRun) -> str:
+    return f"{_asks('rewind', fact)}, to before step {fact.before_step}"
+
+
+def _decides(what: str, fact: q.DecideProposal) -> str:
+    return f"{_who(fact)} {what} {printable(fact.action, 20)}{_because(fact.reason)}"
+
+
+RunRequest = q.PauseRun | q.ResumeRun | q.RestartRun | q.RewindRun
+
+
+def _asks(what: str, fact: RunRequest) -> str:
     return f"{_who(fact)} asks to {what} run {printable(fact.run)}{_because(fact.reason)}"
 
 
@@ -241,7 +257,13 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.AddRemedy: lambda f: f"{_who(f)} asks for {_asked_remedy(f)} in run {printable(f.run)}",
     q.PauseRun: _pause,
     q.ResumeRun: partial(_asks, "resume"),
-    q.RestartRun: partial(_asks, "restart"),
+    q.RestartRun: _restart,
+    q.RewindRun: _rewind,
+    q.RevertRemedy: lambda f: (
+        f"{_who(f)} asks to take {printable(f.remedy, 20)} of run {printable(f.run)} back{_because(f.reason)}"
+    ),
+    q.ApproveAction: partial(_decides, "approves"),
+    q.DenyAction: partial(_decides, "denies"),
     q.AddNote: _note,
     q.AcknowledgeIncident: lambda f: (
         f"{_who(f)} looks at {printable(f.incident, 20)}{_because(f.reason)}"
@@ -366,6 +388,7 @@ def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
 
 def _rung_taken(record: r.RungTaken) -> str:
     again = f", try {record.try_number}" if record.try_number > 1 else ""
+    again += f", approved by {printable(record.by, 60)}" if record.by else ""
     return f"{record.incident}: {record.do} (rung {record.rung + 1}{again} of runbook {record.runbook}){_because(record.reason)}"
 
 
@@ -445,6 +468,12 @@ def _hold_ended(record: p.HoldEnded) -> str:
     return f"run {record.run} may go on, for {by}{_because(record.reason)}"
 
 
+def _proposal_decided(record: p.ProposalDecided) -> str:
+    what = {"issued": "approved", "denied": "denied"}.get(record.state, "overtaken")
+    by = f" by {printable(record.by, 60) or UNKNOWN_USER}" if what != "overtaken" else ""
+    return f"{record.action} is {what}{by}{_because(record.reason)}"
+
+
 def _acknowledged(record: p.IncidentAcknowledged) -> str:
     by = printable(record.by, 60) or UNKNOWN_USER
     return f"{by} looks at {record.incident}: pages about it do not repeat{_because(record.reason)}"
@@ -458,6 +487,11 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     ),
     p.IncidentAcknowledged: _acknowledged,
     p.LadderSuspended: lambda d: f"{d.incident}: {printable(d.reason)}",
+    p.ActionProposed: lambda d: (
+        f"{d.incident}: {d.action} proposes {printable(d.text)} (rung {d.rung + 1} of runbook {d.runbook}), and waits for a person"
+        f"{_because(d.reason)}"
+    ),
+    p.ProposalDecided: _proposal_decided,
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),

@@ -109,6 +109,8 @@ def cluster(status: ClusterStatus) -> Iterator[Metric]:
     yield counter("stoker_journal_entries", "Entries in the journal.", status.journal_sequence)
     yield counter("stoker_decision_failures", "Decisions that raised.", status.decision_failures)
     yield gauge("stoker_open_actions", "Actions without an outcome.", len(status.open_actions))
+    text = "Rungs that wait for `stoker approve` or `deny`."
+    yield gauge("stoker_open_proposals", text, len(status.proposals))
     resident = status.supervisor_resident_bytes or None
     yield gauge("stoker_supervisor_resident_bytes", "Memory of the supervisor.", resident)
     cpu = status.supervisor_cpu_seconds
@@ -188,6 +190,8 @@ def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
         for labels, run in labelled.items()
         for cause in CAUSES
     }
+    held = {labels: run.hold is not None for labels, run in labelled.items()}
+    yield gauge("stoker_run_held", "1: paused, or it waits for a person.", held, "run", "name")
     text = "Time that went into no contributing step, by cause."
     yield gauge("stoker_run_lost_seconds", text, lost, "run", "name", "cause")
 

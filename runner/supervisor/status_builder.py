@@ -26,6 +26,7 @@ from runner.facts.messages.cluster_status import (
     HoldStatus,
     IncidentStatus,
     NodeStatus,
+    ProposalStatus,
     RunStatus,
     SparesStatus,
 )
@@ -136,6 +137,11 @@ class StatusBuilder:
             open_actions=tuple(
                 f"{name} {item.action.action}: {item.action.reason}"
                 for name, item in state.actions.items()
+            ),
+            proposals=tuple(
+                ProposalStatus(**shared_fields(known, ProposalStatus))
+                for known in state.proposals.values()
+                if known.state == "proposed"
             ),
             pool=self._spares(),
             domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
@@ -267,6 +273,7 @@ class StatusBuilder:
             not_forked_reason=attempt.not_forked_reason if attempt else "",
             hold=HoldStatus(**shared_fields(run.hold, HoldStatus)) if run.hold else None,
             open_requests=tuple(map(_pending, run.pending_requests)),
+            mode=run.spec.mode or self._cluster.mode,
         )
 
     def _incident(self, incident: Incident) -> IncidentStatus:

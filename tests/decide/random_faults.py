@@ -436,6 +436,21 @@ class RandomFaults:
             q.ResumeRun,
             q.RestartRun,
         )
+        if how % 13 == 3:
+            step = pick % 12
+            self.read(q.RewindRun(**about, run=run, before_step=step))  # type: ignore[arg-type]
+            return
+        if how % 13 == 4:
+            self.read(q.RestartRun(**about, run=run, from_step=pick % 9))  # type: ignore[arg-type]
+            return
+        if how % 13 == 5:
+            self.read(q.RevertRemedy(**about, run=run, remedy=f"r{pick % 3}"))  # type: ignore[arg-type]
+            return
+        if how % 13 == 6:
+            names = [*self.state.proposals, "a1"]
+            answer = (q.ApproveAction, q.DenyAction)[pick % 2]
+            self.read(answer(**about, action=names[pick % len(names)]))  # type: ignore[arg-type]
+            return
         if how % 7 == 5:
             self.read(q.AddNote(**about, run=run if pick % 2 else "", text=WORDS[how % 3]))  # type: ignore[arg-type]
         elif how % 7 == 6:

@@ -21,6 +21,8 @@ from runner.facts.messages.requests import (
     AcknowledgeIncident,
     AddNote,
     AddRemedy,
+    ApproveAction,
+    DenyAction,
     DrainNode,
     Drill,
     PauseRun,
@@ -30,6 +32,8 @@ from runner.facts.messages.requests import (
     RestartRun,
     ResumeRun,
     RetireNode,
+    RevertRemedy,
+    RewindRun,
     ShutDown,
     StartRun,
     StopRun,
@@ -244,7 +248,8 @@ def _on_run(kind: type[PauseRun | ResumeRun | RestartRun]) -> Maker:
     def make(_: Scenario, name: str, words: list[str]) -> Request:
         given = _fields(words[1:])
         incident, *version = str(given.get("saw", "")).split("@")
-        release = {"releases_nodes": True} if "release" in given else {}
+        more = {"releases_nodes": True} if "release" in given else {}
+        more |= {"from_step": given["step"]} if "step" in given else {}
         return kind(
             id=name,
             by=str(given.get("by", "ann")),
@@ -252,7 +257,7 @@ def _on_run(kind: type[PauseRun | ResumeRun | RestartRun]) -> Maker:
             reason=str(given.get("because", "")),
             incident=incident,
             seen=int(version[0]) if version else None,
-            **release,
+            **more,
         )
 
     return _request(make)
@@ -348,6 +353,14 @@ DEEDS: Mapping[str, Maker] = {
     "pause": _on_run(PauseRun),
     "resume": _on_run(ResumeRun),
     "restart": _on_run(RestartRun),
+    "rewind": _request(
+        lambda _, name, words: RewindRun(id=name, by="ann", run=words[0], before_step=int(words[1]))
+    ),
+    "revert": _request(
+        lambda _, name, words: RevertRemedy(id=name, by="ann", run=words[0], remedy=words[1])
+    ),
+    "approve": _request(lambda _, name, words: ApproveAction(id=name, by="ann", action=words[0])),
+    "deny": _request(lambda _, name, words: DenyAction(id=name, by="bob", action=words[0])),
     "note": _request(_add_note),
     "ack": _request(_ack),
     "lr": _request(_lr),

@@ -276,6 +276,13 @@ inputs = st.one_of(
         st.builds(kind, **request, run=runs, incident=incidents, seen=st.none() | st.integers(0, 9))
         for kind in (q.PauseRun, q.ResumeRun, q.RestartRun)
     ),
+    st.builds(q.RestartRun, **request, run=runs, from_step=step),
+    st.builds(q.RewindRun, **request, run=runs, before_step=st.integers(-1, 60)),
+    st.builds(q.RevertRemedy, **request, run=runs, remedy=st.sampled_from(["r1", "r2", "x"])),
+    *(
+        st.builds(kind, **request, action=st.sampled_from(["a1", "a9", "a20", "a25"]))
+        for kind in (q.ApproveAction, q.DenyAction)
+    ),
     st.builds(q.AddNote, **request, run=st.just("") | runs, incident=incidents, text=text),
     st.builds(q.AcknowledgeIncident, **request, incident=incidents),
     st.builds(

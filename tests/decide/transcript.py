@@ -204,7 +204,11 @@ _INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     q.RetireNode: lambda fact: f"retire {fact.node}",
     q.ShutDown: lambda _: "shut_down",
     **dict.fromkeys(
-        (q.PauseRun, q.ResumeRun, q.RestartRun, q.AddNote, q.AcknowledgeIncident), input_phrase
+        (
+            *(q.PauseRun, q.ResumeRun, q.RestartRun, q.RewindRun, q.RevertRemedy),
+            *(q.ApproveAction, q.DenyAction, q.AddNote, q.AcknowledgeIncident),
+        ),
+        input_phrase,
     ),
 }
 
@@ -297,7 +301,10 @@ def _judged(record: r.HardwareJudged) -> str:
 
 _DECIDED: dict[type, Callable[[Any], str]] = {
     **dict.fromkeys(
-        (p.RunHeld, p.HoldEnded, p.NoteAdded, p.IncidentAcknowledged, p.LadderSuspended),
+        (
+            *(p.RunHeld, p.HoldEnded, p.NoteAdded, p.IncidentAcknowledged, p.LadderSuspended),
+            *(p.ActionProposed, p.ProposalDecided),
+        ),
         record_phrase,
     ),
     r.NodeChanged: _node,

@@ -4,7 +4,12 @@ from collections.abc import Callable, Sequence
 
 from runner.cli import output
 from runner.cli.clusters import LIVE_STATES
-from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    IncidentStatus,
+    ProposalStatus,
+    RunStatus,
+)
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import printable
 
@@ -41,9 +46,15 @@ def runs_table(status: ClusterStatus) -> str:
 
 
 def open_requests(status: ClusterStatus) -> str:
-    """List what people asked of live runs that is not done yet; "" for nothing."""
+    """List what people asked of live runs that is not done yet, and what waits for them; "" for nothing."""
     asked = [(run.name, each) for run in status.runs for each in run.open_requests]
-    return "\n".join(f"run {name}: asked for: {printable(each)}" for name, each in asked)
+    lines = [f"run {name}: asked for: {printable(each)}" for name, each in asked]
+    return "\n".join([*lines, *map(_proposal, status.proposals)])
+
+
+def _proposal(known: ProposalStatus) -> str:
+    ask = f"`stoker approve {known.action}` or `stoker deny {known.action}`"
+    return f"{known.incident}: {known.action} proposes {printable(known.text)}: {ask}"
 
 
 def rank_start_notes(status: ClusterStatus) -> str:

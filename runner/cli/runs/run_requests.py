@@ -19,14 +19,16 @@ from runner.facts.wording import known_words
 _LIVE = ("open", "acting", "proving")
 
 
-def _run_request(seconds: float) -> Callable[[Callable[..., q.Request]], Callable[..., None]]:
+def run_request(
+    seconds: float, *, is_run_required: bool = False
+) -> Callable[[Callable[..., q.Request]], Callable[..., None]]:
     """Make a command about a live run from a function that takes its request's fields and returns the request.
 
-    It waits so many seconds for the answer, unless `--timeout` says otherwise.
+    It waits so many seconds for the answer, unless `--timeout` says otherwise. Without a run it is about the only one.
     """
 
     def decorate(request: Callable[..., q.Request]) -> Callable[..., None]:
-        @click.argument("run", required=False)
+        @click.argument("run", required=is_run_required)
         @why_option
         @incident_option
         @request_options(seconds)
@@ -97,7 +99,7 @@ def _named(incident: IncidentStatus, version: int) -> dict[str, Any]:
     is_flag=True,
     help="Let other runs have its nodes meanwhile. Default: they are kept for it.",
 )
-@_run_request(900.0)
+@run_request(900.0)
 def pause(**fields: Any) -> q.Request:
     """Pause a run at the next step boundary, with a checkpoint if its ranks can save one.
 
@@ -110,7 +112,7 @@ def pause(**fields: Any) -> q.Request:
 @command(
     'stoker resume tiny --why "the disks are back"', "stoker resume      when there is only one run"
 )
-@_run_request(900.0)
+@run_request(900.0)
 def resume(**fields: Any) -> q.Request:
     """Let a run go on that was paused, or that waits for a person, from its newest trusted checkpoint.
 
@@ -119,12 +121,21 @@ def resume(**fields: Any) -> q.Request:
     return q.ResumeRun(**fields)
 
 
-@command('stoker restart tiny --why "new driver"', "stoker restart tiny --incident i3@7")
-@_run_request(900.0)
+@command(
+    'stoker restart tiny --why "new driver"',
+    "stoker restart tiny --from-step 800      from that checkpoint; newer ones are set aside",
+)
+@click.option(
+    "--from-step",
+    type=click.IntRange(min=1),
+    help="Go on from the checkpoint of this step. Default: one that is saved now.",
+)
+@run_request(900.0)
 def restart(**fields: Any) -> q.Request:
     """Start a run again from a checkpoint that it saves now, at the next step boundary.
 
-    Its ladder waits meanwhile; a run that is paused, or waits for a person, goes on. Done when the ranks of the next attempt run.
+    Its ladder waits meanwhile; a run that is paused, or waits for a person, goes on. With --from-step it ends at once, and goes on
+    from that checkpoint. Done when the ranks of the next attempt run.
     """
     return q.RestartRun(**fields)
 

@@ -6,6 +6,7 @@ end an attempt that is launched by then.
 """
 
 from runner.decide.decision import Decision
+from runner.decide.incidents import consent
 from runner.decide.incidents.attribution import respond_or_stop
 from runner.decide.incidents.ladder import delays_of, next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Incident, Run, State
@@ -62,7 +63,7 @@ def _amend_answer(decision: Decision, run: Run, incident: Incident) -> None:
     if not incident.runbook or book is None or book.name == incident.runbook or attempt is None:
         return
     chosen = next_rung(book, decision.state, incident)
-    if chosen is None or run.stop_requests:
+    if chosen is None or run.stop_requests or consent.refusal(decision, incident) is not None:
         return
     rung, tries = book.ladder[chosen[0]], chosen[1]
     if not _may_amend(rung, run, incident, tries=tries):

@@ -123,7 +123,7 @@ def respond_or_stop(
     else:
         fruitless = 0 if progressed else run.attempts_without_progress + is_counted
     limit = run.spec.max_attempts_without_progress
-    if fruitless >= limit and not consent.refusal(decision, incident):
+    if fruitless >= limit and consent.refusal(decision, incident) is None:
         tried = f"{counted(fruitless, 'attempt')} in a row ended without a new step (limit {limit})"
         give_up(decision, incident, reason=f"{tried}; {reason}")
     else:

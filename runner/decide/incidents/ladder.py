@@ -6,8 +6,10 @@ Nothing here knows a fault by name: the runbooks say which faults they answer, w
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from runner.decide.decision import Decision
-from runner.decide.incidents import consent, trials
+from runner.decide.incidents import consent, proposals, trials
 from runner.decide.incidents.conditions import (
     applies,
     culprit_node,
@@ -20,7 +22,7 @@ from runner.facts.actions import StartAgent
 from runner.facts.faults import awaits_probe, fault_kind
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
-from runner.facts.specs.runbook import Runbook, Rung, RungVerb
+from runner.facts.specs.runbook import PASSIVE_VERBS, Runbook, Rung, RungVerb
 
 # Seconds before each restart in a row without a new step, where a page states none; the last counts for all later ones. Chosen.
 RESTART_DELAYS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
@@ -32,7 +34,8 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
     """Take the next rung for this incident (or give up when there is none)."""
     book = decision.policy.page_for(incident)
     if book is None:
-        give_up(decision, incident, reason=f"no runbook answers {incident.fault!r}")
+        if not holds_back(decision, incident, reason):
+            give_up(decision, incident, reason=f"no runbook answers {incident.fault!r}")
         return
     chosen = next_rung(book, decision.state, incident)
     if chosen is None and incident.on_trial:
@@ -45,12 +48,16 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         return
     index, tries = chosen
     rung, name = book.ladder[index], incident.incident
-    if rung.ends_gang and holds_back(decision, incident, reason):
+    if rung.do not in PASSIVE_VERBS and (
+        holds_back(decision, incident, reason)
+        or _proposes(decision, book, incident, chosen, reason=reason)
+    ):
         return
     taken = r.RungTaken(
         incident=name, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
     )
-    decision.add(taken)
+    is_approved = decision.approved == name
+    decision.add(replace(taken, by=decision.approver) if is_approved else taken)
     # Giving up pages by itself.
     if rung.page and rung.do != "stop":
         cause = sure_cause(incident)
@@ -68,24 +75,74 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
 
 def holds_back(decision: Decision, incident: Incident, reason: str) -> bool:
     """Whether the ladder waits for a person. What has died is ended all the same, and nothing else is done."""
-    why = consent.refusal(decision, incident)
+    refusal = consent.refusal(decision, incident)
     run = decision.state.runs.get(incident.run or 0)
-    if not why or run is None:
+    if refusal is None or run is None:
         return False
-    is_again = incident.incident in run.suspended
+    _suspend(decision, run, incident, refusal, reason)
+    return True
+
+
+def _suspend(
+    decision: Decision, run: Run, incident: Incident, refusal: consent.Refusal, reason: str
+) -> None:
+    name = incident.incident
+    is_again = run.suspended.get(name) == refusal.needs_person
     if not is_again:
-        decision.add(p.LadderSuspended(incident=incident.incident, run=run.run, reason=why))
+        decision.add(
+            p.LadderSuspended(
+                incident=name,
+                run=run.run,
+                reason=refusal.why,
+                needs_person=refusal.needs_person,
+            )
+        )
+        if refusal.needs_person:
+            text = f"{name} {incident.fault} waits for a person: {refusal.why}; {reason}"
+            decision.page(text[:500], run=run.run, incident=name, is_new=True)
     node = decision.state.nodes.get(incident.node or "")
-    is_agent_only = incident.condition == "agent_only"
-    if is_agent_only and not is_again and node is not None:
-        # Without an agent a node carries out no request.
-        decision.issue(StartAgent(node=node.node), reason, incident=incident.incident)
-        return True
+    if incident.condition == "agent_only" and (refusal.needs_person or not is_again):
+        # Ranks go on without an agent; a request is carried out by one.
+        if node is not None and not refusal.needs_person:
+            decision.issue(StartAgent(node=node.node), reason, incident=incident.incident)
+        return
     if node is not None and incident.condition != "always":
         _lose_node(decision, incident, node, reason)
+    outcome = fault_kind(incident.fault).outcome
+    if not _is_dead(incident) or (refusal.needs_person and outcome == "hung"):
+        # A person may want to look at a gang that hangs.
+        return
+    end_attempt(decision, run, incident=incident, outcome=outcome)
+    if refusal.needs_person:
+        hold_for_person(decision, run, incident, refusal.why)
+
+
+def hold_for_person(decision: Decision, run: Run, incident: Incident, why: str) -> None:
+    """Start no attempt until a person lets the run go on; its nodes are kept for it."""
+    if run.hold is None:
+        name = incident.incident
+        reason = f"{name} {incident.fault}: {why}"
+        decision.add(p.RunHeld(run=run.run, hold="person", reason=reason, incident=name))
+
+
+def _proposes(
+    decision: Decision,
+    book: Runbook,
+    incident: Incident,
+    chosen: tuple[int, int],
+    *,
+    reason: str,
+) -> bool:
+    """Whether a rung waits for `stoker approve`; a gang that is dead meanwhile is ended, and its nodes are kept."""
+    run = decision.state.runs.get(incident.run or 0)
+    rung = book.ladder[chosen[0]]
+    if run is None or not proposals.needs_approval(decision, run, book, rung, incident):
+        return False
+    action = proposals.propose(decision, run, book, incident, chosen, reason=reason)
     if _is_dead(incident):
         outcome = fault_kind(incident.fault).outcome
         end_attempt(decision, run, incident=incident, outcome=outcome)
+        hold_for_person(decision, run, incident, f"`stoker approve {action}`, or deny it")
     return True
 
 
@@ -100,8 +157,11 @@ def go_on(decision: Decision, run: Run, attempt: Attempt) -> None:
     for name in run.suspended:
         incident = decision.state.incidents[name]
         is_current = incident.non_fatal or incident.attempt == attempt.attempt
-        if is_current and not consent.refusal(decision, incident):
-            respond(decision, incident, reason="the ladder waited for a person's request")
+        if is_current and consent.refusal(decision, incident) is None:
+            respond(decision, incident, reason="the ladder waited for a person")
+            taken = any(isinstance(one, r.RungTaken) for one in decision.records)
+            if taken and incident.non_fatal and not incident.on_trial:
+                decision.move_incident(incident, "proving", "the run goes on")
             return
 
 

@@ -7,14 +7,25 @@ asked for.
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.consent import because, who
+from runner.decide.runs import remedies
+from runner.decide.runs.rewind import best_before_step, rewind
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
 from runner.decide.state.people import Hold, PendingRequest
+from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
-from runner.facts.messages.requests import PauseRun, Request, RestartRun, ResumeRun
+from runner.facts.messages.requests import (
+    PauseRun,
+    Request,
+    RestartRun,
+    ResumeRun,
+    RevertRemedy,
+    RewindRun,
+)
+from runner.facts.wording import join_words
 
 # Requests that are done once an attempt runs.
-STARTS = ("resume_run", "restart_run")
+STARTS = ("resume_run", "restart_run", "rewind_run")
 
 
 def hold_in_words(hold: Hold) -> str:
@@ -71,16 +82,77 @@ def on_resume(decision: Decision, request: ResumeRun, run: Run) -> Reply:
 
 
 def on_restart(decision: Decision, request: RestartRun, run: Run) -> Reply:
-    """Start a run again, from a checkpoint that its ranks write now if they can."""
+    """Start a run again, from a checkpoint that its ranks write now if they can, or from the one that is named."""
     if problem := start_problem(decision, run, request):
         return refused(problem)
+    if request.from_step is not None:
+        return _restart_from(decision, request, run, request.from_step)
     attempt = run.attempt
     if run.hold is not None:
         _end_hold(decision, run, request)
-    elif attempt is None or attempt.state not in LAUNCHED:
+    elif (attempt is None or attempt.state not in LAUNCHED) and run.retry_at is None:
         name = attempt.attempt if attempt is not None else "the first attempt"
         return Reply("done", f"it is being started already, after {name}")
     return Reply("open", "ending the attempt at the next step boundary, then starting the next")
+
+
+def _restart_from(decision: Decision, request: RestartRun, run: Run, step: int) -> Reply:
+    found = best_before_step(run, step + 1, Trust.COMMITTED)
+    if found is None or found.step != step:
+        kept = [
+            f"step {known.step}"
+            for known in reversed(run.checkpoints)
+            if known.trust is not Trust.REFUSED and not run.is_set_aside(known)
+        ]
+        there = f"there are {join_words(kept, most=8)}" if kept else "there is none to go on from"
+        return refused(f"run {run.spec.name!r} has no checkpoint of step {step}; {there}")
+    if problem := _go_back(decision, run, request, step + 1):
+        return refused(problem)
+    if run.hold is not None:
+        _end_hold(decision, run, request)
+    return Reply("open", f"going back to the checkpoint of step {step}, now")
+
+
+def on_rewind(decision: Decision, request: RewindRun, run: Run) -> Reply:
+    """Go back to a checkpoint before a step; a paused run stays paused."""
+    problem = start_problem(decision, run, request) or _go_back(
+        decision, run, request, request.before_step
+    )
+    if problem:
+        return refused(problem)
+    step = best_before_step(run, request.before_step, Trust.COMMITTED)
+    to = f"the checkpoint of step {step.step if step is not None else 0}"
+    if run.hold is not None and run.hold.hold == "paused":
+        return Reply("done", f"it goes on from {to}; the run stays paused")
+    let_go_on(decision, run, request)
+    return Reply("open", f"going back to {to}, now")
+
+
+def _go_back(decision: Decision, run: Run, request: Request, before_step: int) -> str:
+    """Set newer checkpoints aside, and end the attempt; return why not. A person may take any checkpoint that is not refused."""
+    return rewind(
+        decision,
+        run,
+        before_step=before_step,
+        least=Trust.COMMITTED,
+        reason=f"{who(request.by)} asked for it{because(request.reason)}",
+        request=request.id,
+    )
+
+
+def on_revert(decision: Decision, request: RevertRemedy, run: Run) -> Reply:
+    """Take a remedy back; answered with what the trainer reads back then."""
+    problem = start_problem(decision, run, request) or remedies.revert(
+        decision,
+        run,
+        request.remedy,
+        by=request.by,
+        reason=request.reason,
+        request=request.id,
+    )
+    if problem:
+        return refused(problem)
+    return Reply("open", f"{request.remedy} is out from the next attempt on, which starts now")
 
 
 def start_problem(decision: Decision, run: Run, request: Request) -> str:
@@ -90,6 +162,12 @@ def start_problem(decision: Decision, run: Run, request: Request) -> str:
     if run.stop_requests:
         return f"run {run.spec.name!r} is being stopped"
     return overlap(decision, run, request)
+
+
+def let_go_on(decision: Decision, run: Run, request: Request) -> None:
+    """End the hold of a run that waits for a person; one that is paused stays so."""
+    if run.hold is not None and run.hold.hold == "person":
+        _end_hold(decision, run, request)
 
 
 def _end_hold(decision: Decision, run: Run, request: Request) -> None:
@@ -123,7 +201,7 @@ def _answer(
 
 def wanted_end(run: Run, attempt: Attempt) -> r.Outcome | None:
     """Return how people want this attempt to end, if they do."""
-    if run.hold is not None:
+    if run.hold is not None and run.hold.hold == "paused":
         return "paused"
     asked = any(
         pending.kind == "restart_run" and pending.after == attempt.attempt

@@ -159,7 +159,7 @@ def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
         attempt.launched_at = state.now
         # The next attempt is the answer, whether a person or the ladder asked for it.
         run = state.runs[record.attempt.run]
-        run.suspended = [name for name in run.suspended if name != run.incident]
+        run.suspended.pop(run.incident or "", None)
     elif record.state == "running":
         attempt.started_at = state.now
     elif record.state == "stopping" and attempt.stopping_at is None:

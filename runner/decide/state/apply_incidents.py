@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runner.decide.state.apply_people import let_ladder_go_on
+from runner.decide.state.apply_people import count_page_use, let_ladder_go_on
 from runner.decide.state.cluster_state import (
     MAX_FAILURES_KEPT,
     MAX_INCIDENTS_KEPT,
@@ -126,6 +126,7 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident.awaited = None
     incident.state = "acting"
     let_ladder_go_on(state, record.incident)
+    count_page_use(state, incident.run, record)
     state.count(f"rungs_{record.do}")
 
 

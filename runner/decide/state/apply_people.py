@@ -3,22 +3,35 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from runner.decide.state.cluster_state import Incident, Run, State, shared_fields
 from runner.decide.state.people import (
+    DAY_SECONDS,
     MAX_EVENT_CHARACTERS,
     MAX_EVENTS_KEPT,
+    MAX_PROPOSALS_KEPT,
     Hold,
     IncidentEvent,
     PendingRequest,
+    Proposal,
 )
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
+from runner.facts.specs.runbook import PASSIVE_VERBS
 from runner.facts.wording import printable
 
 # Requests that end or start an attempt: until one is done, the run's ladder waits.
-PENDING = ("pause_run", "resume_run", "restart_run", "add_remedy")
+PENDING = (
+    "pause_run",
+    "resume_run",
+    "restart_run",
+    "rewind_run",
+    "add_remedy",
+    "revert_remedy",
+)
 # Those after which a run starts afresh: what failed before is no reason to give up.
-FRESH_STARTS = ("resume_run", "restart_run")
+FRESH_STARTS = ("resume_run", "restart_run", "rewind_run")
 Apply = Callable[[State, Any], None]
 
 
@@ -35,6 +48,7 @@ def _hold_ended(state: State, record: p.HoldEnded) -> None:
 
 def _start_afresh(run: Run) -> None:
     run.attempts_without_progress = run.failed_preparations = 0
+    run.retry_at = None
 
 
 def _acknowledged(state: State, record: p.IncidentAcknowledged) -> None:
@@ -48,9 +62,36 @@ def _note_added(state: State, record: p.NoteAdded) -> None:
 
 
 def _ladder_suspended(state: State, record: p.LadderSuspended) -> None:
-    run = state.runs[record.run]
-    if record.incident not in run.suspended:
-        run.suspended.append(record.incident)
+    state.runs[record.run].suspended[record.incident] = record.needs_person
+
+
+def _action_proposed(state: State, record: p.ActionProposed) -> None:
+    state.proposals[record.action] = Proposal(**shared_fields(record, Proposal), since=state.now)
+    state.next_action += 1
+    state.count("actions_proposed")
+    decided = [name for name, known in state.proposals.items() if known.state != "proposed"]
+    for name in decided[: max(0, len(state.proposals) - MAX_PROPOSALS_KEPT)]:
+        del state.proposals[name]
+
+
+def _proposal_decided(state: State, record: p.ProposalDecided) -> None:
+    known = state.proposals.get(record.action)
+    if known is not None:
+        state.proposals[record.action] = replace(
+            known, state=record.state, by=record.by, why=record.reason, decided_at=state.now
+        )
+    incident = state.incidents.get(record.incident)
+    if record.state == "denied" and incident is not None:
+        incident.left_to = record.by or "a person"
+
+
+def count_page_use(state: State, run: int | None, record: r.RungTaken) -> None:
+    """Keep when a page took a rung of this run by itself that changes something: its limits are by the day."""
+    known = state.runs.get(run or 0)
+    if known is not None and record.do not in PASSIVE_VERBS and not record.by:
+        times = known.page_times.get(record.runbook, [])
+        within = [at for at in times if at > state.now - DAY_SECONDS]
+        known.page_times[record.runbook] = [*within, state.now]
 
 
 def apply_pending(state: State, run: Run, record: r.RequestRecorded) -> None:
@@ -76,8 +117,7 @@ def apply_pending(state: State, run: Run, record: r.RequestRecorded) -> None:
 def let_ladder_go_on(state: State, incident: str) -> None:
     """An incident is answered, or over: its ladder waits no longer."""
     for run in state.runs.values():
-        if incident in run.suspended:
-            run.suspended.remove(incident)
+        run.suspended.pop(incident, None)
 
 
 # ---- versions -------------------------------------------------------------------------------------------------------
@@ -104,6 +144,8 @@ _EVENTS: Mapping[type, Callable[[Any], tuple[str, bool]]] = {
     p.NoteAdded: lambda d: (f"note of {d.by or 'a person'}: {d.text}", False),
     p.IncidentAcknowledged: lambda d: (f"{d.by or 'a person'} looks at it", False),
     p.LadderSuspended: lambda d: (d.reason, False),
+    p.ActionProposed: lambda d: (f"{d.action} proposed: {d.text}", True),
+    p.ProposalDecided: lambda d: (f"{d.action} {d.state} by {d.by}: {d.reason}", True),
 }
 
 
@@ -136,4 +178,6 @@ OF_PEOPLE: dict[type, Apply] = {
     p.NoteAdded: _note_added,
     p.IncidentAcknowledged: _acknowledged,
     p.LadderSuspended: _ladder_suspended,
+    p.ActionProposed: _action_proposed,
+    p.ProposalDecided: _proposal_decided,
 }

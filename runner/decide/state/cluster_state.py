@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from runner.decide.state.people import Hold, IncidentEvent, PendingRequest
+from runner.decide.state.people import Hold, IncidentEvent, PendingRequest, Proposal
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
@@ -297,8 +297,10 @@ class Run(MutableValue):
     hold: Hold | None = None
     # What people asked for that is not done yet, oldest first.
     pending_requests: list[PendingRequest] = field(default_factory=list)
-    # Live incidents whose ladders wait for a person, or for a person's request.
-    suspended: list[str] = field(default_factory=list)
+    # Live incidents whose ladders wait: for a person (True), or until a person's request is done.
+    suspended: dict[str, bool] = field(default_factory=dict)
+    # Page -> when it took rungs within the last day, oldest first.
+    page_times: dict[str, list[float]] = field(default_factory=dict)
 
     def newest(self, *trusts: Trust) -> Checkpoint | None:
         """Return the newest checkpoint that has one of these degrees of trust and is not set aside."""
@@ -403,6 +405,8 @@ class Incident(MutableValue):
     # Who looks at it; "": no person has said so.
     acknowledged_by: str = ""
     acknowledged_at: float | None = None
+    # Who denied what its ladder proposed: it is left to people.
+    left_to: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -476,6 +480,7 @@ class State(MutableValue, kind="state"):
     incidents: dict[str, Incident] = field(default_factory=dict)
     actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
     requests: dict[str, RequestRecorded] = field(default_factory=dict)
+    proposals: dict[str, Proposal] = field(default_factory=dict)
     # Id -> `sent_at` of the newest requests, and before when all others were sent.
     request_ids: dict[str, float] = field(default_factory=dict)
     other_requests_until: float = 0.0

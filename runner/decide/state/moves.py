@@ -11,6 +11,7 @@ from runner.decide.state.cluster_state import State
 from runner.errors import IllegalMove
 from runner.facts import lifecycles
 from runner.facts.messages import records as r
+from runner.facts.messages import records_people as p
 
 # What a record moves, by which table, from where (None: it is new, or older than what is kept), and to where.
 _Move = tuple[str, lifecycles.Table, str | None, str]
@@ -61,6 +62,12 @@ def _action(state: State, record: r.ActionEnded) -> _Move:
     return f"action {record.id}", lifecycles.ACTION, before, record.outcome
 
 
+def _proposal(state: State, record: p.ProposalDecided) -> _Move:
+    known = state.proposals.get(record.action)
+    before = known.state if known is not None else None
+    return f"action {record.action}", lifecycles.ACTION, before, record.state
+
+
 _MOVES: dict[type, Callable[[State, Any], _Move]] = {
     r.NodeChanged: _node,
     r.RunChanged: _run,
@@ -70,4 +77,5 @@ _MOVES: dict[type, Callable[[State, Any], _Move]] = {
     r.IncidentChanged: _incident,
     r.RungTaken: _incident,
     r.ActionEnded: _action,
+    p.ProposalDecided: _proposal,
 }

@@ -1,12 +1,16 @@
 """The state's part about people: what holds a run, what they asked for, what happened to an incident since they looked."""
 
 from runner.facts.ids import AttemptId
-from runner.facts.messages.records_people import HoldKind
+from runner.facts.messages.records_people import HoldKind, ProposalState
 from runner.facts.wire import Value
 
 # Of one incident: what a person who looked at it is told of. Chosen.
 MAX_EVENTS_KEPT = 12
 MAX_EVENT_CHARACTERS = 160
+# Proposals, those that are decided too.
+MAX_PROPOSALS_KEPT = 100
+# Over which `per_day` of a page counts.
+DAY_SECONDS = 86400.0
 
 
 class Hold(Value):
@@ -39,3 +43,22 @@ class IncidentEvent(Value):
     at: float
     text: str
     decisive: bool = False
+
+
+class Proposal(Value):
+    """A rung that waits for a person, or what became of it."""
+
+    action: str
+    run: int
+    incident: str
+    runbook: str
+    rung: int
+    do: str
+    try_number: int
+    text: str
+    since: float
+    reason: str = ""
+    state: ProposalState = "proposed"
+    by: str = ""
+    why: str = ""
+    decided_at: float | None = None

@@ -110,6 +110,17 @@ class HoldStatus(Value):
     releases_nodes: bool = False
 
 
+class ProposalStatus(Value):
+    """A rung that waits for `stoker approve` or `deny`. `text`: what it does."""
+
+    action: str
+    run: int
+    incident: str
+    text: str
+    since: float
+    reason: str = ""
+
+
 class RunStatus(Value):
     """One run. `step` is the last finished one of the current or last attempt; `lost_seconds` are by cause, from the ledger.
 
@@ -154,6 +165,8 @@ class RunStatus(Value):
     hold: HoldStatus | None = None
     # "q-1 restart run, by ann: why": what people asked for that is not done; the ladder waits for it.
     open_requests: tuple[str, ...] = ()
+    # "act", "advise" or "off"; pages may be more cautious.
+    mode: str = ""
 
 
 class ClusterStatus(Value, kind="status"):
@@ -170,6 +183,8 @@ class ClusterStatus(Value, kind="status"):
     # Newest first, at most 100.
     incidents: tuple[IncidentStatus, ...] = ()
     open_actions: tuple[str, ...] = ()
+    # Oldest first.
+    proposals: tuple[ProposalStatus, ...] = ()
     pool: SparesStatus | None = None
     # "rack r2" -> its silent nodes.
     domains_down: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -537,7 +537,7 @@ class EvidenceJudged(AttemptRecord, kind="evidence_judged"):
 
 
 class RungTaken(Value, kind="rung_taken"):
-    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `try_number`-th time (from 1)."""
+    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `try_number`-th time (from 1). `by`: who approved it."""
 
     incident: str
     runbook: str
@@ -545,6 +545,7 @@ class RungTaken(Value, kind="rung_taken"):
     do: str
     try_number: int
     reason: str = ""
+    by: str = ""
 
 
 class AnswerAwaited(Value, kind="answer_awaited"):

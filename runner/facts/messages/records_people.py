@@ -49,8 +49,39 @@ class IncidentAcknowledged(Value, kind="incident_acknowledged"):
 
 
 class LadderSuspended(Value, kind="ladder_suspended"):
-    """The ladder would take a rung, and waits: for a person's request about the run, or for a person."""
+    """The ladder would take a rung, and waits: for a person's request about the run, or (`needs_person`) for a person."""
 
     incident: str
     reason: str
     run: int
+    needs_person: bool = False
+
+
+# "denied": by a person; "expired": its incident is over, or its ladder has gone on.
+ProposalState = Literal["proposed", "issued", "denied", "expired"]
+
+
+class ActionProposed(Value, kind="action_proposed"):
+    """A rung that waits for `stoker approve` or `deny`: until then nothing changes. `action`: an id as those of all actions."""
+
+    action: str
+    run: int
+    incident: str
+    runbook: str
+    rung: int
+    do: str
+    try_number: int
+    text: str
+    reason: str = ""
+
+
+class ProposalDecided(Value, kind="proposal_decided"):
+    """A proposed action is taken, denied by a person, or overtaken."""
+
+    action: str
+    run: int
+    incident: str
+    state: ProposalState
+    by: str = ""
+    reason: str = ""
+    request: str = ""

@@ -54,9 +54,41 @@ class ResumeRun(Request, kind="resume_run"):
 
 
 class RestartRun(Request, kind="restart_run"):
-    """End a run's attempt at the next step boundary, with a checkpoint, and start the next one; a paused run starts at once."""
+    """End a run's attempt at the next step boundary, with a checkpoint, and start the next one; a paused run starts at once.
+
+    With `from_step` it ends at once, and goes on from its checkpoint of that step.
+    """
 
     run: str
+    from_step: int | None = None
+
+
+class RewindRun(Request, kind="rewind_run"):
+    """Go back to the run's newest checkpoint before this step; what was sealed after it is set aside. A paused run stays paused."""
+
+    run: str
+    before_step: int
+
+
+class RevertRemedy(Request, kind="revert_remedy"):
+    """Take a remedy (its id, r1) of a run back, from the next attempt on."""
+
+    run: str
+    remedy: str
+
+
+class DecideProposal(Request):
+    """The fields of an answer to a proposed action."""
+
+    action: str
+
+
+class ApproveAction(DecideProposal, kind="approve_action"):
+    """Let the daemon take the rung that it proposes."""
+
+
+class DenyAction(DecideProposal, kind="deny_action"):
+    """Refuse the rung that the daemon proposes: its incident is left to people."""
 
 
 class AddNote(Request, kind="add_note"):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from runner.facts.specs.runbook import Mode
 from runner.facts.specs.setting import (
     Default,
     Limits,
@@ -127,6 +128,10 @@ class ClusterSpec(Value, kind="cluster_spec"):
         PositiveSeconds,
         "Time that these checks may take in all; a node that has not passed by then is quarantined.",
     ] = 60.0
+    mode: Annotated[
+        Mode,
+        "What Stoker does by itself about runs whose run.yaml says nothing of it: `act`, `advise` or `off`, as there.",
+    ] = "act"
     lemon_faults: Annotated[
         int,
         Limits(least=1, most=1000),

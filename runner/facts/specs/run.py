@@ -1,7 +1,7 @@
 """The content of run.yaml. Immutable once a run has started: changes are remedies in the journal."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import field
 
@@ -159,6 +159,12 @@ class RunSpec(Value, kind="run_spec"):
         "Learning rate towards which pages lower that of a run whose loss spikes again, as one absolute rate. OPT-175B went "
         "to 4e-5, two thirds of what GPT-3 began with. 0: they lower it by factors only.",
     ] = 0.0
+    mode: Annotated[
+        Literal["", "act", "advise", "off"],
+        "What Stoker does by itself about this run: `act`: the rungs of its pages; `advise`: rungs that change how it trains wait "
+        "for `stoker approve`; `off`: it only reports, ends a gang that died, and waits for a person (docs/people.md).",
+        Default("the mode of the cluster"),
+    ] = ""
     max_attempts_without_progress: Annotated[
         int,
         Limits("attempts", least=1, most=1000),

@@ -1,7 +1,7 @@
 """Runbooks as data: the front matter the daemon executes. The prose below it is for the on-call."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import field
 
@@ -126,6 +126,14 @@ else:
 NON_FATAL_VERBS: tuple[RungVerb, ...] = tuple(
     name for name, verb in VERBS.items() if verb.leaves_gang
 )
+
+# Verbs that only look: no one needs to agree.
+PASSIVE_VERBS: tuple[RungVerb, ...] = ("watch", "wait")
+# Verbs that change how a run trains, or go back: in mode `advise` they wait for a person.
+NUMERIC_VERBS: tuple[str, ...] = ("rewind",)
+# What the daemon does by itself; from the freest to the most cautious.
+Mode = Literal["act", "advise", "off"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class Rung(Value):

@@ -1,12 +1,15 @@
 """`pause`, `resume`, `restart`, `note` and `ack` send who, why, and what the person saw."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from runner.cli.runs.run_requests import seen_incident
 from runner.errors import UserError
 from runner.facts.messages import requests as q
-from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
-from tests.cli.conftest import Answering, Cluster, stoker
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, ProposalStatus
+from tests.cli.conftest import Answering, Cluster, example_view, stoker
 
 STATUS = ClusterStatus(
     cluster="c",
@@ -86,3 +89,67 @@ def test_what_cannot_be_is_refused_before_it_is_sent(cluster: Cluster, command: 
     cluster.lead()
     assert stoker(*command).exit_code == 2
     assert cluster.requests() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["rewind", "tiny", "--before-step", "90"], {"before_step": 90}),
+        (["restart", "tiny", "--from-step", "80"], {"from_step": 80}),
+        (["skip", "tiny", "90", "95"], {"remedy": "skip_steps", "value": [[90, 95]]}),
+        (["revert", "tiny", "r2"], {"remedy": "r2"}),
+        (["approve", "a12", "--why", "as agreed"], {"action": "a12", "reason": "as agreed"}),
+        (["deny", "a12"], {"action": "a12"}),
+    ],
+)
+def test_what_changes_how_a_run_trains_is_a_request(
+    cluster: Cluster, words: list[str], sent: dict[str, Any]
+) -> None:
+    """Each with what it is about; the answer is the last line."""
+    cluster.lead()
+    answering = Answering(cluster, ("done", "it is so"))
+    result = stoker(*words)
+    answering.join()
+    assert (result.exit_code, result.stdout) == (0, "it is so\n")
+    (request,) = cluster.requests()
+    for name, value in sent.items():
+        found = getattr(request, name)
+        assert (list(map(list, found)) if name == "value" else found) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["rewind", "tiny"], "--before-step"),
+        (["rewind", "tiny", "--before-step", "0"], "0 is not in the range"),
+        (["skip", "tiny", "95", "90"], "write the lower step first"),
+        (["skip", "tiny", "x", "90"], "is not a valid integer"),
+        (["approve"], "nothing is proposed"),
+    ],
+)
+def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
+    cluster: Cluster, words: list[str], text: str
+) -> None:
+    """The message names the value."""
+    cluster.lead()
+    result = stoker(*words)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert cluster.requests() == []
+
+
+def test_the_only_proposal_needs_no_name_and_is_listed(cluster: Cluster) -> None:
+    """Of several, one is named; `stoker status` lists them with the commands to answer."""
+    first = ProposalStatus(action="a7", run=2, incident="i1", text="rewind (before 64)", since=1.0)
+    second = replace(first, action="a9", incident="i2")
+    cluster.publish(replace(example_view(), proposals=(first,)))
+    cluster.lead()
+    answering = Answering(cluster, ("done", "taken"))
+    assert stoker("approve").exit_code == 0
+    answering.join()
+    (request,) = cluster.requests()
+    assert isinstance(request, q.ApproveAction)
+    assert request.action == "a7"
+    assert "i1: a7 proposes rewind (before 64): `stoker approve a7`" in stoker("status").stdout
+    cluster.publish(replace(example_view(), proposals=(first, second)))
+    assert "name one: a7, a9" in stoker("deny").stderr

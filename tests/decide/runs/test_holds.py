@@ -205,11 +205,11 @@ def test_a_gang_that_dies_before_a_request_is_done_ends_and_takes_no_rung() -> N
     assert "RungTaken" not in kinds(records)
     (suspended,) = (x for x in records if isinstance(x, p.LadderSuspended))
     assert "ann asked for add remedy" in suspended.reason
-    assert harness.state.runs[1].suspended == ["i1"]
+    assert harness.state.runs[1].suspended == {"i1": False}
     end_gang(harness, exit_code=1)
     attempt = launch(harness)
     assert attempt.remedies == {"lr_factor": 0.9}
-    assert harness.state.runs[1].suspended == []
+    assert harness.state.runs[1].suspended == {}
     assert harness.state.incidents["i1"].state == "proving"
     assert "RungTaken" in kinds(harness.take(exited(harness, node="n1", rank=0)))
 
