@@ -188,7 +188,7 @@ class Decision:
         """Record the outcome of an open request."""
         self.add(replace(asked, state=state, message=message))
 
-    def open_incident(
+    def open_incident(  # noqa: PLR0913 - what is known of it
         self,
         finding: Finding,
         *,
@@ -196,6 +196,7 @@ class Decision:
         fingerprint: str = "",
         step: int | None = None,
         non_fatal: bool = False,
+        answer_at: float | None = None,
         failure: Failure | None = None,
     ) -> Incident:
         """Open an incident; return how it will look once applied, for the ladder to work on."""
@@ -215,6 +216,7 @@ class Decision:
             onset=finding.step if non_fatal else None,
             on_trial=on_trial,
             before=finding.before if on_trial else None,
+            answer_at=answer_at,
             failure=failure,
         )
         self._incidents += 1

@@ -47,6 +47,8 @@ class Trial(Value):
 
     incident: str
     fault: str
+    # The one it began with; it goes on in later ones.
+    attempt: AttemptId
     after_step: int
     steps: int
     statistic: Statistic = "loss"

@@ -10,6 +10,7 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
 from runner.facts.remedies import REMEDIES
 from runner.simulate.node import SimNode
+from runner.simulate.numbers import SimNumbers
 from runner.simulate.training import SimCheckpoints, SimGang, Training
 from runner.simulate.virtual_time import Agenda
 
@@ -32,6 +33,7 @@ class SimGangs:
     ) -> None:
         """`training_of(run name)` returns how its ranks behave, `folder(run)` its checkpoints."""
         self.all: dict[AttemptId, SimGang] = {}
+        self.numbers: dict[AttemptId, SimNumbers] = {}
         # Until peers fail on a dead rank; None: they hang.
         self.echo_seconds: float | None = 0.5
         self._agenda = agenda
@@ -57,6 +59,18 @@ class SimGangs:
             base=base,
             step=base,
             nodes=tuple(nodes),
+        )
+        resumed = folder.find(plan.resume)
+        position, ruined_at, ruin = resumed.weights if resumed is not None else (base, 0, "")
+        self.numbers[plan.attempt] = SimNumbers(
+            training=gang.training,
+            remedies=plan.remedies if gang.training.takes_lr else {},
+            nodes=gang.nodes,
+            lr_peak=LR_PEAK,
+            base=base,
+            position=position,
+            ruined_at=ruined_at,
+            ruin=ruin,
         )
         self.all[plan.attempt] = gang
         start_seconds = gang.training.start_seconds
@@ -101,12 +115,12 @@ class SimGangs:
         if gang.training.reports:
             phase = "step" if made else "start"
             slowest = _slowest(gang.training.phases, ranks) if made else {}
+            phases = {str(rank): phase for rank in ranks}
             steps = _records(gang, reported) if gang.training.warmup and 0 in ranks else ()
-            return {
-                "phases": {str(rank): phase for rank in ranks},
-                "start_phases": slowest,
-                "steps": steps,
-            }
+            if made and gang.training.losses:
+                node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
+                steps = self.numbers[attempt].unreported(node, min(ranks))
+            return {"phases": phases, "start_phases": slowest, "steps": steps}
         if 0 not in ranks:
             return {}
         return {
@@ -152,7 +166,9 @@ class SimGangs:
         self._signal(gang, s.RanksReady, **known)
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
         peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
+        position = {"data_position": self.numbers[gang.attempt].position}
         values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor, **wanted}
+        values |= position if gang.training.losses else {}
         self._signal(gang, s.SettingsInEffect, step=gang.base, values=values)
 
     def _first_step(self, gang: SimGang) -> None:
@@ -174,8 +190,10 @@ class SimGangs:
             return
         gang.step += 1
         first = gang.step == gang.base + 1
+        numbers = self.numbers[gang.attempt]
+        loss = numbers.advance(gang.step).loss if training.losses else None
         if training.reports and (first or gang.step % training.mark_every == 0):
-            self._signal(gang, s.Progress, step=gang.step)
+            self._signal(gang, s.Progress, step=gang.step, loss=loss)
         if first:
             for name in gang.nodes:
                 self._machines[name].heartbeat()
@@ -206,6 +224,9 @@ class SimGangs:
             return
         sealed = gang.folder.seal(gang.attempt, gang.generation, gang.step, gang.training)
         if sealed is not None:
+            numbers = self.numbers[gang.attempt]
+            position = numbers.data_position(gang.step)
+            sealed.weights = (position, numbers.ruined_at, numbers.ruin)
             self._signal(gang, s.CheckpointSealed, step=gang.step, path=sealed.path)
 
     def _process_requests(self, gang: SimGang) -> bool:

@@ -49,6 +49,18 @@ class Training:
     restarts_schedule: bool = False
     # False: ranks accept remedies and do not apply them.
     takes_lr: bool = True
+    # Ranks report loss and gradient norm of each step (`numbers.py`), with these faults.
+    losses: bool = False
+    # Data steps that ruin the weights of the step that reads one; they heal after so many steps.
+    poisoned_from: int = 1
+    poisoned_to: int = 0
+    heals_after: int | None = None
+    # Past this step the loss rises, unless the learning rate is at most so many times that of the start.
+    diverges_after: int | None = None
+    stable_lr_factor: float = 0.0
+    # A node whose hardware makes NaN from the first step after this one on.
+    nan_node: str = ""
+    nan_after: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,8 +73,10 @@ class SimCheckpoint:
     generation: int
     training: Training
     corrupt: bool = False
-    # A NaN in its weights.
+    # A NaN in its weights, as a node that verifies it finds.
     is_sick: bool = False
+    # The data step that it had read; since which step its weights are ruined, and how.
+    weights: tuple[int, int, str] = (0, 0, "")
 
     @property
     def name(self) -> str:

@@ -301,6 +301,13 @@ def _restart_at_checkpoint(
     decision.add(r.RestartWanted(run=run.run, reason=why, incident=incident.incident))
 
 
+def _rewind(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
+    # Going back ends an attempt, by a function of this module.
+    from runner.decide.incidents.going_back import go_back
+
+    go_back(decision, incident, rung, reason=reason)
+
+
 class RungHandler(Protocol):
     """What a verb does: adds records to the decision. `rung` has its arguments."""
 
@@ -322,6 +329,7 @@ RUNGS: Mapping[RungVerb, RungHandler] = {
     "restart_elsewhere": _restart,
     "swap_at_checkpoint": _swap_at_checkpoint,
     "restart_at_checkpoint": _restart_at_checkpoint,
+    "rewind": _rewind,
 }
 
 

@@ -6,16 +6,19 @@ else is found meanwhile is evidence, or makes it worse: then the page of the wor
 """
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import trials
+from runner.decide.incidents import consent, trials
+from runner.decide.incidents.going_back import attribute_to_hardware, take_back
 from runner.decide.incidents.ladder import respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
-from runner.facts.faults import Finding
+from runner.facts.faults import Finding, fault_kind
 from runner.facts.messages.records_trials import TrialEnded
 from runner.facts.trials import TrialJudged
 from runner.rootcause.fingerprints import fingerprint
 
 # From the lightest to the worst: what is found later takes over from what is left of it.
 ORDER = ("grad_norm_spike", "loss_spike", "loss_scale_floor", "divergence", "nan_loss")
+# All nodes have reported a step by then: they send a heartbeat a second. Chosen.
+NAMING_SECONDS = 5.0
 # Pieces of evidence of one such incident, verdicts not counted. Chosen.
 MAX_EVIDENCE = 12
 
@@ -41,7 +44,20 @@ def _open(decision: Decision, run: Run, attempt: Attempt, finding: Finding) -> N
         return
     step = max(run.best_step, attempt.last_step or 0, finding.step or 0)
     mark = fingerprint(finding.fault)
-    decision.open_incident(finding, run=run.run, fingerprint=mark, step=step, non_fatal=True)
+    decision.open_incident(
+        finding,
+        run=run.run,
+        fingerprint=mark,
+        step=step,
+        non_fatal=True,
+        answer_at=_answer_at(decision, finding),
+    )
+
+
+def _answer_at(decision: Decision, finding: Finding) -> float | None:
+    """Return until when the rank that a fault began in may yet be named; None: it is, or no rank can be."""
+    can_be_named = fault_kind(finding.fault).scope == "rank" and finding.node is None
+    return decision.now + NAMING_SECONDS if can_be_named else None
 
 
 def _is_worse(fault: str, known: str) -> bool:
@@ -57,8 +73,15 @@ def _escalate(decision: Decision, known: Incident, attempt: Attempt, finding: Fi
     if known.trial is not None:
         _end(decision, known, finding.evidence, step=finding.step)
     named = {"node": finding.node, "rank": finding.rank} if finding.node is not None else {}
-    name, fault = attempt.attempt, finding.fault
-    decision.amend(known, finding.evidence, fault=fault, attempt=name, **named)
+    decision.amend(
+        known,
+        finding.evidence,
+        fault=finding.fault,
+        attempt=attempt.attempt,
+        answer_at=_answer_at(decision, finding),
+        sick_loss=finding.before.sick_loss if finding.before is not None else None,
+        **named,
+    )
 
 
 def _end(decision: Decision, known: Incident, evidence: str, *, step: int | None) -> None:
@@ -95,6 +118,8 @@ def on_judged(decision: Decision, judged: TrialJudged) -> None:
         )
     )
     if judged.verdict == "helped":
+        if incident.trial.is_change:
+            attribute_to_hardware(decision, incident)
         how = "it helped" if incident.trial.is_change else "healed by itself"
         decision.move_incident(incident, "resolved", f"{how}: {judged.evidence}")
 
@@ -104,6 +129,10 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
     incident = trials.run_incident(decision, run)
     if incident is None or not trials.awaits_rung(incident) or attempt.state != "running":
         return
+    if incident.node is None and decision.now < (incident.answer_at or 0.0):
+        return
+    if not consent.refusal(decision, incident):
+        take_back(decision, run, incident)
     respond(decision, incident, reason=incident.evidence[-1])
 
 

@@ -4,11 +4,15 @@ Such an incident is over when a trial says so, and in no other way: steps that g
 on as well. `numeric` says what follows from a verdict.
 """
 
+import math
+
+from msgspec.structs import replace
+
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.specs.runbook import Runbook, Rung
-from runner.facts.trials import Trial
+from runner.facts.trials import Trajectory, Trial
 
 # Steps of a trial whose page names none; chosen.
 STEPS = 64
@@ -29,10 +33,11 @@ def begin(
     trial = Trial(
         incident=incident.incident,
         fault=incident.fault,
+        attempt=attempt.attempt,
         after_step=max(incident.onset or 0, attempt.resume_step),
         steps=steps or (proof.steps if proof is not None else 0) or STEPS,
         statistic=proof.statistic if proof is not None else "loss",
-        before=incident.before,
+        before=_before(decision, incident),
         is_change=is_change,
         is_last=is_last,
     )
@@ -41,6 +46,15 @@ def begin(
     until = "until they are back" if is_last else f"for {trial.steps} steps"
     since = f"{name} launched" if is_change else "the run goes on"
     decision.move_incident(incident, "proving", f"{since}; its numbers are watched {until}")
+
+
+def _before(decision: Decision, incident: Incident) -> Trajectory | None:
+    """Return the numbers before the onset, and how far the loss went without an answer, or with those so far."""
+    before, run = incident.before, decision.state.runs.get(incident.run or 0)
+    last = run.last_loss if run is not None else None
+    if before is None or last is None or not math.isfinite(last):
+        return before
+    return replace(before, sick_loss=max(last, before.sick_loss or last))
 
 
 def on_rung(decision: Decision, incident: Incident, rung: Rung) -> None:

@@ -68,7 +68,7 @@ def add(  # noqa: PLR0913 - what is ordered, by and for what
     going_back = _rewound_here(decision, run) if resume_step is None else resume_step
     refusal = problem(run, kind, value, resume_step=going_back)
     if not refusal and request is None:
-        refusal = kind.automatic_problem(value) or _raises(run, kind, value)
+        refusal = automatic_problem(run, kind, value)
     if not refusal and number > MAX_REMEDIES:
         refusal = f"{kind.command}: run {run.spec.name!r} has had {MAX_REMEDIES} remedies; start it again under its name"
     if refusal:
@@ -135,6 +135,11 @@ def problem(
         or _outside_of_run(run, kind, value)
         or _past(run, kind, value, resume_step=resume_step)
     )
+
+
+def automatic_problem(run: Run, kind: type[Remedy], value: RemedyValue) -> str:
+    """Return why a ladder may not order this remedy, which a person might; "" when it may."""
+    return kind.automatic_problem(value) or _raises(run, kind, value)
 
 
 def supported(run: Run) -> list[str]:

@@ -64,6 +64,9 @@ def amend(incident: Incident, record: r.IncidentAmended) -> None:
     incident.fingerprint = record.fingerprint or incident.fingerprint
     if record.attempt is not None:
         incident.attempt = record.attempt
+    incident.answer_at = record.answer_at or incident.answer_at
+    if record.sick_loss is not None and incident.before is not None:
+        incident.before = replace(incident.before, sick_loss=record.sick_loss)
     if record.step is not None:
         incident.step = record.step
     if record.failure is not None:

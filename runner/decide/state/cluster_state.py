@@ -399,6 +399,7 @@ class Incident(MutableValue):
     on_trial: bool = False
     before: Trajectory | None = None
     trial: Trial | None = None
+    answer_at: float | None = None
     # How much has happened to it, and the newest of that.
     version: int = 0
     events: list[IncidentEvent] = field(default_factory=list)

@@ -73,6 +73,9 @@ class DerivedState:
             if attempt is None:
                 continue
             times += answers.due_at(self._state, run)
+            numeric = self._state.incidents.get(run.trial_incident or "")
+            if numeric is not None and numeric.answer_at is not None:
+                times.append(numeric.answer_at)
             if (judge_at := pending_evidence.due_at(attempt)) is not None:
                 times.append(judge_at)
             if attempt.state == "stopping":

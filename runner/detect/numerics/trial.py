@@ -132,7 +132,10 @@ def _certain(trial: Trial, counted: Sequence[TrialSample]) -> Judgement | None:
             verdict: TrialVerdict = "not_helped" if trial.fault == "nan_loss" else "made_worse"
             return Judgement(verdict, f"{name} is not finite at step {bad[-1]}")
     before = trial.before
+    # What is left to itself may go up for a while, and heal.
     if before is None or before.loss is None or "loss" not in trial.statistic:
+        return None
+    if not trial.is_change:
         return None
     far = _far(before.loss, before.sick_loss)
     newest = [one.loss for one in counted if one.loss is not None][-FAR_SAMPLES:]

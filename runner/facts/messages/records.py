@@ -495,6 +495,8 @@ class IncidentOpened(Value, kind="incident_opened"):
     # It is about the run's numbers: a trial says when it is over. `before`: what they were before the onset.
     on_trial: bool = False
     before: Trajectory | None = None
+    # Until then the rank that it began in may yet be named, and the first rung waits.
+    answer_at: float | None = None
 
 
 class IncidentAmended(Value, kind="incident_amended"):
@@ -511,6 +513,10 @@ class IncidentAmended(Value, kind="incident_amended"):
     step: int | None = None
     # Another attempt ended with it.
     failure: Failure | None = None
+    # As in IncidentOpened.
+    answer_at: float | None = None
+    # How far the loss went without an answer.
+    sick_loss: float | None = None
 
 
 class IncidentDiagnosed(Value, kind="incident_diagnosed"):

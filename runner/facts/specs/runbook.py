@@ -112,6 +112,20 @@ VERBS: Mapping[str, Verb] = {
     "watch": Verb(
         "Nothing: the run goes on, and a later step proves that it could.", leaves_gang=True
     ),
+    "rewind": Verb(
+        "The run goes back to the newest checkpoint that is at least `before` steps (default: 0) older than the first bad step, of "
+        "the most trusted kind that there is. `skip`: so many data steps are left out, from `before` steps ahead of that step on. "
+        "`lr_factor`: the learning rate is multiplied, again with each further try; `lr: reference`: it goes to the run's "
+        "`reference_lr`. `other_hardware`: a spare takes the place of the node that is named, and the fault is held against its "
+        "hardware only if it is gone then. What did not help is taken back.",
+        {
+            "before": Parameter("count"),
+            "skip": Parameter("count"),
+            "lr_factor": Parameter("number"),
+            "lr": Parameter("names", ("reference",)),
+            "other_hardware": Parameter("flag"),
+        },
+    ),
     "wait": Verb(
         "Nothing yet: the run goes on for `steps` steps (default: those of `verify`), and heals by itself or does not.",
         {"steps": Parameter("count")},
@@ -210,4 +224,6 @@ class Runbook(Value):
     @property
     def ends_gang(self) -> bool:
         """Whether a rung of it ends or replaces a gang; a page that only watches answers no gang that is down."""
-        return any(rung.ends_gang for rung in self.ladder)
+        return any(
+            rung.ends_gang and rung.when.get("gang_died") is not False for rung in self.ladder
+        )

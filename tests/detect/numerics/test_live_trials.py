@@ -12,7 +12,9 @@ from runner.facts.watch import WatchedAttempt, WatchList
 FIRST = AttemptId(1, 2, 0)
 LEVEL = MetricLevel(level=1.0, spread=0.01)
 BEFORE = Trajectory(first_step=40, last_step=99, num_samples=60, loss=LEVEL, sick_loss=9.0)
-TRIAL = Trial(incident="i1", fault="loss_spike", after_step=100, steps=20, before=BEFORE)
+TRIAL = Trial(
+    incident="i1", fault="loss_spike", attempt=FIRST, after_step=100, steps=20, before=BEFORE
+)
 
 
 class Watched:
@@ -75,10 +77,11 @@ def test_another_rung_begins_with_no_steps() -> None:
     """The steps of the trial before say nothing about the next one, of the same incident."""
     watched = Watched()
     assert watched.steps(101, 119, 9.0) == []
-    watched.trials = (replace(TRIAL, after_step=100, steps=10),)
+    watched.attempt = FIRST.reconfigured()
+    watched.trials = (replace(TRIAL, attempt=watched.attempt),)
     watched.look()
-    assert watched.steps(101, 109, 2.7) == []
-    (verdict,) = watched.steps(110, 110, 2.7)
+    assert watched.steps(101, 119, 2.7) == []
+    (verdict,) = watched.steps(120, 120, 2.7)
     assert verdict.verdict == "helped"
 
 

@@ -3,6 +3,7 @@
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from runner.detect.numerics.trial import (
     level_of,
     trajectory_before,
 )
+from runner.facts.ids import AttemptId
 from runner.facts.trials import Statistic, Trajectory, Trial
 
 REAL = Path(__file__).parents[3] / "../shared/data/curves"
@@ -39,16 +41,23 @@ def first_verdict(trial: Trial, after: list[TrialSample]) -> Judgement | None:
 
 
 def trial_of(
-    before: Trajectory | None, *, after_step: int, steps: int = 40, statistic: Statistic = "loss"
+    before: Trajectory | None,
+    *,
+    after_step: int,
+    steps: int = 40,
+    statistic: Statistic = "loss",
+    **given: Any,
 ) -> Trial:
-    """Make a trial of a loss spike."""
+    """Make a trial of what answers a loss spike."""
+    shown = {"fault": "loss_spike", "is_change": True, **given}
     return Trial(
         incident="i1",
-        fault="loss_spike",
+        attempt=AttemptId(1, 2, 0),
         after_step=after_step,
         steps=steps,
         statistic=statistic,
         before=before,
+        **shown,
     )
 
 
@@ -172,7 +181,9 @@ def test_what_is_certain_is_said_before_the_last_step() -> None:
     verdict = judge(trial, far, 100 + FAR_SAMPLES)
     assert verdict is not None
     assert verdict.verdict == "made_worse"
-    again = Trial(incident="i1", fault="nan_loss", after_step=100, steps=40, statistic="finite")
+    left_alone = trial_of(before, after_step=100, is_change=False)
+    assert judge(left_alone, far, 100 + FAR_SAMPLES) is None
+    again = trial_of(None, after_step=100, statistic="finite", fault="nan_loss")
     verdict = judge(again, later[:6], 106)
     assert verdict is not None
     assert verdict.verdict == "not_helped"
@@ -197,9 +208,7 @@ def test_a_last_trial_ends_only_with_a_run_that_has_healed() -> None:
     run = healthy(300, level=3.0, slope=0.0, noise=0.01, seed=2)
     before = trajectory_before(run[:100], 100)
     sick = [one._replace(loss=9.0) for one in run[100:200]]
-    trial = Trial(
-        incident="i1", fault="divergence", after_step=100, steps=20, before=before, is_last=True
-    )
+    trial = trial_of(before, after_step=100, steps=20, is_last=True)
     assert first_verdict(trial, sick) is None
     healed = first_verdict(trial, sick + run[200:])
     assert healed is not None
