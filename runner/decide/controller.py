@@ -26,6 +26,7 @@ from runner.decide.runs import (
     drills,
     read_back,
     reconcile,
+    trust_levels,
     verification,
 )
 from runner.decide.state.apply import apply_entry
@@ -113,6 +114,8 @@ def _settle(decision: Decision, fact: object) -> None:
             return
     if not decision.records:
         proposals.settle(decision)
+    if not decision.records:
+        trust_levels.settle(decision)
     if not decision.records:
         verification.settle(decision)
     if not decision.records:

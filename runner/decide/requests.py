@@ -8,7 +8,7 @@ from runner.decide.incidents import answers_to_proposals, attention
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
-from runner.decide.runs import drills, holds, remedies
+from runner.decide.runs import checkpoint_trust, drills, holds, remedies
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
@@ -19,6 +19,7 @@ from runner.facts.messages.requests import (
     DenyAction,
     Drill,
     PauseRun,
+    PinCheckpoint,
     Request,
     RestartRun,
     ResumeRun,
@@ -35,7 +36,15 @@ from runner.facts.wording import known_words
 
 # Requests about a live run.
 RunRequest = (
-    StopRun | AddRemedy | Drill | PauseRun | ResumeRun | RestartRun | RewindRun | RevertRemedy
+    StopRun
+    | AddRemedy
+    | Drill
+    | PinCheckpoint
+    | PauseRun
+    | ResumeRun
+    | RestartRun
+    | RewindRun
+    | RevertRemedy
 )
 
 
@@ -172,6 +181,7 @@ HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     StopRun: _of_run(_stop_run),
     AddRemedy: _of_run(_add_remedy),
     Drill: _of_run(drills.on_drill),
+    PinCheckpoint: _of_run(checkpoint_trust.on_pin),
     PauseRun: _of_run(holds.on_pause),
     ResumeRun: _of_run(holds.on_resume),
     RestartRun: _of_run(holds.on_restart),

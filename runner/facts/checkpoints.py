@@ -39,6 +39,12 @@ class Checkpoint(Value):
     unverifiable: bool = False
     # What nodes found when they looked for NaN and infinities in its tensors; "": they have not, or an earlier release read it.
     scan: Literal["", "finite", "not covered", "not finite"] = ""
+    # "i3 loss_spike from step 100 on": found wrong at or before its step, when it was sealed or since. It is healthy never again.
+    doubt: str = ""
+    # Attempts that resumed from it and died before their first step, since one that made a step.
+    died: tuple[AttemptId, ...] = ()
+    # The name of who pinned it; "": it is not.
+    pinned: str = ""
 
     def is_at_least(self, least: Trust) -> bool:
         """Whether it is trusted as far as `least`, or further. What is refused is trusted in nothing."""
@@ -79,3 +85,19 @@ class Rewind(Value):
         step, attempt, until = plain
         parse = AttemptId.parse
         return cls(step=int(step), attempt=parse(str(attempt)), until=parse(str(until)))
+
+
+class LinePart(Value):
+    """An attempt that the state of a run goes through, up to `last_step`; None: to its newest."""
+
+    attempt: AttemptId
+    last_step: int | None = None
+
+
+def line_from(line: Sequence[LinePart], attempt: AttemptId, step: int) -> list[LinePart]:
+    """Return the line of what resumes from the checkpoint that `attempt` sealed at `step`, before it."""
+    last = LinePart(attempt=attempt, last_step=step)
+    for place, part in enumerate(line):
+        if part.attempt == attempt and (part.last_step is None or step <= part.last_step):
+            return [*line[:place], last]
+    return [last]

@@ -16,7 +16,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.records_checkpoints import RunRewound
+from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
@@ -268,6 +268,9 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.AcknowledgeIncident: lambda f: (
         f"{_who(f)} looks at {printable(f.incident, 20)}{_because(f.reason)}"
     ),
+    q.PinCheckpoint: lambda f: (
+        f"{_who(f)} asks to {'unpin' if f.remove else 'pin'} the checkpoint of step {f.step} of run {printable(f.run)}"
+    ),
     q.Drill: _drill,
     q.SwapNode: _swap,
     q.DrainNode: partial(_asks_of_node, "drain"),
@@ -335,6 +338,20 @@ def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
     if checkpoint.trust is not Trust.REFUSED:
         return ""
     return f"checkpoint of step {checkpoint.step} refused{_because(checkpoint.reason)}"
+
+
+def _checkpoint_judged(record: CheckpointJudged) -> str:
+    """Promotions are routine; what is taken away, deaths and pins are told."""
+    what = f"the checkpoint of step {record.step}"
+    if record.pinned is not None:
+        return f"{what} is {f'pinned by {printable(record.pinned, 60)}' if record.pinned else 'no longer pinned'}"
+    if record.doubt:
+        return f"{what} is in doubt{_because(record.reason)}"
+    if record.died:
+        return f"{what} is tried once more{_because(record.reason)}"
+    if record.trust is Trust.HEALTHY:
+        return f"{what} is no longer proven{_because(record.reason)}"
+    return ""
 
 
 def _run_rewound(record: RunRewound) -> str:
@@ -531,6 +548,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.VerificationBegun: _verification_begun,
     r.ShareEnded: _share_ended,
     r.ActionRenewed: lambda _: "",
+    CheckpointJudged: _checkpoint_judged,
     RunRewound: _run_rewound,
     TrialStarted: _trial_started,
     TrialEnded: _trial_ended,

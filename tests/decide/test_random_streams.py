@@ -297,6 +297,7 @@ inputs = st.one_of(
             ),
         ),
     ),
+    st.builds(q.PinCheckpoint, **request, run=runs, step=st.integers(0, 50), remove=st.booleans()),
     st.builds(
         q.Drill,
         **request,

@@ -12,7 +12,7 @@ from runner.decide.incidents.ladder import end_attempt, end_run
 from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
-from runner.decide.runs import checkpoint_trust, read_back
+from runner.decide.runs import checkpoint_trust, read_back, trust_levels
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
@@ -134,6 +134,7 @@ def _advance(
     decision.add(
         r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {})
     )
+    trust_levels.on_steps(decision, decision.run_of(attempt.attempt), attempt, step)
     for incident in decision.state.live_incidents(state="proving", run=attempt.attempt.run):
         if incident.on_trial or (incident.non_fatal and not non_fatal.is_passed(incident, attempt)):
             continue

@@ -2,7 +2,7 @@
 
 A sealed folder is committed; only what nodes have read whole is intact, for as long as its files keep their times; one that failed
 once is never taken again. The truth is the controller's state; the sealed manifest is the evidence; only the supervisor prunes, and
-never the newest intact one. How checkpoints are verified is in `verification`.
+never the newest intact one. How checkpoints are verified is in `verification`, what is more than intact in `trust_levels`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runner.decide.decision import Decision
+from runner.decide.decision import Decision, Reply, refused
 from runner.decide.placement.launch_plans import checkpoint_folder
 from runner.decide.state.cluster_state import Run
 from runner.facts.actions import Action, ActionResult, PruneCheckpoints
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages.records_checkpoints import CheckpointJudged
+from runner.facts.messages.requests import PinCheckpoint
 from runner.facts.messages.signals import CheckpointSealed
 
+# Of a request to pin that names no one.
+UNKNOWN_PERSON = "an unknown user"
 TRUSTED = (Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
 
 
@@ -40,15 +44,18 @@ def find(run: Run, path: str) -> Checkpoint | None:
 
 
 def trust(
-    decision: Decision, run: Run, checkpoint: Checkpoint, *, stamp: str, uncovered: str
+    decision: Decision,
+    run: Run,
+    checkpoint: Checkpoint,
+    *,
+    stamp: str,
+    level: Trust,
+    uncovered: str = "",
 ) -> None:
     """Trust a checkpoint whose every byte agreed with its manifest, when its files were as the stamp says.
 
     `uncovered`: why nothing is known of the numbers in it; "": all its tensors were looked at, and are finite.
     """
-    level = Trust.INTACT if uncovered else Trust.FINITE
-    if not uncovered and checkpoint.is_at_least(level):
-        level = checkpoint.trust
     known = replace(
         checkpoint,
         trust=level,
@@ -61,15 +68,15 @@ def trust(
     _prune(decision, run, changed=known)
 
 
-def refuse(
-    decision: Decision, run: Run, path: str, reason: str, *, not_finite: bool = False
-) -> None:
-    """Never take a checkpoint again, and page. One that is not known, or refused already, is left alone."""
+def refuse(decision: Decision, run: Run, path: str, reason: str, **found: Any) -> None:
+    """Never take a checkpoint again, and page. One that is not known, or refused already, is left alone.
+
+    `found`: fields of the checkpoint that say more.
+    """
     known = find(run, path)
     if known is None or known.trust is Trust.REFUSED:
         return
-    scan = "not finite" if not_finite else known.scan
-    refused = replace(known, trust=Trust.REFUSED, reason=reason, scan=scan)
+    refused = replace(known, trust=Trust.REFUSED, reason=reason, **found)
     decision.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
     decision.page(f"checkpoint at step {known.step} refused: {reason}", run=run.run)
 
@@ -88,11 +95,15 @@ def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> No
     # In journals of releases that verified before each launch, it is always verified.
     found = _found(chosen, Trust.COMMITTED if chosen.get("unverified") else Trust.INTACT)
     known = find(run, found.path)
-    if known is None or known.needs_code < found.needs_code:
+    if known is None:
         decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
+    elif known.needs_code < found.needs_code:
+        coded = replace(known, trust=found.trust, needs_code=True, stamp="", scan="", reason="")
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=coded))
     elif known.stamp and found.trust is Trust.COMMITTED:
         # It is to be verified again.
-        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=found))
+        changed = replace(known, trust=Trust.COMMITTED, stamp="", scan="", reason="")
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=changed))
         text = f"checkpoint at step {found.step} has changed since it was verified"
         decision.page(f"{text}; it is verified again", run=run.run)
 
@@ -161,24 +172,26 @@ def _of_folder(decision: Decision, run: Run) -> Iterator[Checkpoint]:
 
 
 def _prune(decision: Decision, run: Run, *, changed: Checkpoint) -> None:
-    """Delete what is older than the newest `keep_checkpoints`, verified or not; the newest that is intact stays.
+    """Delete what is older than the newest `keep_checkpoints`, verified or not.
 
-    What is set aside counts for none of them. It goes when the run has something intact again at that step.
+    What stays: the newest that is intact, the newest `keep_proven` that are proven, and what is pinned. What is set aside counts
+    for none of them; it goes when the run has something intact again at that step.
     """
     others = [c for c in run.checkpoints if c.path != changed.path and c.trust is not Trust.REFUSED]
     known = sorted([*others, changed], key=lambda c: c.age)
     kept = [c for c in known if not run.is_set_aside(c)]
     intact = [c.path for c in kept if c.trust in TRUSTED][-1:]
+    proven = [c.path for c in kept if c.trust is Trust.PROVEN][-run.spec.keep_proven :]
     busy = [run.verification.path] if run.verification and changed.trust not in TRUSTED else []
     passed = max((c.step for c in kept if c.trust in TRUSTED), default=-1)
     left = [c for c in known if run.is_set_aside(c) and c.step <= passed]
     paths = [
         c.path
         for c in (*kept[: -run.spec.keep_checkpoints], *left)
-        if c.trust is not Trust.PROVEN and c.path not in (*intact, *busy)
+        if not c.pinned and c.path not in (*intact, *proven, *busy)
     ]
     folder = folder_of(decision, run)
-    if paths and not decision.state.open_actions("prune_checkpoints", folder=folder):
+    if paths and run.spec.keep_checkpoints and not _prunings(decision, run):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
         prune = PruneCheckpoints(paths=paths, folder=folder, run_name=run.spec.name)
         decision.issue(prune, reason, run=run.run)
@@ -194,3 +207,38 @@ def on_pruned(decision: Decision, action: Action, result: ActionResult) -> None:
     if result.outcome == "done" and action.run is not None:
         for path in action.read(PruneCheckpoints).paths:
             decision.add(r.CheckpointRemoved(run=action.run, path=path))
+
+
+def on_pin(decision: Decision, request: PinCheckpoint, run: Run) -> Reply:
+    """Keep a checkpoint for good, or no longer."""
+    at_step = [c for c in run.checkpoints if c.step == request.step]
+    usable = [c for c in at_step if c.trust is not Trust.REFUSED and not run.is_set_aside(c)]
+    problem = "" if usable else _no_such_checkpoint(run, request.step, at_step)
+    known = usable[-1] if usable else None
+    if known is None:
+        return refused(problem)
+    if any(known.path in prune.read(PruneCheckpoints).paths for prune in _prunings(decision, run)):
+        return refused(f"the checkpoint of step {known.step} is being deleted; pin another one")
+    if bool(known.pinned) is not request.remove:
+        how = f"pinned already, by {known.pinned}" if known.pinned else "not pinned"
+        return Reply("done", f"the checkpoint of step {known.step} is {how}")
+    pinned = "" if request.remove else request.by or UNKNOWN_PERSON
+    decision.add(CheckpointJudged(run=run.run, path=known.path, step=known.step, pinned=pinned))
+    policy = f"policy (keep_checkpoints {run.spec.keep_checkpoints}) may delete it"
+    kept = policy if request.remove else "it is kept until it is unpinned"
+    return Reply("done", f"{known.name} ({known.trust.value}): {kept}")
+
+
+def _no_such_checkpoint(run: Run, step: int, at_step: list[Checkpoint]) -> str:
+    if at_step:
+        known = at_step[-1]
+        how = f"refused: {known.reason}" if known.trust is Trust.REFUSED else "set aside"
+        return f"the checkpoint of step {step} is {how}; it is never resumed from, so it cannot be pinned"
+    steps = ", ".join(str(step) for step in dict.fromkeys(c.step for c in run.checkpoints))
+    there = f"there are those of steps {steps}" if steps else "there is none yet"
+    return f"run {run.spec.name!r} has no checkpoint of step {step}; {there}"
+
+
+def _prunings(decision: Decision, run: Run) -> list[Action]:
+    folder = folder_of(decision, run)
+    return decision.state.open_actions("prune_checkpoints", folder=folder)

@@ -21,7 +21,7 @@ from runner.decide.placement.allocation import (
     listed,
 )
 from runner.decide.placement.launch_plans import checkpoint_folder, is_usable, output_folder
-from runner.decide.runs import checkpoint_trust, holds
+from runner.decide.runs import checkpoint_trust, holds, trust_levels
 from runner.decide.runs.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
@@ -96,6 +96,9 @@ def _settle_between(decision: Decision, run: Run) -> None:
         return
     is_early = run.retry_at is not None and decision.now < run.retry_at
     if is_early or answers.is_awaited(decision, run) or _needs_nodes(decision, run):
+        return
+    trust_levels.judge_death(decision, run)
+    if decision.records:
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
     if choice.nodes is None and lifecycle.revive(decision, reason=f"{called(run)} waits for nodes"):

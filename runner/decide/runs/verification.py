@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
-from runner.decide.runs import checkpoint_trust
+from runner.decide.runs import checkpoint_trust, trust_levels
 from runner.decide.state.cluster_state import GONE, RUNNING, OpenAction, Run, Verification
 from runner.facts.actions import Action, ActionResult, InspectCheckpoint, NodeTask
 from runner.facts.checkpoints import Checkpoint, Trust
@@ -217,8 +217,15 @@ def on_share_ended(decision: Decision, action: Action, result: ActionResult) -> 
             uncovered = verification.uncovered or uncovered
             if not uncovered and not verification.tensors + tensors:
                 uncovered = "no tensors were found"
-            stamp = verification.stamp
-            checkpoint_trust.trust(decision, run, known, stamp=stamp, uncovered=uncovered)
+            finite = trust_levels.level_when_finite(decision, run, known)
+            checkpoint_trust.trust(
+                decision,
+                run,
+                known,
+                stamp=verification.stamp,
+                level=Trust.INTACT if uncovered else finite,
+                uncovered=uncovered,
+            )
     elif result.outcome == "failed" and result.detail.get("damaged"):
         checkpoint_trust.refuse(decision, run, known.path, result.message)
     elif verification.tries[share] + 1 < MAX_TRIES:
@@ -231,7 +238,7 @@ def on_share_ended(decision: Decision, action: Action, result: ActionResult) -> 
 def _refuse_not_finite(decision: Decision, run: Run, known: Checkpoint, what: str) -> None:
     """Refuse a checkpoint for the numbers in it. A gang that resumed from it unverified ends, unless it has sealed a finite one."""
     reason, attempt = f"not finite: {what}", run.attempt
-    checkpoint_trust.refuse(decision, run, known.path, reason, not_finite=True)
+    checkpoint_trust.refuse(decision, run, known.path, reason, scan="not finite")
     if attempt is None or attempt.resume != known.path or attempt.state not in RUNNING:
         return
     newer = run.newest(Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.runs import resumes
-from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS
+from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS, follow_line
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
@@ -144,7 +144,9 @@ def _attempt_prepared(state: State, record: r.AttemptPrepared) -> None:
     attempt.resume, attempt.resume_step = record.resume, record.resume_step
     attempt.master_address, attempt.master_port = record.master_address, record.master_port
     attempt.state = "prepared"
-    state.runs[record.attempt.run].failed_preparations = 0
+    run = state.runs[record.attempt.run]
+    run.failed_preparations = 0
+    follow_line(run, record)
 
 
 def _attempt_changed(state: State, record: r.AttemptChanged) -> None:

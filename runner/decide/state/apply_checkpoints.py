@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from runner.decide.state.cluster_state import Run, State, Verification, shared_fields
-from runner.facts.checkpoints import Rewind, Trust
+from runner.facts.checkpoints import LinePart, Rewind, Trust, line_from
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.facts.messages.records_checkpoints import RunRewound
+from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
 
 
 def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
@@ -51,6 +53,29 @@ def _end_verification(run: Run, path: str) -> None:
         run.verification = None
 
 
+def _checkpoint_judged(state: State, record: CheckpointJudged) -> None:
+    """Change what is known of it; a verification of its bytes goes on."""
+    given = ("trust", "doubt", "died", "pinned")
+    new = {name: getattr(record, name) for name in given if getattr(record, name) is not None}
+    run = state.runs[record.run]
+    run.checkpoints = [
+        replace(known, **new) if known.path == record.path else known for known in run.checkpoints
+    ]
+
+
+def follow_line(run: Run, record: r.AttemptPrepared) -> None:
+    """Note what an attempt resumes from; attempts without a checkpoint that is left say nothing more."""
+    attempt, _, step = record.resume.rstrip("/").rpartition("/")[2].rpartition("-")
+    try:
+        before = line_from(run.line, AttemptId.parse(attempt), int(step)) if record.resume else []
+    except ValueError:
+        # A folder of another name, in a journal of a release that took it.
+        before = []
+    left = {known.attempt: known for known in run.checkpoints}
+    run.line = [part for part in before if part.attempt in left]
+    run.line.append(LinePart(attempt=record.attempt))
+
+
 def _run_rewound(state: State, record: RunRewound) -> None:
     """Take back how far the run is: the steps after the checkpoint count as progress when they are made again."""
     run, rewind = state.runs[record.run], record.rewind
@@ -62,6 +87,7 @@ def _run_rewound(state: State, record: RunRewound) -> None:
     run.rewinds.append(rewind)
     # Not 0: that would say that its ranks report no steps.
     run.best_step = min(run.best_step, max(1, rewind.step))
+    run.clean_since = min(run.clean_since, rewind.step)
     # The next attempt has a configuration of its own.
     run.reconfigured = True
     known_paths = [known.path for known in run.checkpoints if run.is_set_aside(known)]
@@ -79,5 +105,6 @@ OF_CHECKPOINTS: dict[type, Callable[[State, Any], None]] = {
     r.CheckpointRemoved: _checkpoint_removed,
     r.VerificationBegun: _verification_begun,
     r.ShareEnded: _share_ended,
+    CheckpointJudged: _checkpoint_judged,
     RunRewound: _run_rewound,
 }

@@ -145,6 +145,9 @@ def _incident_changed(state: State, record: r.IncidentChanged) -> None:
         incident.matches.clear()
         incident.awaited = None
         incident.closed_at = state.now
+        sick = state.runs.get(incident.run or 0)
+        if incident.is_in_weights and sick is not None:
+            sick.clean_since = sick.best_step
         incident.trial = None
         let_ladder_go_on(state, record.incident)
         for run in state.runs.values():

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from runner.decide.state.people import Hold, IncidentEvent, PendingRequest, Proposal
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
-from runner.facts.checkpoints import Checkpoint, Rewind, Trust
+from runner.facts.checkpoints import Checkpoint, LinePart, Rewind, Trust
+from runner.facts.faults import fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
 from runner.facts.messages.rank_stacks import RankStack
@@ -276,6 +277,10 @@ class Run(MutableValue):
     checkpoints: list[Checkpoint] = field(default_factory=list)
     verification: Verification | None = None
     rewinds: list[Rewind] = field(default_factory=list)
+    # Whose steps the run's state is made of, oldest first; the last is the newest attempt.
+    line: list[LinePart] = field(default_factory=list)
+    # The furthest step when the last incident about its numbers was over.
+    clean_since: int = 0
     # The one that governs what is done next.
     incident: str | None = None
     # The one about its numbers.
@@ -313,6 +318,15 @@ class Run(MutableValue):
         """Whether the run went back beyond this checkpoint: it is never resumed from again."""
         step, attempt = checkpoint.age
         return any(rewind.sets_aside(step, attempt) for rewind in self.rewinds)
+
+    def is_on_line(self, checkpoint: Checkpoint) -> bool:
+        """Whether the steps of the newest attempt follow from this checkpoint."""
+        own = self.attempt is not None and checkpoint.attempt == self.attempt.attempt
+        return own or any(
+            part.attempt == checkpoint.attempt
+            and (part.last_step is None or checkpoint.step <= part.last_step)
+            for part in self.line
+        )
 
     def was_left(self, attempt: AttemptId) -> bool:
         """Whether the run went back since this attempt was planned: its steps say nothing of how far the run is now."""
@@ -408,6 +422,12 @@ class Incident(MutableValue):
     acknowledged_at: float | None = None
     # Who denied what its ladder proposed: it is left to people.
     left_to: str = ""
+
+    @property
+    def is_in_weights(self) -> bool:
+        """Whether checkpoints from its onset on are in doubt: their numbers are what is wrong."""
+        in_weights = fault_kind(self.fault).on_trial or self.fault == "replicas_disagree"
+        return in_weights and self.onset is not None
 
     @property
     def is_live(self) -> bool:

@@ -1,6 +1,7 @@
 """Records about the checkpoints of a run that are more than a degree of trust."""
 
-from runner.facts.checkpoints import Rewind
+from runner.facts.checkpoints import Rewind, Trust
+from runner.facts.ids import AttemptId
 from runner.facts.wire import Value
 
 
@@ -17,3 +18,16 @@ class RunRewound(Value, kind="run_rewound"):
     reason: str
     incident: str | None = None
     request: str | None = None
+
+
+class CheckpointJudged(Value, kind="checkpoint_judged"):
+    """More is known of a checkpoint than its bytes say, or a person pinned it. None leaves a field as it was."""
+
+    run: int
+    path: str
+    step: int
+    trust: Trust | None = None
+    doubt: str | None = None
+    died: tuple[AttemptId, ...] | None = None
+    pinned: str | None = None
+    reason: str = ""

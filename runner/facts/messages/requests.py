@@ -110,6 +110,14 @@ class AddRemedy(Request, kind="add_remedy"):
     value: RemedyValue
 
 
+class PinCheckpoint(Request, kind="pin_checkpoint"):
+    """Keep the checkpoint of a step until it is unpinned, or, with `remove`, no longer."""
+
+    run: str
+    step: int
+    remove: bool = False
+
+
 class Drill(Request, kind="drill"):
     """Inject a real fault. `step`, `steps`, `strength`, `damage`: of the drills by ranks, bounded by `facts/drills.py`."""
 

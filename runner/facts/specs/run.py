@@ -73,8 +73,20 @@ class RunSpec(Value, kind="run_spec"):
         int,
         Limits("checkpoints", least=0, most=1_000_000),
         "Newest sealed checkpoints that are kept, verified or not; older ones are deleted, but never the newest that is "
-        "verified. 0 keeps all.",
+        "verified, nor one that is pinned. 0 keeps all.",
     ] = 3
+    proven_steps: Annotated[
+        int,
+        Limits("steps", least=1, most=1_000_000),
+        "Steps in a row without trouble in the numbers after which a checkpoint before them is proven. A run that goes back for "
+        "its numbers begins at the newest proven one before they went wrong; PaLM (section 5.1) went back some 100 steps.",
+    ] = 100
+    keep_proven: Annotated[
+        int,
+        Limits("checkpoints", least=1, most=1_000_000),
+        "Newest proven checkpoints that are kept beside the newest `keep_checkpoints`. Two, so that there is one to go back to "
+        "where what came after the other turns out to be wrong.",
+    ] = 2
     start_seconds: Annotated[
         LongSeconds,
         "Time from when all ranks are started to the first step after which the gang counts as stuck (imports, rendezvous, "

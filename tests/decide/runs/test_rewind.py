@@ -8,10 +8,10 @@ from runner import checkpoints
 from runner.checkpoints import Inspection, Manifest
 from runner.decide.decision import Decision
 from runner.decide.runs import checkpoint_trust
-from runner.decide.runs.rewind import best_before_step, rewind
+from runner.decide.runs.rewind import best_before_step
 from runner.decide.state.cluster_state import Run, State
 from runner.facts import wire
-from runner.facts.actions import ActionResult, PrepareAttempt, PruneCheckpoints
+from runner.facts.actions import ActionResult, PruneCheckpoints
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -19,94 +19,15 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
 from runner.history.phrases import record_phrase
 from tests.decide.controller_harness import ControllerHarness, exited, training_harness
-
-FOLDER = "/ck"
-
-
-class Folder:
-    """Checkpoints as they lie on disk, whether the controller knows of them or not."""
-
-    def __init__(self) -> None:
-        self.sealed: list[tuple[int, AttemptId]] = []
-
-    def choose(self, work: PrepareAttempt) -> dict[str, Any]:
-        """Return what a survey of this folder finds."""
-        rewinds = [Rewind.of_plain(each) for each in work.set_aside]
-        for step, attempt in sorted(self.sealed, reverse=True):
-            is_left = any(each.sets_aside(step, attempt) for each in rewinds)
-            if not is_left and path_of(step, attempt) not in work.refused:
-                path = path_of(step, attempt)
-                chosen = {"path": path, "attempt": str(attempt), "step": step}
-                return {"chosen": {**chosen, "unverified": True}}
-        return {}
-
-
-def path_of(step: int, attempt: AttemptId) -> str:
-    """Return the folder of a checkpoint."""
-    return f"{FOLDER}/{attempt}-{step:08d}"
-
-
-def run_of(harness: ControllerHarness) -> Run:
-    """Return the one run."""
-    return harness.state.runs[1]
-
-
-def seal(harness: ControllerHarness, folder: Folder, *steps: int) -> None:
-    """Let the live attempt seal checkpoints; those of steps below 0 are not reported yet."""
-    attempt = run_of(harness).attempt
-    assert attempt is not None
-    name = attempt.attempt
-    for step in steps:
-        folder.sealed.append((abs(step), name))
-        path = path_of(abs(step), name)
-        source: dict[str, Any] = {"node": "n1", "incarnation": 1, "attempt": name}
-        if step > 0:
-            harness.take(s.CheckpointSealed(**source, step=step, path=path))
-            harness.take(s.Progress(**source, step=step))
-
-
-def go_back(harness: ControllerHarness, before_step: int, least: Trust = Trust.COMMITTED) -> str:
-    """Ask for a rewind as a rung or a request does; return why not."""
-    decision = Decision(state=harness.state, policy=harness.controller.policy, now=harness.now)
-    given: dict[str, Any] = {"before_step": before_step, "least": least, "reason": "a spike"}
-    refusal = rewind(decision, run_of(harness), **given)
-    assert bool(refusal) != bool(decision.records)
-    harness.sequence += 1
-    entry = r.JournalEntry(
-        sequence=harness.sequence,
-        now=harness.now,
-        input=r.Tick(),
-        records=tuple(decision.records),
-    )
-    # As it comes back from the journal.
-    read = wire.decode(wire.encode(entry))
-    assert isinstance(read, r.JournalEntry)
-    harness.controller.apply(read)
-    harness.settle()
-    return refusal
-
-
-def relaunch(harness: ControllerHarness, folder: Folder) -> tuple[AttemptId, str]:
-    """Let the nodes end the ranks, and the next gang start; return it and what it resumes from."""
-    attempt = run_of(harness).attempt
-    assert attempt is not None
-    for node in attempt.nodes:
-        gone: dict[str, Any] = {"generation": attempt.generation, "attempt": attempt.attempt}
-        harness.take(
-            s.RanksTerminated(node=node, incarnation=1, last_step=attempt.last_step, **gone)
-        )
-    harness.settle()
-    for action in harness.state.open_actions("prepare_attempt"):
-        detail = {"port": 1, "address": "host", **folder.choose(action.read(PrepareAttempt))}
-        harness.take(ActionResult(id=action.id, outcome="done", detail=detail))
-    harness.settle()
-    attempt = run_of(harness).attempt
-    assert attempt is not None
-    for node in attempt.nodes:
-        started: dict[str, Any] = {"generation": attempt.generation, "attempt": attempt.attempt}
-        harness.take(s.RanksStarted(node=node, incarnation=1, **started))
-    harness.settle()
-    return attempt.attempt, attempt.resume
+from tests.decide.runs.folder_harness import (
+    FOLDER,
+    Folder,
+    go_back,
+    path_of,
+    relaunch,
+    run_of,
+    seal,
+)
 
 
 @pytest.fixture
@@ -258,7 +179,7 @@ def test_what_was_set_aside_is_deleted_once_the_run_has_passed_it(
         known = checkpoint_trust.find(run, path_of(step, attempt.attempt))
         assert known is not None
         decision = Decision(state=harness.state, policy=harness.controller.policy, now=0.0)
-        checkpoint_trust.trust(decision, run, known, stamp="s", uncovered="")
+        checkpoint_trust.trust(decision, run, known, stamp="s", level=Trust.FINITE)
         pruned = [
             path
             for record in decision.records

@@ -267,8 +267,8 @@ SCANNED: dict[str, Any] = {"tensors": 9, "uncovered": "", "not_finite": ""}
 @pytest.mark.parametrize(
     ("found", "trust", "reason"),
     [
-        (({}, {}), Trust.FINITE, ""),
-        (({"tensors": 0}, {}), Trust.FINITE, ""),
+        (({}, {}), Trust.HEALTHY, ""),
+        (({"tensors": 0}, {}), Trust.HEALTHY, ""),
         (({"tensors": 0}, {"tensors": 0}), Trust.INTACT, "no tensors were found"),
         (({"uncovered": "a: why"}, {}), Trust.INTACT, "a: why"),
         (({}, {"uncovered": "b: why"}), Trust.INTACT, "b: why"),
