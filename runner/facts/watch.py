@@ -70,6 +70,7 @@ class PastStep(NamedTuple):
     step: int
     loss: float | None = None
     lr: float | None = None
+    data_step: float | None = None
 
 
 class WatchList(Value):

@@ -38,6 +38,8 @@ class StepRow(NamedTuple):
     lr: float | None = None
     tokens_per_second: float | None = None
     validation_loss: float | None = None
+    # The data step that it read.
+    data_step: float | None = None
     # The optimizer left the weights alone (an overflow).
     skipped: bool = False
 

@@ -54,7 +54,7 @@ def steps_around(wanted: StepsWanted, rows: Iterable[StepRow]) -> list[PastStep]
             elif row.attempt < wanted.attempt:
                 before.append(row)
     chosen = [*contributing(before), *own]
-    return [PastStep(row.attempt, row.step, row.loss, row.lr) for row in chosen]
+    return [PastStep(row.attempt, row.step, row.loss, row.lr, row.data_step) for row in chosen]
 
 
 class StepHistory:

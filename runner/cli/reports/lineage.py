@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from runner.facts.messages.records import JournalEntry
     from runner.history.lineage import LineageRow
     from runner.history.run_figures import FailureClass, RunFigures
+    from runner.steps import StepRow
 
 ATTEMPT_COLUMNS: dict[str, Callable[["LineageRow"], str]] = {
     "attempt": lambda row: str(row.attempt),
@@ -47,6 +48,7 @@ FAILURE_COLUMNS: dict[str, Callable[["FailureClass"], str]] = {
     "stoker lineage tiny --rate 2.5    what it cost at 2.5 per GPU and hour",
     "stoker lineage --json | jq '.[-1].remedies'",
     "stoker lineage tiny --figures --json | jq .ettr_ratio",
+    "stoker lineage tiny --plot tiny.png",
 )
 @click.argument("run", required=False)
 @click.option(
@@ -57,14 +59,21 @@ FAILURE_COLUMNS: dict[str, Callable[["FailureClass"], str]] = {
     help="Price of one rank (usually one GPU) for an hour: what the run and its lost time cost.",
 )
 @click.option("--figures", "only_figures", is_flag=True, help="Only the figures, no attempts.")
+@click.option(
+    "--plot",
+    "picture",
+    metavar="FILE",
+    help="Draw perplexity over wall-clock time, with what was done to the run, as .png, .svg or .pdf.",
+)
 @journal_option
 @cluster_option
 @json_option
-def lineage(
+def lineage(  # noqa: PLR0913 - click hands over each option
     run: str | None,
     *,
     rate_per_hour: float | None,
     only_figures: bool,
+    picture: str | None,
     copy: Path | None,
     where: str | None,
     as_json: bool,
@@ -81,6 +90,8 @@ def lineage(
     entries = list(past_entries(where, copy))
     number = _picked(entries, run) if copy is not None else _picked_here(where, run)
     rows = trace(entries, number)
+    if picture is not None:
+        output.print_note(_draw(picture, entries, rows, _kept_rows(where, copy, number)))
     # A run whose beginning is in files that cannot be seen from here has neither rows nor figures.
     figures = run_figures(entries, number, rate_per_hour) if rows else None
     if only_figures and figures is None:
@@ -94,6 +105,44 @@ def lineage(
         output.print_text(_tree(rows))
     if figures is not None:
         output.print_text(f"\n{_figures_text(figures)}")
+
+
+def _draw(
+    picture: str,
+    entries: Sequence["JournalEntry"],
+    attempts: Sequence["LineageRow"],
+    steps: Sequence["StepRow"],
+) -> str:
+    from runner.cli.reports.plot import Rewound, plot
+    from runner.facts.messages.records import RunAdmitted
+    from runner.facts.messages.records_checkpoints import RunRewound
+
+    runs = [row.attempt.run for row in (*attempts, *steps)][:1]
+    rewinds, name = list[Rewound](), str(*runs)
+    for entry in entries:
+        for record in entry.records:
+            if isinstance(record, RunRewound) and record.run in runs:
+                rewinds.append(Rewound(entry.now, record.rewind.step, record.reason))
+            elif isinstance(record, RunAdmitted) and record.run in runs:
+                name = record.spec.name
+    return plot(picture, name, attempts, steps, rewinds)
+
+
+def _kept_rows(where: str | None, copy: Path | None, run: int) -> Sequence["StepRow"]:
+    """Return the step history of a run: the cluster's, or the one beside a copied journal. Raises UserError without any."""
+    from runner.cli.reports.steps import kept_rows
+    from runner.steps import folder_beside, read
+
+    if copy is None:
+        return kept_rows(clusters.find_cluster(where), run)
+    folders = [folder_beside(copy), folder_beside(copy / "journal"), folder_beside(copy.parent)]
+    for folder in folders:
+        if folder.is_dir():
+            return read(folder, run)
+    raise UserError(
+        f"--plot: beside the copied journal {copy} there is no step history; copy the folder {folders[0].name!r} of the journal's "
+        "folder, too"
+    )
 
 
 def _picked_here(where: str | None, run: str | None) -> int:

@@ -31,6 +31,7 @@ STEP_COLUMNS: dict[str, Callable[["StepRow"], str]] = {
     "lr": lambda row: output.number(row.lr),
     "tok/s": lambda row: output.number(row.tokens_per_second),
     "validation loss": lambda row: output.number(row.validation_loss, 6),
+    "data step": lambda row: "-" if row.data_step is None else f"{row.data_step:.0f}",
     "skipped": lambda row: "skipped" if row.skipped else "-",
 }
 ALWAYS = ("step", "time", "attempt", "loss")

@@ -81,7 +81,9 @@ class ResumeCheck(Detector):
         attempt = gang.watched.attempt
         for record in steps:
             if len(gang.repeated) <= WINDOW:
-                gang.repeated[record.step] = PastStep(attempt, record.step, record.loss, record.lr)
+                gang.repeated[record.step] = PastStep(
+                    attempt, record.step, record.loss, record.lr, record.data_step
+                )
         return self._judge(gang)
 
     def _judge(self, gang: _Resumed) -> list[Finding]:
@@ -107,12 +109,14 @@ def _begin(watched: WatchedAttempt) -> _Resumed:
     ends = [] if resumed.sick_from is None else [resumed.sick_from]
     if _without(before, _HARMLESS) != _without(after, _HARMLESS):
         ends.append(resumed.step)
-    ends += _changed_skips(before, after)
+    skips = _changed_skips(before, after)
+    ends += skips
     rules = ResumeRules(
         resume_step=resumed.step,
         lr_ratio=_lr_ratio(before, after),
         lr_attempt=resumed.before,
         loss_until=min(ends, default=None),
+        data_until=min(skips, default=None),
     )
     return _Resumed(watched, rules, last=resumed.step + WINDOW)
 

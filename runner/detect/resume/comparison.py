@@ -25,6 +25,8 @@ STAGES = (4, 16, WINDOW)
 LR_RATIO = 0.05
 # In a row, the first ones that are compared; chosen.
 LR_STEPS = 3
+# The same of the data that a step reads.
+DATA_STEPS = 3
 # The median of n differences may be off by this many times its own spread, which the run's noise gives. Chosen: a resume with other
 # data is then a false alarm once in a hundred million, were noise normal.
 SPREADS = 6.0
@@ -42,13 +44,15 @@ class ResumeRules:
     """What of a resume is to be the same.
 
     `lr_ratio`: the learning rate after it over that of `lr_attempt` before, by the remedies; None: not known. `loss_until`: from
-    this step on the loss is another, since the steps were sick or their data is skipped; None: no such step.
+    this step on the loss is another, since the steps were sick or their data is skipped; None: no such step. `data_until`: from
+    this step on the data is.
     """
 
     resume_step: int
     lr_ratio: float | None = 1.0
     lr_attempt: AttemptId | None = None
     loss_until: int | None = None
+    data_until: int | None = None
 
 
 def mismatch(
@@ -67,7 +71,7 @@ def mismatch(
         for old in past
         if old.step in repeated and old.step > rules.resume_step
     ]
-    problem = _lr_mismatch(rules, pairs)
+    problem = _lr_mismatch(rules, pairs) or _data_mismatch(rules, pairs)
     if problem:
         return problem
     losses = _losses(rules, pairs)
@@ -92,6 +96,25 @@ def _lr_mismatch(rules: ResumeRules, pairs: Sequence[tuple[PastStep, PastStep]])
     return (
         f"the learning rate is {number(found)} at step {first} and {number(last_found)} at step {last}, due were "
         f"{number(due)} and {number(last_due)}{factor}"
+    )
+
+
+def _data_mismatch(rules: ResumeRules, pairs: Sequence[tuple[PastStep, PastStep]]) -> str:
+    until = math.inf if rules.data_until is None else rules.data_until
+    read = [
+        (old.step, old.data_step, new.data_step)
+        for old, new in pairs
+        if old.data_step is not None
+        and new.data_step is not None
+        and old.attempt == rules.lr_attempt
+        and old.step < until
+    ][:DATA_STEPS]
+    if len(read) < DATA_STEPS or any(due == found for _, due, found in read):
+        return ""
+    (first, due, found), (last, last_due, last_found) = read[0], read[-1]
+    return (
+        f"steps {first} to {last} read the data of steps {found:.0f} to {last_found:.0f}, due was that of {due:.0f} to "
+        f"{last_due:.0f}"
     )
 
 

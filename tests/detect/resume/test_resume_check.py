@@ -115,6 +115,16 @@ def test_what_is_meant_to_change_is_no_mismatch() -> None:
     assert judged(past, worse, loss_until=RESUME + 1) == ""
 
 
+def test_other_data_is_found_where_it_is_reported() -> None:
+    """Three steps in a row that read the data of others; from a range on that is skipped anew, they are due to."""
+    past = [step._replace(data_step=float(step.step)) for step in run(4)]
+    moved = {number: step._replace(data_step=number + 7.0) for number, step in again(past).items()}
+    found = "steps 201 to 203 read the data of steps 208 to 210, due was that of 201 to 203"
+    assert judged(past, moved) == found
+    assert judged(past, moved, data_until=202) == ""
+    assert judged(past, again(past)) == ""
+
+
 def curve(name: str) -> list[float]:
     """Read the losses of a real run."""
     path = CURVES / name
