@@ -22,7 +22,7 @@ begin = time.perf_counter()
 from pathlib import Path
 from runner.steps import contributing, read
 rows = contributing(read(Path(sys.argv[1]), 1))
-print(time.perf_counter() - begin, len(rows), rows[0].step, rows[-1].step)
+print(time.perf_counter() - begin, len(rows), rows[0].step, rows[-1].step, time.process_time())
 """
 
 
@@ -35,7 +35,9 @@ def write(folder: Path) -> tuple[float, float]:
         files = RunFiles(folder, run=1, run_name="bench", admitted_at=0.0, token=leader + 1)
         for first in range(leader * share + 1, (leader + 1) * share + 1, BLOCK_ROWS):
             rows = [
-                StepRow(step, 1.7e9 + step / 10, attempt, *[draw.random() for _ in COLUMNS])
+                StepRow._make(
+                    (step, 1.7e9 + step / 10, attempt, *[draw.random() for _ in COLUMNS], False)
+                )
                 for step in range(first, first + BLOCK_ROWS)
             ]
             started = time.perf_counter()
@@ -51,8 +53,8 @@ def main() -> int:
     report = Report(
         "step history",
         f"{STEPS:,} steps written as a supervisor does, {BLOCK_ROWS} rows in a block (two seconds of ten steps a second), "
-        f"thinned when it is due, by {LEADERS} leaders one after the other; every column has a value and no two are alike; read by a process of "
-        f"its own, which imports, reads all rows and picks those that count, the median of {ROUNDS}",
+        f"thinned when it is due, by {LEADERS} leaders one after the other; every column has a value and no two are alike; read by "
+        f"a process of its own, which imports, reads all rows and picks those that count, the median of {ROUNDS}",
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -71,7 +73,8 @@ def main() -> int:
     )
     report.figure("longest append, with what thins", longest, "s")
     report.figure("all of it written in", seconds, "s")
-    _, num_rows, first, last = found[0]
+    _, num_rows, first, last, _ = found[0]
+    report.figure_of("of it processor time", [float(words[4]) for words in found], "s")
     report.note(f"{len(files)} files; {num_rows} rows are left of steps {first} to {last}")
     return 1 if report.num_missed else 0
 

@@ -30,6 +30,9 @@ def bounded(rows: Sequence[Packed], width: int) -> tuple[list[Packed], int]:
     """
     old, fine = list(rows[:-FINE_ROWS]), rows[-FINE_ROWS:]
     span = int(max((row[0] for row in old), default=0))
+    if len(old) > OLD_ROWS and width > 1:
+        # What was thinned stays as it is.
+        old = thinned(old, width)
     while len(old) > OLD_ROWS and width <= span:
         width *= 2
         old = thinned(old, width)

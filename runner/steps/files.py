@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ SUFFIX = ".steps"
 FOLDER = "steps"
 # Leaders change; past that their files become one. Chosen.
 MAX_FILES = 16
+# Configuration, restart, step.
+_BY_ATTEMPT_AND_STEP = itemgetter(2, 3, 0)
 # A reader whose file another process replaces meanwhile lists the folder again this often; chosen.
 _LOOKS = 5
 
@@ -48,9 +51,8 @@ def load(folder: Path, run: int, first: int | None = None, last: int | None = No
     """Return the same, and what is damaged."""
     found = _load_packed(folder / str(run), first or 0, MAX_STEP if last is None else last)
     unpack = unpacker(run)
-    rows = [unpack(row) for row in found.rows]
-    rows.sort(key=lambda row: (row.attempt.numbers, row.step))
-    return History(rows, found.damage)
+    ordered = sorted(found.rows, key=_BY_ATTEMPT_AND_STEP)
+    return History([unpack(row) for row in ordered], found.damage)
 
 
 class _Found(NamedTuple):

@@ -6,7 +6,7 @@ there; a release that does not know a column passes it over.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runner.facts.ids import AttemptId
 
@@ -69,6 +69,7 @@ def packed(row: StepRow) -> Packed:
 def unpacker(run: int) -> Callable[[Packed], StepRow]:
     """Return what makes rows of a run of what `packed` and `translated` return."""
     attempts: dict[tuple[float, float], AttemptId] = {}
+    missing: dict[float, list[int]] = {}
 
     def unpack(row: Packed) -> StepRow:
         step, at, configuration, restart, bits, *values = row
@@ -76,9 +77,14 @@ def unpacker(run: int) -> Callable[[Packed], StepRow]:
         if attempt is None:
             attempt = AttemptId(run, int(configuration), int(restart))
             attempts[configuration, restart] = attempt
-        given = int(bits)
-        known = [value if given >> n & 1 else None for n, value in enumerate(values)]
-        return StepRow._make((int(step), at, attempt, *known, bool(given & SKIPPED)))
+        places = missing.get(bits)
+        if places is None:
+            places = [place for place in range(len(COLUMNS)) if not int(bits) >> place & 1]
+            missing[bits] = places
+        known: list[Any] = values
+        for place in places:
+            known[place] = None
+        return StepRow._make((step, at, attempt, *known, bits >= SKIPPED))
 
     return unpack
 

@@ -61,7 +61,7 @@ FAILURE_COLUMNS: dict[str, Callable[["FailureClass"], str]] = {
 @click.option("--figures", "only_figures", is_flag=True, help="Only the figures, no attempts.")
 @click.option(
     "--plot",
-    "picture",
+    "plot_file",
     metavar="FILE",
     help="Draw perplexity over wall-clock time, with what was done to the run, as .png, .svg or .pdf.",
 )
@@ -73,7 +73,7 @@ def lineage(  # noqa: PLR0913 - click hands over each option
     *,
     rate_per_hour: float | None,
     only_figures: bool,
-    picture: str | None,
+    plot_file: str | None,
     copy: Path | None,
     where: str | None,
     as_json: bool,
@@ -90,8 +90,8 @@ def lineage(  # noqa: PLR0913 - click hands over each option
     entries = list(past_entries(where, copy))
     number = _picked(entries, run) if copy is not None else _picked_here(where, run)
     rows = trace(entries, number)
-    if picture is not None:
-        output.print_note(_draw(picture, entries, rows, _kept_rows(where, copy, number)))
+    if plot_file is not None:
+        output.print_note(_draw(plot_file, entries, rows, _kept_rows(where, copy, number)))
     # A run whose beginning is in files that cannot be seen from here has neither rows nor figures.
     figures = run_figures(entries, number, rate_per_hour) if rows else None
     if only_figures and figures is None:
@@ -108,7 +108,7 @@ def lineage(  # noqa: PLR0913 - click hands over each option
 
 
 def _draw(
-    picture: str,
+    plot_file: str,
     entries: Sequence["JournalEntry"],
     attempts: Sequence["LineageRow"],
     steps: Sequence["StepRow"],
@@ -117,7 +117,7 @@ def _draw(
     from runner.facts.messages.records import RunAdmitted
     from runner.facts.messages.records_checkpoints import RunRewound
 
-    runs = [row.attempt.run for row in (*attempts, *steps)][:1]
+    runs = [row.attempt.run for row in attempts][:1] or [row.attempt.run for row in steps][:1]
     rewinds, name = list[Rewound](), str(*runs)
     for entry in entries:
         for record in entry.records:
@@ -125,7 +125,7 @@ def _draw(
                 rewinds.append(Rewound(entry.now, record.rewind.step, record.reason))
             elif isinstance(record, RunAdmitted) and record.run in runs:
                 name = record.spec.name
-    return plot(picture, name, attempts, steps, rewinds)
+    return plot(plot_file, name, attempts, steps, rewinds)
 
 
 def _kept_rows(where: str | None, copy: Path | None, run: int) -> Sequence["StepRow"]:

@@ -116,7 +116,7 @@ def test_what_is_meant_to_change_is_no_mismatch() -> None:
 
 
 def test_other_data_is_found_where_it_is_reported() -> None:
-    """Three steps in a row that read the data of others; from a range on that is skipped anew, they are due to."""
+    """Three steps in a row that read the data of others; from a range on that is newly skipped, they are due to."""
     past = [step._replace(data_step=float(step.step)) for step in run(4)]
     moved = {number: step._replace(data_step=number + 7.0) for number, step in again(past).items()}
     found = "steps 201 to 203 read the data of steps 208 to 210, due was that of 201 to 203"
