@@ -146,15 +146,6 @@ def _culprit(decision: Decision, incident: Incident) -> str | None:
     return node.node if node is not None and decision.is_in_service(node) else None
 
 
-def take_back(decision: Decision, run: Run, incident: Incident) -> None:
-    """Revert what rungs of an incident have changed: its trial says that it did not help."""
-    for applied in run.applied_remedies:
-        if applied.incident == incident.incident and applied.state != "reverted":
-            why = f"{incident.incident}: {incident.evidence[-1]}"[:200]
-            by = f"page {incident.runbook}"
-            remedies.revert(decision, run, applied.id, by=by, reason=why)
-
-
 def attribute_to_hardware(decision: Decision, incident: Incident) -> None:
     """Hold a fault that was gone on other hardware against the hardware that it was on."""
     book = decision.policy.page_for(incident)

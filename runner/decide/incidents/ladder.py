@@ -53,6 +53,8 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         or _proposes(decision, book, incident, chosen, reason=reason)
     ):
         return
+    if incident.on_trial:
+        trials.take_back(decision, incident)
     taken = r.RungTaken(
         incident=name, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
     )

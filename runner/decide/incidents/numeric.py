@@ -6,8 +6,8 @@ else is found meanwhile is evidence, or makes it worse: then the page of the wor
 """
 
 from runner.decide.decision import Decision
-from runner.decide.incidents import consent, trials
-from runner.decide.incidents.going_back import attribute_to_hardware, take_back
+from runner.decide.incidents import trials
+from runner.decide.incidents.going_back import attribute_to_hardware
 from runner.decide.incidents.ladder import respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
 from runner.facts.faults import Finding, fault_kind
@@ -131,8 +131,6 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
         return
     if incident.node is None and decision.now < (incident.answer_at or 0.0):
         return
-    if not consent.refusal(decision, incident):
-        take_back(decision, run, incident)
     respond(decision, incident, reason=incident.evidence[-1])
 
 

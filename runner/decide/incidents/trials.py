@@ -9,6 +9,7 @@ import math
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
+from runner.decide.runs import remedies
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.specs.runbook import Runbook, Rung
@@ -57,6 +58,17 @@ def _before(decision: Decision, incident: Incident) -> Trajectory | None:
     return replace(before, sick_loss=max(last, before.sick_loss or last))
 
 
+def take_back(decision: Decision, incident: Incident) -> None:
+    """Revert what earlier rungs of an incident have changed, for it did not help; called before the next one is taken."""
+    run = decision.state.runs.get(incident.run or 0)
+    for applied in run.applied_remedies if run is not None else ():
+        if run is not None and applied.incident == incident.incident:
+            why = f"{incident.incident}: {incident.evidence[-1]}"[:200]
+            if applied.state != "reverted":
+                by = f"page {incident.runbook}"
+                remedies.revert(decision, run, applied.id, by=by, reason=why)
+
+
 def on_rung(decision: Decision, incident: Incident, rung: Rung) -> None:
     """Begin the trial of a rung that leaves the gang alone; any other is tried once the next attempt is launched."""
     attempt = _attempt_of(decision, incident)
@@ -67,6 +79,7 @@ def on_rung(decision: Decision, incident: Incident, rung: Rung) -> None:
 
 def on_ladder_ended(decision: Decision, incident: Incident, book: Runbook, reason: str) -> None:
     """No rung is left: a person is paged, and the incident stays open until the run's numbers are back."""
+    take_back(decision, incident)
     attempt = _attempt_of(decision, incident)
     text = f"{incident.incident} {incident.fault}: every rung of {book.name} was tried, and the run goes on as it is"
     decision.page(f"{text}; {reason}"[:500], run=incident.run, incident=incident.incident)

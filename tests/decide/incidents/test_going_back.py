@@ -9,6 +9,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import RunRewound
 from runner.facts.messages.records_trials import TrialEnded
+from runner.facts.messages.requests import ApproveAction
 from runner.facts.specs.runbook import Rung
 from tests.decide.controller_harness import ControllerHarness, kinds, launch
 from tests.decide.incidents.test_numeric import (
@@ -138,3 +139,29 @@ def test_the_rate_goes_to_the_reference_of_the_run() -> None:
     assert harness.state.runs[1].remedies == {"lr_peak": 4e-4}
     higher = going_back({"before": 100, "lr": "reference"}, reference_lr=2e-3)
     assert "may lower the rate" in only(found(higher, step=310), TrialEnded).evidence
+
+
+def test_in_mode_advise_nothing_is_changed_or_taken_back_until_a_person_approves() -> None:
+    """The rung is proposed once; approved, it is taken, and is on trial as any other."""
+    rungs = ({"before": 100, "lr_factor": 0.9}, {"before": 100, "lr_factor": 0.8})
+    harness = going_back(*rungs, mode="advise")
+    assert not any(isinstance(one, RunRewound) for one in found(harness, step=310))
+    run = harness.state.runs[1]
+    assert (run.attempt.state, len(harness.state.proposals)) == ("running", 1)
+    approve(harness)
+    assert run.remedies == {"lr_factor": 0.9}
+    clear(harness)
+    launch(harness)
+    records = judged(harness, "not_helped")
+    assert not any(isinstance(one, r.RemedyReverted) for one in records)
+    assert (run.remedies, run.attempt.state) == ({"lr_factor": 0.9}, "running")
+    approve(harness)
+    assert run.remedies == {"lr_factor": 0.8}
+
+
+def approve(harness: ControllerHarness) -> None:
+    """Let a person approve what is proposed."""
+    (action,) = [one.action for one in harness.state.proposals.values() if one.state == "proposed"]
+    number = len(harness.state.requests) + 1
+    harness.take(ApproveAction(id=f"q{number}", by="ann", action=action))
+    harness.settle()
