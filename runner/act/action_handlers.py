@@ -37,5 +37,9 @@ def action_handlers(
         "stop_agent": lambda action: provider.stop_agent(action.read(StopAgent).node),
         "probe_node": lambda action: provider.probe_node(action.read(ProbeNode).node),
         "node_task": send_task,
-        "page": lambda action: ("done", {}, page(action.read(PageOperator).message)),
+        "page": lambda action: ("done", {}, _page(action.read(PageOperator))),
     }
+
+
+def _page(asked: PageOperator) -> str:
+    return page(asked.message, asked.to or "")

@@ -5,7 +5,7 @@ import logging
 _LOG = logging.getLogger("stoker")
 
 
-def page(message: str) -> str:
-    """Page a person and return where the page went. Repeating it does no harm, and it never raises."""
-    _LOG.warning("PAGE: %s", message)
+def page(message: str, to: str = "") -> str:
+    """Page a person, or the one that is named, and return where the page went. Repeating it does no harm; it never raises."""
+    _LOG.warning("PAGE%s: %s", f" {to}" if to else "", message)
     return "written to the supervisor's log"

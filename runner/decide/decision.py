@@ -156,12 +156,15 @@ class Decision:
         run: int | None = None,
         incident: str | None = None,
         is_new: bool = False,
+        to: str = "",
     ) -> None:
-        """Page an operator; about an incident that one looks at already, only what is new."""
+        """Page an operator; about an incident that one looks at already, only what is new. `to`: a person or team."""
         known = self.state.incidents.get(incident or "")
         if known is not None and known.acknowledged_at is not None and not is_new:
             return
-        self.issue(PageOperator(message=message), message, run=run, incident=incident)
+        book = self.policy.page_for(known) if known is not None and not to else None
+        work = PageOperator(message=message, to=to or (book.pages if book else "") or None)
+        self.issue(work, message, run=run, incident=incident)
 
     def ask_ranks(
         self,

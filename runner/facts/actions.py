@@ -111,10 +111,11 @@ class PruneCheckpoints(ActionArgs):
 
 
 class PageOperator(ActionArgs):
-    """Page an operator."""
+    """Page an operator; `to` names a person or team; None: all who are paged."""
 
     kind = "page"
     message: str
+    to: str | None = None
 
 
 _KINDS: list[type[ActionArgs]] = [*ActionArgs.__subclasses__(), VerifyCheckpoint]

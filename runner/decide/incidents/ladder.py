@@ -67,7 +67,7 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
             f"{incident.fault} ({cause})" if cause not in ("", incident.fault) else incident.fault
         )
         text = f"{name} {what}: {rung.do}; {reason}".rstrip("; ")
-        decision.page(text[:500], run=incident.run, incident=name)
+        decision.page(text[:500], run=incident.run, incident=name, to=book.pages)
     if rung.do in WAITING_VERBS:
         _plan_retry(decision, incident, rung, tries=tries)
     RUNGS[rung.do](decision, incident, rung, reason=reason)
@@ -343,7 +343,9 @@ def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
         end_run(decision, run, state="failed", reason=reason, gave_up=incident.incident)
     text = f"{incident.incident} {incident.fault}: gave up: {reason}"
-    decision.page(text, run=incident.run, incident=incident.incident, is_new=True)
+    book = decision.policy.page_for(incident)
+    to = book.pages if book is not None else ""
+    decision.page(text, run=incident.run, incident=incident.incident, is_new=True, to=to)
 
 
 def end_run(
