@@ -253,7 +253,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     ),
     ActionResult: lambda f: f"action {f.id} ended: {f.outcome}{_because(f.message)}",
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
-    q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
+    q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}{_because(f.reason)}",
     q.AddRemedy: lambda f: f"{_who(f)} asks for {_asked_remedy(f)} in run {printable(f.run)}",
     q.PauseRun: _pause,
     q.ResumeRun: partial(_asks, "resume"),
@@ -277,7 +277,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.QuarantineNode: partial(_asks_of_node, "quarantine"),
     q.ReadmitNode: partial(_asks_of_node, "readmit"),
     q.RetireNode: partial(_asks_of_node, "retire"),
-    q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down",
+    q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down{_because(f.reason)}",
 }
 
 

@@ -63,8 +63,8 @@ def policy() -> Policy:
 class RandomFaults:
     """A controller behind its decision log, and a journal whose every entry is checked."""
 
-    def __init__(self) -> None:
-        self.policy = policy()
+    def __init__(self, given: Policy | None = None) -> None:
+        self.policy = given or policy()
         self.store = MemoryStore()
         self.lease = self.store.acquire_lease("supervisor", "faults", ttl_seconds=1e9)
         self.books = Books(policy=self.policy)

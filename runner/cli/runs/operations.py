@@ -11,8 +11,8 @@ import click
 
 from runner.cli import clusters, exit_codes, output
 from runner.cli.foreground.leftovers import restarter_of
-from runner.cli.options import command, request_options
-from runner.cli.request_client import ask, new_request_id, requester
+from runner.cli.options import command, request_options, why_option
+from runner.cli.request_client import ask, checked_reason, new_request_id, requester
 from runner.errors import TemporaryError, UserError
 from runner.facts.drills import DAMAGES, DRILL_KINDS, DrillOptions, problem_of
 from runner.facts.messages.cluster_status import RunStatus
@@ -37,22 +37,27 @@ DRILLS: dict[str, str] = {
 
 @command("stoker stop tiny", "stoker stop            # when there is only one run")
 @click.argument("run", required=False)
+@why_option
 @request_options(120.0)
-def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+def stop(
+    run: str | None, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
+) -> None:
     """Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one."""
     with clusters.open_cluster(where) as (cluster, store):
         picked = pick_live_run(store, cluster, run)
-        request = StopRun(id=new_request_id(), by=requester(), run=str(picked.run))
+        why = checked_reason(reason)
+        request = StopRun(id=new_request_id(), by=requester(), reason=why, run=str(picked.run))
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 @command("stoker shutdown", "stoker shutdown --cluster cluster.yaml --timeout 300")
+@why_option
 @request_options(180.0)
-def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+def shutdown(*, reason: str, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Stop all runs, then all agents, then the supervisor; nothing of the cluster keeps running."""
     with clusters.open_cluster(where) as (cluster, store):
         deadline = time.monotonic() + timeout_seconds
-        request = ShutDown(id=new_request_id(), by=requester())
+        request = ShutDown(id=new_request_id(), by=requester(), reason=checked_reason(reason))
         clusters.require_leader(store, cluster)
         answer = ask(
             store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
@@ -79,8 +84,16 @@ def _is_kept_up(store: Store, cluster: ClusterSpec) -> bool:
     "stoker lr x0.9           when there is only one run",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] CHANGE")
+@why_option
 @request_options(300.0)
-def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+def lr(
+    words: tuple[str, ...],
+    *,
+    reason: str,
+    timeout_seconds: float,
+    where: str | None,
+    as_json: bool,
+) -> None:
     """Change a run's learning rate, and print the value that the trainer reports back.
 
     CHANGE is a factor for the whole schedule (x0.9), a new peak in exponent notation (5.4e-5), or one rate for all steps (=4e-5).
@@ -95,7 +108,12 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
     with clusters.open_cluster(where) as (cluster, store):
         picked = pick_live_run(store, cluster, words[0] if len(words) == 2 else None)
         request = AddRemedy(
-            id=new_request_id(), by=requester(), run=str(picked.run), remedy=remedy, value=value
+            id=new_request_id(),
+            by=requester(),
+            reason=checked_reason(reason),
+            run=str(picked.run),
+            remedy=remedy,
+            value=value,
         )
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 

@@ -153,3 +153,14 @@ def test_the_only_proposal_needs_no_name_and_is_listed(cluster: Cluster) -> None
     assert "i1: a7 proposes rewind (before 64): `stoker approve a7`" in stoker("status").stdout
     cluster.publish(replace(example_view(), proposals=(first, second)))
     assert "name one: a7, a9" in stoker("deny").stderr
+
+
+@pytest.mark.parametrize("words", [["stop", "tiny"], ["lr", "tiny", "x0.9"]])
+def test_older_commands_say_why_too(cluster: Cluster, words: list[str]) -> None:
+    """The reason is told to others, and kept in the journal."""
+    cluster.lead()
+    answering = Answering(cluster, ("done", "it is so"))
+    assert stoker(*words, "--why", "enough").exit_code == 0
+    answering.join()
+    (request,) = cluster.requests()
+    assert request.reason == "enough"
