@@ -223,3 +223,17 @@ def test_a_proposal_expires_with_its_incident() -> None:
     assert state == "refused"
     assert "has expired" in message
     assert "i1 is resolved" in message
+
+
+def test_an_approved_rung_is_taken_once_by_name_and_against_no_limit() -> None:
+    """What the ladder finds then, that there is no checkpoint to go back to, is the answer."""
+    harness = advised()
+    harness.settle()
+    (name,) = harness.state.proposals
+    records = harness.take(q.ApproveAction(id="a1", by="ann", action=name, reason="do it"))
+    (taken,) = (x for x in records if isinstance(x, r.RungTaken))
+    assert (taken.do, taken.by) == ("rewind", "ann")
+    assert harness.state.runs[1].page_times == {}
+    assert harness.state.proposals[name].state == "issued"
+    harness.take(q.ApproveAction(id="a2", by="bob", action=name))
+    assert f"ann approved {name}" in answer(harness, "a2")[1]
