@@ -13,7 +13,7 @@ FAST   := not trainer and not e2e and not slow
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check measures format bench soak docs clean
+.PHONY: help install demo drills test test-fast check measures format bench soak docs clean
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
@@ -23,6 +23,7 @@ help:
 	@echo "make measures   measures of the code, and where it breaks a rule of words or of form"
 	@echo "make bench      figures with their method, PASS or MISS"
 	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
+	@echo "make drills     every drill on a real cluster, and a table of what came of each (about half an hour)"
 	@echo "make docs       write the generated pages anew"
 	@echo "make format     let ruff format and repair"
 	@echo "make clean      remove the environment and all caches"
@@ -82,6 +83,9 @@ bench: $(STAMP)
 soak: $(STAMP)
 	@STOKER_SOAK=100 $(BIN)/python -m pytest -m "e2e" --timeout 3600
 	@STOKER_SOAK=100 $(BIN)/python -m pytest tests/decide --timeout 3600
+
+drills: $(STAMP)
+	@$(BIN)/python -m tests.drills
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs

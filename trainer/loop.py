@@ -61,8 +61,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     engine = Engine(settings, world)
     timings.lap("build")
 
-    root, skipped = launch.checkpoints, launch.remedies.skip_steps
-    drills = Drills(launch.rank, settings, root=root, skipped=skipped)
+    drills = Drills(launch.rank, settings, root=launch.checkpoints)
     checkpoints = Checkpoints(
         engine,
         world,
@@ -105,7 +104,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         decision = agreement.end(step)
         loop.record_cost(agreement.seconds)
         for drill, agreed in decision.drills:
-            injection.add(drills.begin(drill, agreed))
+            injection.add(drills.begin(drill, agreed, position=order.position(agreed + 1)))
         if settings.validate_every and step % settings.validate_every == 0:
             loop.validate(step)
         if loop.wants_checkpoint(step, decision):

@@ -59,7 +59,7 @@ DRILL_KINDS: dict[RankDrill, DrillKind] = {
         about="noise is added to the weights, STRENGTH standard deviations of each matrix",
         rank="all",
         steps=Bounds(least=1, most=50, default=2),
-        strength=Bounds(least=0.05, most=20, default=1.0),
+        strength=Bounds(least=0.05, most=20, default=3.0),
     ),
     "nan": DrillKind(
         about="one rank's gradient of one layer holds a NaN",

@@ -18,7 +18,6 @@ import torch
 
 from runner.facts.drills import DRILL_KINDS, RANK_DRILLS, DrillOptions, problem_of
 from trainer.config.settings import Settings
-from trainer.data.batches import Ranges, data_step
 from trainer.faults.injection_plan import ALL_RANKS, Fault
 from trainer.faults.left_behind import (
     BALLAST,
@@ -94,23 +93,23 @@ def read_drill(request: Mapping[str, Any]) -> Drill:
 class Drills:
     """The drills ordered of this rank."""
 
-    def __init__(
-        self, rank: int, settings: Settings, *, root: Path | None, skipped: Ranges
-    ) -> None:
-        """`root`: the folder of checkpoints; `skipped`: data steps that are left out."""
+    def __init__(self, rank: int, settings: Settings, *, root: Path | None) -> None:
+        """`root`: the folder of checkpoints."""
         self._rank = rank
         self._settings = settings
         self._root = root
-        self._skipped = skipped
         self._armed: Drill | None = None
         self._spoils: int | None = None
 
-    def begin(self, drill: Drill, step: int) -> list[Fault]:
-        """Begin with a drill that all ranks agreed on after `step`; return the faults that are to be made in steps."""
+    def begin(self, drill: Drill, step: int, *, position: int) -> list[Fault]:
+        """Begin with a drill that all ranks agreed on after `step`; return the faults that are to be made in steps.
+
+        `position`: the data position that the next step reads.
+        """
         self._armed = drill if drill.fault in FAULTS and drill.rank == self._rank else self._armed
         self.at("step")
         if drill.fault == "bad-data":
-            return self._poison(drill, step)
+            return self._poison(drill, drill.first or position + LEAD_STEPS)
         if drill.fault == "corrupt-checkpoint":
             self._corrupt(drill)
         elif drill.fault == "disk-full" and drill.rank == self._rank:
@@ -167,9 +166,8 @@ class Drills:
 
     # ---- data -------------------------------------------------------------------------------------
 
-    def _poison(self, drill: Drill, step: int) -> list[Fault]:
+    def _poison(self, drill: Drill, first: int) -> list[Fault]:
         """Poison positions from now on: in this attempt, and by a file beside the checkpoints in later ones."""
-        first = drill.first or data_step(step + 1 + LEAD_STEPS, self._skipped)
         fault = Fault(kind="poison", first=first, last=first + drill.steps - 1, seed=drill.seed)
         if self._rank == 0 and self._root is not None:
             write_positions(self._root, [*poisoned_positions(self._root), fault])

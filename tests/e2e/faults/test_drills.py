@@ -1,0 +1,89 @@
+"""Four drills on one run of the built-in trainer, at steps and ranks drawn by the commit: the right fault and rank are named."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.checkpoints import list_sealed
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
+from tests.e2e.cluster_harness import ClusterHarness
+from tests.suite.share import current
+
+pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(600)]
+
+RANKS, RANKS_PER_NODE = 4, 2
+# Steps that the detectors have seen before the spike.
+CALM_STEPS = 60
+TRAINER = {
+    "recipe": "tiny_cpu",
+    "steps": 100_000,
+    "checkpoint_every": 10,
+    "validate_every": 0,
+    "batch": {"global_batch": 4},
+    "optimizer": {"lr": 2e-3},
+}
+SPIKES = ("loss_spike", "grad_norm_spike", "divergence")
+NOT_FINITE = ("nan_loss", "skipped_steps")
+
+
+def test_a_killed_rank_a_damaged_checkpoint_a_spike_and_a_nan(harness: ClusterHarness) -> None:
+    """Each is asked for by the command; what Stoker names is the fault's effect, on the rank that was drawn."""
+    dice = current().dice("drills")
+    ranks = {name: dice.randrange(RANKS) for name in ("kill-rank", "corrupt", "nan")}
+    calm_steps = CALM_STEPS + dice.randrange(20)
+    print(f"ranks {ranks}, {calm_steps} calm steps")
+    harness.write_cluster(nodes=2, slots=RANKS_PER_NODE)
+    harness.write_run(trainer=TRAINER, nodes=2, ranks_per_node=RANKS_PER_NODE)
+    process = harness.start("run", "run.yaml")
+
+    # A checkpoint is damaged after it was sealed; a rank dies: the run goes on from an older one.
+    now = harness.training(past_step=21)
+    root = Path(_folder(harness))
+    drill(harness, "corrupt-checkpoint", "--damage", "byte", "--rank", str(ranks["corrupt"]))
+    damaged = list_sealed(root)[0].name
+    drill(harness, "kill-rank", "--rank", str(ranks["kill-rank"]))
+    crash = incident(harness, ("rank_crash",))
+    assert crash.rank == ranks["kill-rank"]
+    now = harness.training(after=now.attempt)
+    resumed = harness.observer.resumes()[str(now.attempt)]
+    given = [text for text in harness.observer.unsealed_resumes if damaged in text]
+    # It may have been given to ranks, who refuse it, if no node had looked at it since.
+    assert resumed != damaged or given
+    harness.observer.unsealed_resumes[:] = []
+
+    harness.training(past_step=now.step + calm_steps)
+    drill(harness, "loss-spike", "--strength", "3")
+    assert incident(harness, SPIKES).run is not None
+
+    drill(harness, "nan", "--steps", "5000", "--rank", str(ranks["nan"]))
+    sick = incident(harness, NOT_FINITE, is_named=True)
+    assert sick.rank == ranks["nan"], sick
+    asked = harness.stoker("story").stdout
+    assert asked.count("asks for the drill") == 4
+    # It may end with a checkpoint or without one: no step is good any more.
+    harness.stoker("stop", seconds=120)
+    harness.finish(process)
+
+
+def drill(harness: ClusterHarness, *words: str) -> None:
+    """Ask for a drill, as an operator does."""
+    done = harness.stoker("drill", *words)
+    assert done.returncode == 0, done
+
+
+def incident(
+    harness: ClusterHarness, faults: tuple[str, ...], *, is_named: bool = False
+) -> IncidentStatus:
+    """Wait for an incident with one of these faults, and until its rank is known if `is_named`; return it."""
+
+    def look(view: ClusterStatus) -> IncidentStatus | None:
+        found = (each for each in view.incidents if each.fault in faults)
+        return next((each for each in found if each.rank is not None or not is_named), None)
+
+    return harness.wait(look, f"an incident of {faults}")
+
+
+def _folder(harness: ClusterHarness) -> str:
+    view = harness.view()
+    assert view is not None
+    return view.runs[-1].checkpoints
