@@ -1,4 +1,4 @@
-"""A page says whom to page: what is paged about its incidents goes to them."""
+"""A runbook names the team that is paged about its incidents."""
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from tests.decide.scenario import runbooks
 
 
 def paged(records: list[object]) -> list[str | None]:
-    """Return whom the pages among some records go to."""
+    """Return the teams that some records page."""
     issued = [x.action for x in records if isinstance(x, r.ActionIssued)]
     return [one.read(PageOperator).to for one in issued if one.action == "page"]
 
