@@ -17,6 +17,7 @@ from runner.facts import lifecycles, wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
+from runner.facts.messages.records_trials import TrialEnded
 from runner.history.ledger import Ledger
 from runner.simulate.world import World, WorldObserver
 
@@ -358,8 +359,34 @@ def check_end(world: World) -> None:
             )
             own = list(range(inherited + 1, goal + 1))
             check(steps == own, f"run {run.run} is made of steps {steps}, not {own}")
+    check_numbers(world)
     check_books(world, ledger)
     check_registers(world)
+
+
+def check_numbers(world: World) -> None:
+    """Check that of a run that has ended no incident about its numbers is forgotten, nor closed without a verdict."""
+    helped = [
+        record.incident
+        for entry in world.entries
+        for record in entry.records
+        if isinstance(record, TrialEnded) and record.verdict == "helped"
+    ]
+    for incident in world.state.incidents.values():
+        run = world.state.runs.get(incident.run or 0)
+        if not incident.on_trial or run is None or run.is_alive:
+            continue
+        name, state = incident.incident, incident.state
+        healed = name in helped or incident.reason.startswith("healed by itself")
+        check(state in ("open", "gave_up", "resolved"), f"{name} of an ended run is {state}")
+        check(state != "resolved" or healed, f"{name} is resolved without a verdict")
+        paged = any(
+            isinstance(record, r.ActionIssued)
+            and (record.action.action, record.action.incident) == ("page", name)
+            for entry in world.entries
+            for record in entry.records
+        )
+        check(state != "open" or paged or run.state == "stopped", f"{name}: no person is paged")
 
 
 def check_registers(world: World) -> None:
