@@ -66,7 +66,7 @@ COMMANDS = (
     ["status"], ["runs"], ["nodes"], ["incidents"], ["story"], ["hardware"], ["nodes", "no such"],
     ["explain", "i9"], ["explain", HOSTILE], ["nodes", HOSTILE], ["story", HOSTILE],
     ["lineage", HOSTILE], ["status", "--json"], ["runs", "--json"], ["nodes", "--json"],
-    ["incidents", "--json"],
+    ["incidents", "--json"], ["checkpoints", HOSTILE], ["checkpoints"],
 )  # fmt: skip
 
 

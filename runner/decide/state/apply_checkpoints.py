@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from runner.decide.state.cluster_state import Run, State, Verification, shared_fields
 from runner.facts.checkpoints import LinePart, Rewind, Trust, line_from
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
+from runner.history.checkpoints import judged
 
 
 def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
@@ -55,11 +54,9 @@ def _end_verification(run: Run, path: str) -> None:
 
 def _checkpoint_judged(state: State, record: CheckpointJudged) -> None:
     """Change what is known of it; a verification of its bytes goes on."""
-    given = ("trust", "doubt", "died", "pinned")
-    new = {name: getattr(record, name) for name in given if getattr(record, name) is not None}
     run = state.runs[record.run]
     run.checkpoints = [
-        replace(known, **new) if known.path == record.path else known for known in run.checkpoints
+        judged(known, record) if known.path == record.path else known for known in run.checkpoints
     ]
 
 

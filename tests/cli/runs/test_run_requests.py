@@ -100,6 +100,8 @@ def test_what_cannot_be_is_refused_before_it_is_sent(cluster: Cluster, command: 
         (["revert", "tiny", "r2"], {"remedy": "r2"}),
         (["approve", "a12", "--why", "as agreed"], {"action": "a12", "reason": "as agreed"}),
         (["deny", "a12"], {"action": "a12"}),
+        (["pin", "tiny", "80"], {"run": "2", "step": 80, "remove": False}),
+        (["pin", "tiny", "80", "--remove"], {"step": 80, "remove": True}),
     ],
 )
 def test_what_changes_how_a_run_trains_is_a_request(
