@@ -23,6 +23,7 @@ from runner.decide.placement.allocation import in_order
 from runner.decide.runs import (
     attempts,
     checkpoint_trust,
+    drift,
     drills,
     read_back,
     reconcile,
@@ -201,6 +202,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.DevicesReleased: probes.on_devices_released,
     s.Notice: drain.on_notice,
     s.RanksStarted: attempts.on_ranks_started,
+    s.ConditionsFound: drift.on_conditions,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
     s.RanksTerminated: attempts.on_ranks_gone,

@@ -8,7 +8,7 @@ from runner.decide.incidents import answers_to_proposals, attention
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
-from runner.decide.runs import checkpoint_trust, drills, holds, remedies
+from runner.decide.runs import checkpoint_trust, drift, drills, holds, remedies
 from runner.decide.state.cluster_state import GONE, Run, shared_fields
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
@@ -105,7 +105,7 @@ def _start_run(decision: Decision, request: StartRun) -> Reply:
     admitted = Run(run=state.next_run, spec=spec, user=request.user)
     decision.add(r.RunAdmitted(run=admitted.run, spec=spec, user=request.user))
     text = f"run {admitted.run}; files in {run_folder(cluster, admitted)}"
-    text += _carry_over(decision, admitted)
+    text += _carry_over(decision, admitted, accepts_drift=request.accepts_drift)
     torn = describe_torn_groups(spec)
     text += f"; {torn}" if torn else ""
     return Reply("done", text, run=admitted.run)
@@ -117,6 +117,9 @@ def _start_twin(decision: Decision, request: StartRun, twin: Run) -> Reply:
     if twin.stop_requests:
         return Reply("refused", f"{name} being stopped; start it when that has ended", run=twin.run)
     if (twin.spec, twin.user) == (request.spec, request.user):
+        if request.accepts_drift:
+            drift.accept(decision, twin.run, request)
+            holds.let_go_on(decision, twin, request)
         folder = run_folder(decision.policy.cluster, twin)
         return Reply("done", f"run {twin.run} goes on; files in {folder}", run=twin.run)
     return refused(
@@ -124,14 +127,16 @@ def _start_twin(decision: Decision, request: StartRun, twin: Run) -> Reply:
     )
 
 
-def _carry_over(decision: Decision, run: Run) -> str:
-    """Keep the remedies of the run whose checkpoints this one goes on from: a restart must not put them back silently."""
+def _carry_over(decision: Decision, run: Run, *, accepts_drift: bool) -> str:
+    """Keep remedies and conditions of the run whose checkpoints this one goes on from: neither changes silently."""
     folder = checkpoint_folder(decision.policy.cluster, run)
     before = [
         known
         for known in decision.state.runs.values()
         if folder and checkpoint_folder(decision.policy.cluster, known) == folder
     ]
+    if before and not accepts_drift:
+        drift.carry_over(decision, run, before[-1])
     if not before or not before[-1].remedies:
         return ""
     kept = remedies_text(remedies.carry_over(decision, run, before[-1]))

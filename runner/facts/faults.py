@@ -62,6 +62,8 @@ FAULTS: Mapping[str, FaultKind] = {
     "devices_busy": _AGENT(scope="node"),
     # The trainer reports that its settings cannot work (exit code 78).
     "settings_refused": _AGENT(scope="user", action="stop", outcome="refused"),
+    # An attempt runs with other code, packages or variables than those before it, without approval.
+    "configuration_drift": _AGENT(scope="user", action="page", outcome="refused"),
     # What a rank loaded is not what the checkpoint's manifest says (exit code 79). The next attempt takes another one.
     "checkpoint_refused": _AGENT(scope="storage", outcome="refused"),
     "node_silent": FaultKind(scope="node", judged_by="probe", action="swap", outcome="lost"),

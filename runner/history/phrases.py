@@ -13,6 +13,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.drills import RANK_DRILLS
 from runner.facts.messages import records as r
+from runner.facts.messages import records_drift as d
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
@@ -21,7 +22,7 @@ from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
 from runner.facts.trials import TrialJudged
-from runner.facts.wording import printable, printable_words, setting
+from runner.facts.wording import join_words, printable, printable_words, setting
 from runner.rootcause.error_output import root_error
 
 # Of a request or an acceptance that names no one.
@@ -211,6 +212,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
+    s.ConditionsFound: lambda f: f"{f.node}: what the ranks of {f.attempt} run with",
     s.LaunchFailed: lambda f: (
         f"{f.node}: could not start ranks of {f.attempt}: {printable(f.reason)}"
     ),
@@ -496,6 +498,14 @@ def _acknowledged(record: p.IncidentAcknowledged) -> str:
     return f"{by} looks at {record.incident}: pages about it do not repeat{_because(record.reason)}"
 
 
+def _conditions_recorded(record: d.ConditionsRecorded) -> str:
+    if not record.differences:
+        return ""
+    return (
+        f"{record.attempt} is not the same run: {printable(join_words(record.differences), 1000)}"
+    )
+
+
 _RECORDS: dict[type, Callable[[Any], str]] = {
     p.RunHeld: _run_held,
     p.HoldEnded: _hold_ended,
@@ -503,6 +513,12 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
         f"note of {printable(d.by, 60) or UNKNOWN_USER}: {printable(d.text, 500)}"
     ),
     p.IncidentAcknowledged: _acknowledged,
+    d.ConditionsRecorded: _conditions_recorded,
+    d.ConditionsKept: lambda d: f"run {d.run} is to run with what run {d.before} ran with",
+    d.DriftAccepted: lambda d: (
+        f"run {d.run} may run with something else from its next attempt on, by {printable(d.by, 60) or UNKNOWN_USER}"
+        f"{_because(d.reason)}"
+    ),
     p.LadderSuspended: lambda d: f"{d.incident}: {printable(d.reason)}",
     p.ActionProposed: lambda d: (
         f"{d.incident}: {d.action} proposes {printable(d.text)} (rung {d.rung + 1} of runbook {d.runbook}), and waits for a person"

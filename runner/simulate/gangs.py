@@ -6,6 +6,7 @@ from typing import Any
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.drills import RANK_DRILLS
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
 from runner.facts.remedies import REMEDIES
@@ -17,6 +18,8 @@ from runner.simulate.virtual_time import Agenda
 LR_PEAK = 1e-3
 REFUSAL_WORDS = "checkpoint refused: the hash of rank0 differs"
 PEER_WORDS = "RuntimeError: Connection closed by peer"
+# From the start of the last rank until its node knows what they run with.
+SURVEY_SECONDS = 0.3
 # Of the start, after which ranks report that they are ready, and their settings.
 HELLO_SHARE = 0.5
 
@@ -73,6 +76,8 @@ class SimGangs:
             ruin=ruin,
         )
         self.all[plan.attempt] = gang
+        if gang.training.commits:
+            self._agenda.after(SURVEY_SECONDS, lambda: self._report_conditions(gang))
         start_seconds = gang.training.start_seconds
         self._agenda.after(start_seconds * HELLO_SHARE, lambda: self._report_ready(gang))
         self._agenda.after(start_seconds, lambda: self._first_step(gang))
@@ -153,6 +158,14 @@ class SimGangs:
     def _signal(self, gang: SimGang, kind: Callable[..., s.Signal], **fields: Any) -> None:
         """Send a signal about the gang from the node of its rank 0."""
         self._machines[gang.nodes[0]].signal(kind, attempt=gang.attempt, **fields)
+
+    def _report_conditions(self, gang: SimGang) -> None:
+        earlier = [name for name in self.all if name.run == gang.attempt.run]
+        commits = gang.training.commits
+        commit = commits[min(earlier.index(gang.attempt), len(commits) - 1)]
+        conditions = LaunchConditions(git_commit=str(commit))
+        if _runs(self._machines[gang.nodes[0]], gang.attempt):
+            self._signal(gang, s.ConditionsFound, generation=gang.generation, conditions=conditions)
 
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):

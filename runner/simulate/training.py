@@ -47,6 +47,8 @@ class Training:
     warmup: int = 0
     # The schedule of the rate begins again in every attempt: its script does not save it.
     restarts_schedule: bool = False
+    # What each attempt finds checked out, the last for all later ones; none: no git.
+    commits: tuple[str, ...] = ()
     # False: ranks accept remedies and do not apply them.
     takes_lr: bool = True
     # Ranks report loss and gradient norm of each step (`numbers.py`), with these faults.

@@ -250,6 +250,7 @@ def _on_run(kind: type[PauseRun | ResumeRun | RestartRun]) -> Maker:
         incident, *version = str(given.get("saw", "")).split("@")
         more = {"releases_nodes": True} if "release" in given else {}
         more |= {"from_step": given["step"]} if "step" in given else {}
+        more |= {"accepts_drift": True} if "accept-drift" in given else {}
         return kind(
             id=name,
             by=str(given.get("by", "ann")),

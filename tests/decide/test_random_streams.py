@@ -19,6 +19,7 @@ from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.drills import RANK_DRILLS
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.matches import LAYERS, Match, Role
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
@@ -112,6 +113,15 @@ inputs = st.one_of(
         ranks_alive=st.lists(st.integers(0, 3), max_size=2, unique=True).map(tuple),
     ),
     st.builds(s.RanksStarted, **of_attempt),
+    st.builds(
+        s.ConditionsFound,
+        **of_attempt,
+        conditions=st.builds(
+            LaunchConditions,
+            git_commit=st.sampled_from(["", "a1", "b2"]),
+            packages=st.sampled_from([{}, {"torch": "2.1"}, {"torch": "2.2"}]),
+        ),
+    ),
     st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_busy=st.booleans()),
     st.builds(s.DevicesReleased, **source),
     st.builds(

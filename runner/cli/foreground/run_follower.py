@@ -56,15 +56,24 @@ class Interrupts(contextlib.ExitStack):
         self._store.wake()
 
 
-def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
+def start_run(
+    store: Store, cluster: ClusterSpec, spec: RunSpec, *, accepts_drift: bool = False
+) -> int:
     """Request the start of a run, or of the same one that is live already; return its number.
 
+    `accepts_drift`: it may run with other code, packages or variables than the run of this name before it.
     An earlier run of this name that is being stopped is waited for. Raises UserError with the reason of a refusal.
     """
     live = {run.run for run in _live_runs(store, cluster) if run.name == spec.name}
     deadline = time.monotonic() + START_ANSWER_SECONDS
     while True:
-        request = StartRun(id=new_request_id(), by=requester(), spec=spec, user=submitting_user())
+        request = StartRun(
+            id=new_request_id(),
+            by=requester(),
+            spec=spec,
+            user=submitting_user(),
+            accepts_drift=accepts_drift,
+        )
         answer = ask(store, cluster, request, timeout_seconds=START_ANSWER_SECONDS)
         if answer.state != "refused" or answer.run is None or time.monotonic() > deadline:
             break
@@ -97,6 +106,8 @@ class Foreground:
         self._signer = signer_of(cluster)
         self.screen = PlainScreen(-1)
         self.run = -1
+        # The run may differ from the one of its name before it.
+        self.accepts_drift = False
         self._stop_asked_at = 0.0
 
     def follow(
@@ -112,7 +123,7 @@ class Foreground:
         """
         self.child.start()
         self._presence.started()
-        self.run = start_run(self.store, self.cluster, spec)
+        self.run = start_run(self.store, self.cluster, spec, accepts_drift=self.accepts_drift)
         self.screen = screen_for(self.run, as_json=as_json)
         with self.screen:
             self.child.log = self.screen.log

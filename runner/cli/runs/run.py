@@ -50,14 +50,21 @@ from runner.store.protocol import Store
     metavar="KEY=VALUE",
     help="Change a setting of the built-in trainer, such as optimizer.lr=1e-4.",
 )
+@click.option(
+    "--accept-drift",
+    "accepts_drift",
+    is_flag=True,
+    help="Go on from a run of this name although code, packages or variables are not those it ran with.",
+)
 @json_option
-def run(
+def run(  # noqa: PLR0913 - one for each option
     file: str,
     *,
     where: str | None,
     spares: int | None,
     detach: bool,
     changes: tuple[str, ...],
+    accepts_drift: bool,
     as_json: bool,
 ) -> None:
     """Start the run that RUN.yaml describes and follow it to its end.
@@ -84,9 +91,11 @@ def run(
             cluster = prepare_cluster(cluster, spec)
         store = stack.enter_context(clusters.store_of(cluster, create=True))
         if detach:
-            _detached(store, cluster, spec, presence, as_json=as_json)
+            _detached(store, cluster, spec, presence, accepts_drift=accepts_drift, as_json=as_json)
             return
-        code = _foreground(store, cluster, spec, presence, as_json=as_json)
+        code = _foreground(
+            store, cluster, spec, presence, accepts_drift=accepts_drift, as_json=as_json
+        )
     click.get_current_context().exit(code)
 
 
@@ -116,11 +125,17 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
 
 
 def _detached(
-    store: Store, cluster: ClusterSpec, spec: RunSpec, presence: Presence, *, as_json: bool
+    store: Store,
+    cluster: ClusterSpec,
+    spec: RunSpec,
+    presence: Presence,
+    *,
+    accepts_drift: bool,
+    as_json: bool,
 ) -> None:
     leave_supervisor(store, cluster)
     presence.started()
-    number = start_run(store, cluster, spec)
+    number = start_run(store, cluster, spec, accepts_drift=accepts_drift)
     output.print_answer(
         {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state},
         f"run {number} {spec.name} goes on in the background; see `stoker status`, "
@@ -130,11 +145,18 @@ def _detached(
 
 
 def _foreground(
-    store: Store, cluster: ClusterSpec, spec: RunSpec, presence: Presence, *, as_json: bool
+    store: Store,
+    cluster: ClusterSpec,
+    spec: RunSpec,
+    presence: Presence,
+    *,
+    accepts_drift: bool,
+    as_json: bool,
 ) -> int:
     """Follow the run; return the exit code."""
     with Interrupts(store) as interrupts:
         foreground = Foreground(store, cluster, interrupts, presence)
+        foreground.accepts_drift = accepts_drift
         try:
             status = foreground.follow(spec, as_json=as_json)
         except KilledByUser:

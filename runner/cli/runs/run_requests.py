@@ -124,11 +124,18 @@ def resume(**fields: Any) -> q.Request:
 @command(
     'stoker restart tiny --why "new driver"',
     "stoker restart tiny --from-step 800      from that checkpoint; newer ones are set aside",
+    "stoker restart tiny --accept-drift       with other code or packages than before",
 )
 @click.option(
     "--from-step",
     type=click.IntRange(min=1),
     help="Go on from the checkpoint of this step. Default: one that is saved now.",
+)
+@click.option(
+    "--accept-drift",
+    "accepts_drift",
+    is_flag=True,
+    help="The next attempt may run with other code, packages or variables than those before it.",
 )
 @run_request(900.0)
 def restart(**fields: Any) -> q.Request:

@@ -282,6 +282,15 @@ def _restart(decision: Decision, incident: Incident, _: Rung, *, reason: str) ->
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
 
 
+def _hold(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
+    run = decision.state.runs.get(incident.run or 0)
+    if run is None or run.hold is not None:
+        return
+    held = p.RunHeld(run=run.run, hold="person", reason=reason, incident=incident.incident)
+    decision.add(held)
+    _restart(decision, incident, rung, reason=reason)
+
+
 def _watch(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
     """The run goes on."""
 
@@ -325,6 +334,7 @@ RUNGS: Mapping[RungVerb, RungHandler] = {
     "swap": _swap,
     "start_agent": _start_agent,
     "quarantine": _quarantine,
+    "hold": _hold,
     "stop": _stop,
     "watch": _watch,
     "wait": _watch,

@@ -7,7 +7,7 @@ asked for.
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.consent import because, who
-from runner.decide.runs import remedies
+from runner.decide.runs import drift, remedies
 from runner.decide.runs.rewind import best_before_step, rewind
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
 from runner.decide.state.people import Hold, PendingRequest
@@ -83,6 +83,13 @@ def on_resume(decision: Decision, request: ResumeRun, run: Run) -> Reply:
 
 def on_restart(decision: Decision, request: RestartRun, run: Run) -> Reply:
     """Start a run again, from a checkpoint that its ranks write now if they can, or from the one that is named."""
+    reply = _restarted(decision, request, run)
+    if request.accepts_drift and reply.state != "refused":
+        drift.accept(decision, run.run, request)
+    return reply
+
+
+def _restarted(decision: Decision, request: RestartRun, run: Run) -> Reply:
     if problem := start_problem(decision, run, request):
         return refused(problem)
     if request.from_step is not None:

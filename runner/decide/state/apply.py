@@ -10,6 +10,7 @@ from typing import Any
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.runs import resumes
 from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS, follow_line
+from runner.decide.state.apply_drift import OF_DRIFT
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
@@ -339,6 +340,7 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     **OF_INCIDENTS,
     **OF_CHECKPOINTS,
     **OF_PEOPLE,
+    **OF_DRIFT,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,

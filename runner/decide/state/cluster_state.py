@@ -15,6 +15,7 @@ from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint, LinePart, Rewind, Trust
 from runner.facts.faults import fault_kind
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.matches import Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.records import (
@@ -300,6 +301,8 @@ class Run(MutableValue):
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
     hold: Hold | None = None
+    # What its attempts run with; None: not known yet, or a person approved of a change.
+    conditions: LaunchConditions | None = None
     # What people asked for that is not done yet, oldest first.
     pending_requests: list[PendingRequest] = field(default_factory=list)
     # Live incidents whose ladders wait: for a person (True), or until a person's request is done.

@@ -29,6 +29,8 @@ class StartRun(Request, kind="start_run"):
 
     spec: RunSpec
     user: str = ""
+    # It may run with something else than the run of this name before it.
+    accepts_drift: bool = False
 
 
 class StopRun(Request, kind="stop_run"):
@@ -56,11 +58,13 @@ class ResumeRun(Request, kind="resume_run"):
 class RestartRun(Request, kind="restart_run"):
     """End a run's attempt at the next step boundary, with a checkpoint, and start the next one; a paused run starts at once.
 
-    With `from_step` it ends at once, and goes on from its checkpoint of that step.
+    With `from_step` it ends at once, and goes on from its checkpoint of that step. `accepts_drift`: the next attempt may run with
+    other code, packages or variables.
     """
 
     run: str
     from_step: int | None = None
+    accepts_drift: bool = False
 
 
 class RewindRun(Request, kind="rewind_run"):

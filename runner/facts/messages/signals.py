@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import Value
@@ -192,6 +193,12 @@ class RanksStarted(LaunchSignal, kind="ranks_started"):
 
     pids: Mapping[str, int] = field(default_factory=dict)
     not_forked_reason: str = ""
+
+
+class ConditionsFound(LaunchSignal, kind="conditions_found"):
+    """What the ranks of an attempt run with, from the node with rank 0, once per launch, while they start."""
+
+    conditions: LaunchConditions
 
 
 class LaunchFailed(LaunchSignal, kind="launch_failed"):

@@ -100,6 +100,9 @@ VERBS: Mapping[str, Verb] = {
     "quarantine": Verb(
         "The culprit's hardware is refused until an operator readmits it; its node is out of service."
     ),
+    "hold": Verb(
+        "The attempt ends, and the run waits for a person, who says `stoker restart`; its nodes are kept for it."
+    ),
     "stop": Verb("The run ends. Everything is kept, and an operator is paged with the reason."),
     "swap_at_checkpoint": Verb(
         "The culprit's node leaves at the next checkpoint, and a spare takes its place; no step is lost.",

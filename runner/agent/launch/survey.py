@@ -1,0 +1,149 @@
+"""What ranks run with, found out beside their launch: code, packages, variables. See `facts/launch_conditions`.
+
+It runs on a thread of the working folder's mount, with children that have a deadline and are those of the ranks' user. What cannot
+be found out is not known, with the reason, and never a difference. Nothing of the user's is imported: packages are counted by the
+names of their folders.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.agent.launch import rank_commands
+from runner.agent.launch.program import NotForkableCommand
+from runner.agent.launch.rank_commands import Launch
+from runner.atomic_files import write_atomically
+from runner.facts.launch_conditions import (
+    MAX_PACKAGES,
+    LaunchConditions,
+    is_compared,
+    masked_arguments,
+    without_secrets,
+)
+
+# Of all children together; chosen. A working tree of a million files on a network file system takes longer, and is not known then.
+SURVEY_SECONDS = 20.0
+# Of source.diff; its hash is of everything. Chosen.
+MAX_DIFF_BYTES = 1_000_000
+DIFF_FILE = "source.diff"
+_PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=true")
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD")
+# Names of folders are enough: reading a thousand files of metadata would take as long as an import.
+_LIST_PACKAGES = """
+import json, os, sys
+found = {}
+for folder in reversed(sys.path):
+    try:
+        names = os.listdir(folder or ".") if folder else ()
+    except OSError:
+        continue
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        package, dash, version = stem.partition("-")
+        if ending in ("dist-info", "egg-info") and dash:
+            found[package.lower().replace("_", "-")] = version.split("-py")[0]
+json.dump({"python": sys.version.split()[0], "packages": found}, sys.stdout)
+"""
+
+
+class NotFound(Exception):
+    """A part could not be found out; the text says why."""
+
+
+def conditions_of(launch: Launch, python: str) -> LaunchConditions:
+    """Find out what the ranks of a launch run with; write differences from the commit into the attempt's folder. May block."""
+    plan, unknown = launch.plan, dict[str, str]()
+    until = time.monotonic() + SURVEY_SECONDS
+    of_user = launch.user.environment if launch.user is not None else {}
+    inherited = {**rank_commands.base_environment(), **of_user}
+    first = plan.ranks.start
+    argv = tuple(
+        rank_commands.fill(part, rank_commands.placeholders(plan, first, python))
+        for part in plan.command
+    )
+    commit, diff_hash = "", ""
+    try:
+        commit, diff = _source(launch, until)
+        diff_hash = hashlib.sha256(diff).hexdigest() if diff else ""
+        _keep_diff(Path(plan.output_folder), diff)
+    except (NotFound, OSError) as error:
+        commit, unknown["code"] = "", str(error)[:300]
+    version, packages = "", dict[str, str]()
+    try:
+        version, packages = _packages(launch, python, until)
+    except (NotFound, NotForkableCommand, OSError, ValueError, KeyError) as error:
+        unknown["packages"] = str(error)[:300]
+    compared = {
+        name: value
+        for name, value in inherited.items()
+        if is_compared(name) and name not in plan.environment
+    }
+    return LaunchConditions(
+        argv=masked_arguments(argv),
+        environment=without_secrets(compared),
+        given=without_secrets(plan.environment),
+        git_commit=commit,
+        source_diff=diff_hash,
+        python=version,
+        packages=packages,
+        unknown=unknown,
+    )
+
+
+def _source(launch: Launch, until: float) -> tuple[str, bytes]:
+    """Return the commit of the working folder, and how the files that git tracks differ from it."""
+    git = [*_GIT, "-C", launch.plan.working_directory]
+    commit = _output(launch, [*git, "rev-parse", "--verify", "HEAD"], until)
+    return commit.decode().strip(), _output(launch, [*git, *_DIFF], until)
+
+
+def _keep_diff(folder: Path, diff: bytes) -> None:
+    if diff:
+        left = len(diff) - MAX_DIFF_BYTES
+        cut = b"\n... %d bytes more\n" % left if left > 0 else b""
+        write_atomically(folder / DIFF_FILE, diff[:MAX_DIFF_BYTES] + cut)
+
+
+def _packages(launch: Launch, python: str, until: float) -> tuple[str, dict[str, str]]:
+    """Return the version of the interpreter that the command names, and of all packages that it sees."""
+    plan = launch.plan
+    first = plan.command[0].replace("{python}", plan.python or python)
+    if _PYTHON.fullmatch(Path(first).name) is None:
+        first = rank_commands.program_of(plan, python, launch.user).interpreter[0]
+    body = _output(launch, [first, "-c", _LIST_PACKAGES], until)
+    found = json.loads(body)
+    packages = {str(name): str(version) for name, version in found["packages"].items()}
+    return str(found["python"]), dict(sorted(packages.items())[:MAX_PACKAGES])
+
+
+def _output(launch: Launch, command: Sequence[str], until: float) -> bytes:
+    """Run a child as the ranks' user, in their folder and environment, and return what it writes."""
+    plan, user = launch.plan, launch.user
+    environment = rank_commands.lasting_environment(plan, user)
+    as_user: Mapping[str, object] = (
+        {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": ()}
+    )
+    name = os.path.basename(command[0])
+    try:
+        done = subprocess.run(  # type: ignore[call-overload]  # the user's fields
+            command,
+            cwd=plan.working_directory or None,
+            env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=max(0.1, until - time.monotonic()),
+            check=False,
+            **as_user,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotFound(f"{name} did not answer within {SURVEY_SECONDS:g} s") from None
+    if done.returncode != 0:
+        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise NotFound(f"{name} ended with {done.returncode}: {' '.join(words)}")
+    return bytes(done.stdout)
