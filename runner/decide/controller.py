@@ -213,6 +213,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     TrialJudged: numeric.on_judged,
     faults.GangStillStepping: probes.on_gang_still_stepping,
     faults.GangStartTimed: attempts.on_gang_timed,
+    faults.MetricNote: attempts.on_metric_note,
     faults.LrObserved: read_back.on_lr_observed,
     s.SettingsInEffect: read_back.on_settings,
     s.RequestTaken: drills.on_request_taken,

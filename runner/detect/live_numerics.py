@@ -9,6 +9,7 @@ What is learned outlives attempts and supervisors, except whose gradients were n
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics, NumericsMemory
 from runner.detect.numerics.trial import TrialSample, kept, sample_of, trajectory_before
 from runner.facts import wire
-from runner.facts.faults import FAULTS, Finding
+from runner.facts.faults import FAULTS, Finding, MetricNote
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import WatchedAttempt, WatchList
@@ -28,6 +29,8 @@ SLOW_SECONDS = 300.0
 # Newest steps for which the ranks whose gradient was not finite are kept; chosen.
 MAX_ORIGINS = 64
 SEVERAL = 2
+# Notes of these faults are told.
+TOLD = ("activation_norm_drift", "grad_norm_drift", "plateau", "validation_divergence")
 # Between two searches for the origin, which go through all nodes; chosen.
 SEARCH_SECONDS = 1.0
 # For all nodes to report the step; chosen.
@@ -92,14 +95,14 @@ class LiveNumerics(Detector):
         self._runs: dict[int, _Run] = {}
         self._gangs = WatchedGangs[WatchedAttempt](lambda watched: watched)
 
-    def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
-        """Return findings about the steps that a heartbeat reports."""
+    def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Any]:
+        """Return findings about the steps that a heartbeat reports, and notes (MetricNote) of slow trends."""
         steps = heartbeat.steps or heartbeat.logged_steps
         watched = self._gangs.of(heartbeat, watch) if steps else None
         if watched is None:
             return []
         run = self._run(watched)
-        findings: list[Finding] = []
+        findings: list[Any] = []
         for record in steps:
             self._record_origin(run, heartbeat.node, record)
             before = run.last_steps.get(heartbeat.node, record.step - 1)
@@ -194,7 +197,7 @@ class LiveNumerics(Detector):
 
     def _to_findings(
         self, run: _Run, one: NumericFinding, record: StepRecord, now: float
-    ) -> list[Finding]:
+    ) -> list[Any]:
         if one.fault == "throughput_drop":
             if one.recovered:
                 was_reported = run.slow is None
@@ -204,7 +207,7 @@ class LiveNumerics(Detector):
                 run.slow = (now, one)
             return []
         if one.severity != "incident" and not one.recovered:
-            return []
+            return _note(run, one)
         finding = _finding(run, one)
         if not one.recovered:
             seen = [*run.samples[-MAX_SAMPLES:], sample_of(record)]
@@ -220,6 +223,14 @@ class LiveNumerics(Detector):
             return []
         one, run.slow = run.slow[1], None
         return [_finding(run, one)]
+
+
+def _note(run: _Run, one: NumericFinding) -> list[Any]:
+    """Tell slow trends. Notes of jumps are what healthy runs have now and then."""
+    if one.fault not in TOLD:
+        return []
+    attempt, step = run.watched.attempt, one.onset_step
+    return [MetricNote(attempt=attempt, fault=one.fault, step=step, evidence=one.evidence)]
 
 
 def _finding(run: _Run, one: NumericFinding) -> Finding:

@@ -96,6 +96,7 @@ FAULTS: Mapping[str, FaultKind] = {
     # The rest no rewind mends: a person looks.
     "validation_divergence": _METRIC(scope="user", action="page"),
     "activation_norm_drift": _METRIC(scope="user", action="page"),
+    "grad_norm_drift": _METRIC(scope="user", action="page"),
     # The loss fell steadily and stopped at once.
     "plateau": _METRIC(scope="user", action="page"),
     # The first steps after a restart are not those that were made before.
@@ -211,3 +212,12 @@ class LrObserved(Value, kind="lr_observed"):
     step: int
     lr: float | None = None
     before: float | None = None
+
+
+class MetricNote(Value, kind="metric_note"):
+    """What a run's numbers show that asks for no action: told, and no incident. `step`: the first sample of it."""
+
+    attempt: AttemptId
+    fault: Fault
+    step: int
+    evidence: str

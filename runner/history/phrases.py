@@ -236,6 +236,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     faults.GangStillStepping: lambda f: (
         f"{f.attempt} has made step {f.step} without heartbeats from {printable_words(f.nodes)}"
     ),
+    faults.MetricNote: lambda f: f"the numbers of {f.attempt} show {f.fault} from step {f.step} on",
     faults.LrObserved: lambda f: (
         f"the lines of {f.attempt} hold no learning rate"
         if f.lr is None
@@ -568,6 +569,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     RunRewound: _run_rewound,
     TrialStarted: _trial_started,
     TrialEnded: _trial_ended,
+    r.MetricNoted: lambda x: f"noted: {x.fault}, {printable(x.evidence)}",
     r.RateRead: lambda x: (
         f"{x.attempt} was launched with {x.launched:g}, and its lines show a rate of {x.lr:g}"
     ),

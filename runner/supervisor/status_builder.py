@@ -261,6 +261,10 @@ class StatusBuilder:
             first_loss=run.first_loss,
             settings=attempt.settings if attempt else {},
             remedies=run.remedies,
+            metric_notes=tuple(
+                f"{note.fault} from step {note.step} on: {note.evidence}"
+                for note in run.metric_notes
+            ),
             applied_remedies=tuple(run.applied_remedies[-MAX_REMEDIES_SHOWN:]),
             start_phases=dict(attempt.start) if attempt else {},
             checkpoint_step=trusted.step if trusted else None,

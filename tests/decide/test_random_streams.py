@@ -125,6 +125,13 @@ inputs = st.one_of(
     st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_busy=st.booleans()),
     st.builds(s.DevicesReleased, **source),
     st.builds(
+        f.MetricNote,
+        attempt=attempt,
+        fault=st.sampled_from(["plateau", "grad_norm_drift"]),
+        step=st.integers(0, 50),
+        evidence=text,
+    ),
+    st.builds(
         f.LrObserved,
         attempt=attempt,
         step=st.integers(0, 50),

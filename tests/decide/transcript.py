@@ -16,6 +16,7 @@ from runner.facts.faults import (
     GangStillStepping,
     HeartbeatResumed,
     LrObserved,
+    MetricNote,
 )
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -188,6 +189,7 @@ _INPUT_PHRASES: dict[type, Callable[[Any], str]] = {
     GangStillStepping: lambda fact: (
         f"gang_still_stepping {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
     ),
+    MetricNote: lambda fact: f"metric_note {fact.attempt} {fact.fault}",
     LrObserved: lambda fact: f"lr_observed {fact.attempt} step {fact.step} {fact.lr}",
     GangStartTimed: lambda fact: f"gang_start_timed {fact.attempt}",
     HeartbeatResumed: lambda fact: f"heartbeat_resumed {fact.node}",
@@ -325,6 +327,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
     r.RemedyAdded: lambda x: f"remedy {x.id} {x.remedy} {value_text(x.value)}",
+    r.MetricNoted: lambda x: f"noted {x.fault} from step {x.step} on",
     r.RateRead: lambda x: f"rate {x.lr:g} of {x.launched:g}",
     r.RemedyReverted: lambda x: f"remedy {x.id} reverted",
     r.RemedyChecked: lambda x: f"remedy {x.id} {x.state}",

@@ -85,6 +85,16 @@ def remedy_notes(status: ClusterStatus) -> str:
     return "\n".join(lines)
 
 
+def metric_notes(status: ClusterStatus) -> str:
+    """List the trends in the numbers of live runs that ask for no action; "" for none."""
+    return "\n".join(
+        f"run {run.name}: {printable(note)}"
+        for run in status.runs
+        if run.state in LIVE_STATES
+        for note in run.metric_notes
+    )
+
+
 def incidents_table(some: Sequence[IncidentStatus]) -> str:
     """Lay out incidents."""
     return output.table(INCIDENT_COLUMNS, some) if some else "no incident"

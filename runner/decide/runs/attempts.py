@@ -13,10 +13,18 @@ from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust, read_back, trust_levels
-from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run, State
+from runner.decide.state.cluster_state import (
+    GONE,
+    LAUNCHED,
+    RUNNING,
+    Attempt,
+    Run,
+    State,
+    shared_fields,
+)
 from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
-from runner.facts.faults import Finding, GangStartTimed, fault_kind
+from runner.facts.faults import Finding, GangStartTimed, MetricNote, fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
@@ -30,6 +38,8 @@ EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
 KILLED = (-9, -15)
 # In a row; chosen, not measured.
 MAX_FAILED_PREPARATIONS = 3
+# Notes of one fault in an attempt. Chosen, not measured.
+MAX_NOTES_ALIKE = 3
 
 
 def on_ranks_started(decision: Decision, started: s.RanksStarted) -> None:
@@ -149,6 +159,16 @@ def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
     attempt = decision.state.attempt_of(timed.attempt)
     if attempt is not None and not attempt.start and timed.slowest:
         decision.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
+
+
+def on_metric_note(decision: Decision, noted: MetricNote) -> None:
+    """Keep what the run's numbers show, a few times an attempt."""
+    attempt = decision.state.attempt_of(noted.attempt)
+    if attempt is None:
+        return
+    known = decision.run_of(noted.attempt).metric_notes
+    if sum((x.attempt, x.fault) == (noted.attempt, noted.fault) for x in known) < MAX_NOTES_ALIKE:
+        decision.add(r.MetricNoted(**shared_fields(noted, r.MetricNoted)))
 
 
 def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:

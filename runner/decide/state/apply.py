@@ -17,6 +17,7 @@ from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
 from runner.decide.state.cluster_state import (
     MAX_CHECK_MESSAGE,
     MAX_INSTANCE_IDS_KEPT,
+    MAX_METRIC_NOTES,
     MAX_REFUSED_JOINS_KEPT,
     MAX_REQUEST_IDS_KEPT,
     MAX_REQUESTS_KEPT,
@@ -240,6 +241,11 @@ def _action_renewed(state: State, record: r.ActionRenewed) -> None:
         state.actions[record.id].issued_at = state.now
 
 
+def _metric_noted(state: State, record: r.MetricNoted) -> None:
+    run = state.runs[record.attempt.run]
+    run.metric_notes = [*run.metric_notes, record][-MAX_METRIC_NOTES:]
+
+
 def _rate_read(state: State, record: r.RateRead) -> None:
     state.runs[record.attempt.run].rate_read = record
 
@@ -356,6 +362,7 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     r.SettingsRead: _settings_read,
     r.ActionRenewed: _action_renewed,
     r.RateRead: _rate_read,
+    r.MetricNoted: _metric_noted,
     r.RemedyAdded: _remedy_changed,
     r.RemedyReverted: _remedy_changed,
     r.RemedyChecked: _remedy_changed,

@@ -20,6 +20,7 @@ from runner.facts.matches import Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.records import (
     AttemptStateName,
+    MetricNoted,
     NodeStateName,
     Outcome,
     RateRead,
@@ -49,6 +50,7 @@ MAX_REFUSED_AGENTS_KEPT = 100
 MAX_REFUSED_JOINS_KEPT = 1000
 MAX_INSTANCE_IDS_KEPT = 64
 MAX_MATCHES_KEPT = 100
+MAX_METRIC_NOTES = 10
 MAX_FAILURES_KEPT = 100
 MAX_HARDWARE_FAULTS_KEPT = 100
 
@@ -267,6 +269,8 @@ class Run(MutableValue):
     # Composed from those in effect, `applied_remedies` without the reverted ones.
     remedies: dict[str, Any] = field(default_factory=dict)
     applied_remedies: list[AppliedRemedy] = field(default_factory=list)
+    # The newest notes of its detectors.
+    metric_notes: list[MetricNoted] = field(default_factory=list)
     # The last rate in its lines, where its command has a placeholder for it.
     rate_read: RateRead | None = None
     # Of the last hello of its ranks.

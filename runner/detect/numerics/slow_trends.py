@@ -2,12 +2,16 @@
 
 import itertools
 import math
+from abc import abstractmethod
 from collections import deque
+from typing import ClassVar
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
+from runner.detect.numerics.gradient import GradientDetector
 from runner.detect.numerics.loss import LossDetector
 from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
+from runner.facts.faults import Fault
 from runner.facts.messages.signals import StepRecord
 
 # In a row above the limit; chosen.
@@ -21,6 +25,11 @@ ACTIVATION_NORM = "activation_norm"
 ACTIVATION_WINDOW = 32
 # Of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on.
 ACTIVATION_RISE = 0.25
+# Of the median gradient norm above the lowest one; chosen: healthy norms wander by less over thousands of steps.
+GRADIENT_RISE = 1.0
+
+# Learning rates that differ by less are one; chosen.
+SAME_RATE = 0.02
 
 # Samples behind one point of a plateau; chosen.
 BLOCK = 64
@@ -81,32 +90,39 @@ class ValidationDetector(MetricDetector):
         return incident("validation_divergence", self._onset[ratio], step, evidence)
 
 
-@register_metric
-class ActivationDetector(MetricDetector):
-    """Reports activations that have grown: OPT-175B's turned up 600 steps before its loss (12.43)."""
+class NormTrend(MetricDetector):
+    """Reports a norm whose median has risen, with what the learning rate did meanwhile. It is a note: some runs go on well."""
 
-    order = 80
-    is_rewound = True
-    judges_skipped = True
+    fault: ClassVar[Fault]
+    label: ClassVar[str]
+    rise: ClassVar[float]
     _level: RollingQuantiles
     _lowest: float
+    # When the median was lowest; None: not logged.
+    _rate_then: float | None
     _onset: int | None
 
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
+        self._rate_then = None
         self._onset = None
 
+    @abstractmethod
+    def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
+        """Return the norm of a record; None where it is not logged."""
+
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
-        norm, step = finite(extra.get(ACTIVATION_NORM)), record.step
+        norm, step = finite(self.norm_of(record, extra)), record.step
         if norm is None:
             return []
         self._level.add(norm)
         if len(self._level) < ACTIVATION_WINDOW:
             return []
-        median = self._level.median
-        self._lowest = min(self._lowest, median)
-        limit = self._lowest * (1 + ACTIVATION_RISE)
+        median, rate = self._level.median, finite(record.lr)
+        if median < self._lowest:
+            self._lowest, self._rate_then = median, rate
+        limit = self._lowest * (1 + self.rise)
         if norm <= limit:
             self._onset = None
         elif self._onset is None:
@@ -114,11 +130,54 @@ class ActivationDetector(MetricDetector):
         if median <= limit or self._onset is None:
             return []
         evidence = (
-            f"the median activation norm of {ACTIVATION_WINDOW} samples rose from {number(self._lowest)} to {number(median)} "
-            f"(limit {number(limit)})"
+            f"the median {self.label} norm of {ACTIVATION_WINDOW} samples rose from {number(self._lowest)} to {number(median)} "
+            f"(limit {number(limit)}){_rates(self._rate_then, rate)}"
         )
         onset, self._lowest, self._onset = self._onset, median, None
-        return [note("activation_norm_drift", onset, step, evidence)]
+        self._rate_then = rate
+        return [note(self.fault, onset, step, evidence)]
+
+
+def _rates(then: float | None, now: float | None) -> str:
+    """Say what the learning rate did while a norm rose: one that falls makes a rising norm no better."""
+    if then is None or now is None:
+        return ""
+    if abs(now - then) <= SAME_RATE * then:
+        return f", at a learning rate of {number(now)}"
+    return f", as the learning rate {'rose' if now > then else 'fell'} from {number(then)} to {number(now)}"
+
+
+@register_metric
+class ActivationDetector(NormTrend):
+    """Reports activations that have grown: OPT-175B's turned up 600 steps before its loss (12.43)."""
+
+    order = 80
+    is_rewound = True
+    judges_skipped = True
+    fault = "activation_norm_drift"
+    label = "activation"
+    rise = ACTIVATION_RISE
+
+    def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
+        """Trainers report it, and files have it."""
+        return extra.get(ACTIVATION_NORM, record.activation_norm)
+
+
+@register_metric
+class GradientTrendDetector(NormTrend):
+    """Reports a gradient norm that has doubled slowly: a jump is the spike detector's."""
+
+    order = 85
+    metric = "gradient"
+    is_rewound = True
+    fault = "grad_norm_drift"
+    label = "gradient"
+    rise = GRADIENT_RISE
+
+    def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
+        """None while it jumps, or the loss does."""
+        is_calm = self.peer(GradientDetector).is_calm and self.peer(LossDetector).is_calm
+        return record.grad_norm if is_calm else None
 
 
 @register_metric

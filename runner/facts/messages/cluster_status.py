@@ -150,6 +150,8 @@ class RunStatus(Value):
     # Composed from those in effect.
     remedies: Mapping[str, Any] = field(default_factory=dict)
     applied_remedies: tuple[AppliedRemedy, ...] = ()
+    # Trends of its numbers that ask for no action, the newest last.
+    metric_notes: tuple[str, ...] = ()
     # Phase -> the attempt's slowest rank in it.
     start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     checkpoint_step: int | None = None

@@ -441,6 +441,14 @@ class RemedyAdded(Value, kind="remedy_added"):
     reason: str = ""
 
 
+class MetricNoted(AttemptRecord, kind="metric_noted"):
+    """A trend of the run's numbers that asks for no action, from this step on."""
+
+    fault: str
+    step: int
+    evidence: str
+
+
 class RateRead(AttemptRecord, kind="rate_read"):
     """The learning rate in the lines of a trainer whose command has a placeholder for it. `launched`: what that stood for."""
 

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from runner.detect.live_numerics import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
-from runner.facts.faults import Finding
+from runner.facts.faults import Finding, MetricNote
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.specs.planned_changes import PlannedChange
@@ -186,6 +186,19 @@ def test_steps_that_agents_read_in_the_output_count_too() -> None:
         )
         assert gang.numbers.on_heartbeat(other, gang.watch, float(step)) == []
     assert [one.fault for one in gang.found] == ["nan_loss"]
+
+
+def test_slow_trends_are_told_live_and_jumps_that_heal_are_not() -> None:
+    """Activations that grow are a note with the first step of it, and no incident."""
+    gang = Gang()
+    gang.steps(1, 199, activation_norm=3.0)
+    gang.step(200, grad_norm=6.0, activation_norm=3.0)
+    gang.steps(201, 299, activation_norm=3.0)
+    gang.steps(300, 400, activation_norm=4.0)
+    (told,) = gang.found
+    assert isinstance(told, MetricNote)
+    assert (told.fault, told.step, told.attempt) == ("activation_norm_drift", 300, gang.attempt)
+    assert "rose from 3 to 4" in told.evidence
 
 
 def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> None:

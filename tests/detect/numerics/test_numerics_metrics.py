@@ -272,8 +272,42 @@ def test_growing_activations_are_a_note() -> None:
             record, {ACTIVATION_NORM: 3000.0 if record.step < 200 else 4000.0}
         )
     ]
+    reported = [replace(r, activation_norm=3.0 if r.step < 200 else 4.0) for r in run(400)]
+    assert of(found(reported), "activation_norm_drift", "note") == [200]
     assert of(findings, "activation_norm_drift", "note") == [200]
     assert not [one for one in findings if one.severity == "incident"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (1e-3, "at a learning rate of 0.001"),
+        (5e-4, "as the learning rate fell from 0.001 to 0.0005"),
+    ],
+)
+def test_a_gradient_norm_that_doubles_slowly_is_a_note_beside_the_learning_rate(
+    rate: float, words: str
+) -> None:
+    """It says what the rate did meanwhile; a norm that wanders by half says nothing, and a jump is a spike alone."""
+
+    def norms(most: float) -> list[StepRecord]:
+        return [
+            replace(
+                one,
+                lr=rate if one.step > 300 else 1e-3,
+                grad_norm=(one.grad_norm or 1.0) * (1 + most * max(0, one.step - 300) / 300),
+            )
+            for one in run(600)
+        ]
+
+    findings = found(norms(2.0))
+    (onset,) = of(findings, "grad_norm_drift", "note")
+    assert 400 < onset < 500
+    (note,) = [one for one in findings if one.fault == "grad_norm_drift"]
+    assert words in note.evidence
+    assert not of(found(norms(0.5)), "grad_norm_drift", "note")
+    jumped = [replace(one, grad_norm=6.0) if 300 < one.step < 320 else one for one in run(400)]
+    assert not of(found(jumped), "grad_norm_drift", "note")
 
 
 def test_a_loss_that_stops_falling_at_once_is_a_note() -> None:
