@@ -39,6 +39,8 @@ class WatchedAttempt(Value):
     progress_seconds: float
     reports_steps: bool = False
     has_stepped: bool = False
+    # Its command has a placeholder for the learning rate, and its lines show what came of it.
+    reads_rate: bool = False
     # A rank has ended without a reason to end the others.
     is_ending: bool = False
     is_timed: bool = False

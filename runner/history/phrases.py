@@ -569,7 +569,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     RunRewound: _run_rewound,
     TrialStarted: _trial_started,
     TrialEnded: _trial_ended,
-    r.MetricNoted: lambda x: f"noted: {x.fault}, {printable(x.evidence)}",
+    r.MetricNoteAdded: lambda x: f"noted: {x.fault}, {printable(x.evidence)}",
     r.RateRead: lambda x: (
         f"{x.attempt} was launched with {x.launched:g}, and its lines show a rate of {x.lr:g}"
     ),

@@ -327,7 +327,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
     r.RemedyAdded: lambda x: f"remedy {x.id} {x.remedy} {value_text(x.value)}",
-    r.MetricNoted: lambda x: f"noted {x.fault} from step {x.step} on",
+    r.MetricNoteAdded: lambda x: f"noted {x.fault} from step {x.step} on",
     r.RateRead: lambda x: f"rate {x.lr:g} of {x.launched:g}",
     r.RemedyReverted: lambda x: f"remedy {x.id} reverted",
     r.RemedyChecked: lambda x: f"remedy {x.id} {x.state}",

@@ -161,14 +161,14 @@ def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
         decision.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
 
 
-def on_metric_note(decision: Decision, noted: MetricNote) -> None:
+def on_metric_note(decision: Decision, note: MetricNote) -> None:
     """Keep what the run's numbers show, a few times an attempt."""
-    attempt = decision.state.attempt_of(noted.attempt)
+    attempt = decision.state.attempt_of(note.attempt)
     if attempt is None:
         return
-    known = decision.run_of(noted.attempt).metric_notes
-    if sum((x.attempt, x.fault) == (noted.attempt, noted.fault) for x in known) < MAX_NOTES_ALIKE:
-        decision.add(r.MetricNoted(**shared_fields(noted, r.MetricNoted)))
+    known = decision.run_of(note.attempt).metric_notes
+    if sum((x.attempt, x.fault) == (note.attempt, note.fault) for x in known) < MAX_NOTES_ALIKE:
+        decision.add(r.MetricNoteAdded(**shared_fields(note, r.MetricNoteAdded)))
 
 
 def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:

@@ -241,7 +241,7 @@ def _action_renewed(state: State, record: r.ActionRenewed) -> None:
         state.actions[record.id].issued_at = state.now
 
 
-def _metric_noted(state: State, record: r.MetricNoted) -> None:
+def _metric_note(state: State, record: r.MetricNoteAdded) -> None:
     run = state.runs[record.attempt.run]
     run.metric_notes = [*run.metric_notes, record][-MAX_METRIC_NOTES:]
 
@@ -362,7 +362,7 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     r.SettingsRead: _settings_read,
     r.ActionRenewed: _action_renewed,
     r.RateRead: _rate_read,
-    r.MetricNoted: _metric_noted,
+    r.MetricNoteAdded: _metric_note,
     r.RemedyAdded: _remedy_changed,
     r.RemedyReverted: _remedy_changed,
     r.RemedyChecked: _remedy_changed,

@@ -20,7 +20,7 @@ from runner.facts.matches import Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.records import (
     AttemptStateName,
-    MetricNoted,
+    MetricNoteAdded,
     NodeStateName,
     Outcome,
     RateRead,
@@ -270,7 +270,7 @@ class Run(MutableValue):
     remedies: dict[str, Any] = field(default_factory=dict)
     applied_remedies: list[AppliedRemedy] = field(default_factory=list)
     # The newest notes of its detectors.
-    metric_notes: list[MetricNoted] = field(default_factory=list)
+    metric_notes: list[MetricNoteAdded] = field(default_factory=list)
     # The last rate in its lines, where its command has a placeholder for it.
     rate_read: RateRead | None = None
     # Of the last hello of its ranks.

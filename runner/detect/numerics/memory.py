@@ -8,7 +8,7 @@ import math
 from collections import deque
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -83,9 +83,11 @@ def _kind(owner: object) -> Any:
 
 @cache
 def _names(kind: Any) -> tuple[tuple[str, str], ...]:
-    """Return the names in JSON and of the attributes."""
-    own = vars(kind).get("__annotations__", ())
-    return tuple((attribute.removeprefix("_"), attribute) for attribute in own)
+    """Return the names in JSON and of the attributes, those of a class that several detectors share included."""
+    annotations = [vars(cls).get("__annotations__", {}) for cls in reversed(kind.__mro__)]
+    hints = {name: hint for own in annotations for name, hint in own.items()}
+    kept = [name for name, hint in hints.items() if get_origin(hint) is not ClassVar]
+    return tuple((attribute.removeprefix("_"), attribute) for attribute in kept)
 
 
 @cache

@@ -116,6 +116,8 @@ class NormTrend(MetricDetector):
         norm, step = finite(self.norm_of(record, extra)), record.step
         if norm is None:
             return []
+        # As many digits as a level needs: the samples are kept for the next supervisor.
+        norm = float(f"{norm:.6g}")
         self._level.add(norm)
         if len(self._level) < ACTIVATION_WINDOW:
             return []
@@ -169,7 +171,6 @@ class GradientTrendDetector(NormTrend):
 
     order = 85
     metric = "gradient"
-    is_rewound = True
     fault = "grad_norm_drift"
     label = "gradient"
     rise = GRADIENT_RISE

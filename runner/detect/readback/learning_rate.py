@@ -28,7 +28,10 @@ class _Rates:
 
 @register
 class LearningRateReader(Detector):
-    """Reports the first rate of each attempt, or that its lines have none. Rates are forgotten with the supervisor."""
+    """Reports the first rate of each attempt, or that its lines have none, for runs that it concerns.
+
+    Rates are forgotten with the supervisor.
+    """
 
     order = 75
     is_advisory = True
@@ -41,7 +44,7 @@ class LearningRateReader(Detector):
         """Follow the steps of a watched attempt."""
         steps = heartbeat.steps or heartbeat.logged_steps
         watched = next((w for w in watch.attempts if w.attempt == heartbeat.attempt), None)
-        if not steps or watched is None:
+        if not steps or watched is None or not watched.reads_rate:
             return []
         rates = self._rates_of(watched)
         return [found for record in steps for found in _observe(rates, record)]

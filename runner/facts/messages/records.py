@@ -441,7 +441,7 @@ class RemedyAdded(Value, kind="remedy_added"):
     reason: str = ""
 
 
-class MetricNoted(AttemptRecord, kind="metric_noted"):
+class MetricNoteAdded(AttemptRecord, kind="metric_note_added"):
     """A trend of the run's numbers that asks for no action, from this step on."""
 
     fault: str

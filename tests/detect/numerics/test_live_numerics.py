@@ -195,10 +195,10 @@ def test_slow_trends_are_told_live_and_jumps_that_heal_are_not() -> None:
     gang.step(200, grad_norm=6.0, activation_norm=3.0)
     gang.steps(201, 299, activation_norm=3.0)
     gang.steps(300, 400, activation_norm=4.0)
-    (told,) = gang.found
-    assert isinstance(told, MetricNote)
-    assert (told.fault, told.step, told.attempt) == ("activation_norm_drift", 300, gang.attempt)
-    assert "rose from 3 to 4" in told.evidence
+    (note,) = gang.found
+    assert isinstance(note, MetricNote)
+    assert (note.fault, note.step, note.attempt) == ("activation_norm_drift", 300, gang.attempt)
+    assert "rose from 3 to 4" in note.evidence
 
 
 def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> None:
