@@ -17,6 +17,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.placeholders import remedies_of_command
 from runner.facts.trials import Trial
 from runner.facts.watch import Resumed, WatchedAttempt, WatchList
 
@@ -153,6 +154,7 @@ class DerivedState:
             progress_seconds=run.spec.progress_seconds,
             reports_steps=run.reports_steps,
             has_stepped=has_stepped,
+            reads_rate="lr_factor" in remedies_of_command(run.spec.command),
             is_ending=is_ending,
             is_timed=is_timed,
             pipeline=run.spec.pipeline,

@@ -16,7 +16,12 @@ def observe(
 ) -> list[LrObserved]:
     """Let a node report the steps of its lines."""
     watched = WatchedAttempt(
-        attempt=attempt, nodes=("n1",), since=0.0, start_seconds=9.0, progress_seconds=9.0, reads_rate=True
+        attempt=attempt,
+        nodes=("n1",),
+        since=0.0,
+        start_seconds=9.0,
+        progress_seconds=9.0,
+        reads_rate=True,
     )
     lines = tuple(StepRecord(step=step, loss=1.0, lr=lr) for step, lr in rates.items())
     heartbeat = Heartbeat(node="n1", incarnation=1, attempt=attempt, logged_steps=lines)
