@@ -30,7 +30,7 @@ SLOW_SECONDS = 300.0
 MAX_ORIGINS = 64
 SEVERAL = 2
 # Notes of these faults are reported.
-NOTED_TRENDS = ("activation_norm_drift", "grad_norm_drift", "plateau", "validation_divergence")
+SLOW_TRENDS = ("activation_norm_drift", "grad_norm_drift", "plateau", "validation_divergence")
 # Between two searches for the origin, which go through all nodes; chosen.
 SEARCH_SECONDS = 1.0
 # For all nodes to report the step; chosen.
@@ -227,7 +227,7 @@ class LiveNumerics(Detector):
 
 def _note(run: _Run, one: NumericFinding) -> list[Any]:
     """Tell slow trends. Notes of jumps are what healthy runs have now and then."""
-    if one.fault not in NOTED_TRENDS:
+    if one.fault not in SLOW_TRENDS:
         return []
     attempt, step = run.watched.attempt, one.onset_step
     return [MetricNote(attempt=attempt, fault=one.fault, step=step, evidence=one.evidence)]
