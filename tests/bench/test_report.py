@@ -60,6 +60,7 @@ def test_every_benchmark_can_be_named() -> None:
         "recovery",
         "scan",
         "step_time",
+        "steps",
         "supervision",
         "survey",
         "takeover",

@@ -11,7 +11,7 @@ from runner.agent.ranks.reports import MAX_NAMES, StepReport, ValidationReport
 from runner.facts.messages.signals import RankCompute, StartPhase, StepRecord
 
 # Chosen, not measured. A heartbeat must fit one message; the newest steps displace the oldest.
-MAX_STEPS = 80
+MAX_STEPS = 72
 MAX_RANKS = 64
 MAX_STEPS_OF_MEDIAN = 256
 # Chosen: eight ranks then cost 33 bytes a second (measured).

@@ -75,13 +75,18 @@ def place_of(match: Match) -> tuple[str, str, int, str, str]:
 
 
 def is_echo(match: Match, incident: Incident) -> bool:
-    """Whether ranks elsewhere only lost their peer: that explains nothing, for who died first is known.
+    """Whether other ranks only lost their peer: that explains nothing, for which rank died first is known.
 
     Of a node that a probe found dead, only lines of its own hardware say more than the probe.
     """
     if incident.condition == "node_dead":
         return match.layer not in DEEP or match.node != incident.node
-    return match.layer in ECHOES and incident.node not in (None, match.node)
+    if match.layer not in ECHOES:
+        return False
+    # An error that no signature knows may be the cause although its rank is reaped after another of its node.
+    is_of_peer = match.layer != "other" and None not in (match.rank, incident.rank)
+    is_elsewhere = incident.node not in (None, match.node)
+    return is_elsewhere or (is_of_peer and match.rank != incident.rank)
 
 
 def verdict_on(matches: Sequence[Match], steps: Sequence[LoggedStep] = ()) -> Verdict | None:

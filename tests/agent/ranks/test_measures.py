@@ -16,7 +16,7 @@ from runner.agent.agent import Agent
 from runner.agent.config import AgentConfig
 from runner.agent.hangs import blocked_ranks
 from runner.agent.ranks import aggregates, rank_resources
-from runner.agent.ranks.aggregates import ComputeTimes
+from runner.agent.ranks.aggregates import MAX_STEPS, ComputeTimes
 from runner.agent.ranks.gang import LocalGang
 from runner.agent.ranks.reports import StepReport
 from runner.facts.messages.assignments import Assignment
@@ -206,7 +206,7 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         incarnation=10**6,
         ranks_alive=tuple(ranks),
         phases={str(rank): "checkpoint" for rank in ranks},
-        steps=(record,) * 80,
+        steps=(record,) * MAX_STEPS,
         rank_computes=tuple(RankCompute(rank=rank, seconds=123.456, stage=64) for rank in ranks),
         ranks_blocked=tuple(RankBlocked(rank=rank, seconds=12345.6) for rank in ranks),
         rank_resources=tuple(

@@ -62,7 +62,7 @@ def test_the_lines_of_a_dead_rank_give_the_cause() -> None:
 def test_later_lines_of_another_node_are_judged_with_the_earlier_ones() -> None:
     """A deeper layer corrects an echo; what adds nothing changes nothing."""
     harness = crashed_harness()
-    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=3)
     harness.take(matched("n2", echo))
     assert incident(harness).cause is not None
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
@@ -75,10 +75,11 @@ def test_later_lines_of_another_node_are_judged_with_the_earlier_ones() -> None:
 
 
 def test_lost_peer_errors_of_other_ranks_are_no_cause() -> None:
-    """The first death is on n2; a line of a deeper layer from n1 still counts."""
+    """Rank 3 on n2 died first, not its neighbour there; a line of a deeper layer from n1 still counts."""
     harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
     assert harness.take(matched("n1", echo)) == []
+    assert harness.take(matched("n2", replace(echo, rank=2))) == []
     oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=0)
     assert kinds(harness.take(matched("n1", echo, oom))) == ["IncidentDiagnosed"]
 
@@ -88,7 +89,7 @@ def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> No
     harness = crashed_harness()
     harness.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
     apply_record(harness.state, r.IncidentChanged(incident="i1", state="resolved"))
-    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=3)
     assert harness.take(matched("n2", echo)) == []
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
     assert kinds(harness.take(matched("n1", lost))) == ["IncidentDiagnosed"]

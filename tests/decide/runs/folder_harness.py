@@ -57,6 +57,7 @@ def seal(harness: ControllerHarness, folder: Folder, *steps: int) -> None:
         if step > 0:
             harness.take(s.CheckpointSealed(**source, step=step, path=path))
             harness.take(s.Progress(**source, step=step))
+            harness.settle()
 
 
 def go_back(harness: ControllerHarness, before_step: int, least: Trust = Trust.COMMITTED) -> str:
@@ -82,7 +83,7 @@ def record(harness: ControllerHarness, *records: object) -> None:
 
 
 def relaunch(harness: ControllerHarness, folder: Folder) -> tuple[AttemptId, str]:
-    """Let the nodes end the ranks, and the next gang start; return it and what it resumes from."""
+    """Let the nodes end the ranks, and the next gang start when its time has come; return it and what it resumes from."""
     attempt = run_of(harness).attempt
     assert attempt is not None
     for node in attempt.nodes:
@@ -91,6 +92,9 @@ def relaunch(harness: ControllerHarness, folder: Folder) -> tuple[AttemptId, str
             s.RanksTerminated(node=node, incarnation=1, last_step=attempt.last_step, **gone)
         )
     harness.settle()
+    if (retry_at := run_of(harness).retry_at) is not None:
+        harness.now = max(harness.now, retry_at)
+        harness.settle()
     for action in harness.state.open_actions("prepare_attempt"):
         detail = {"port": 1, "address": "host", **folder.choose(action.read(PrepareAttempt))}
         harness.take(ActionResult(id=action.id, outcome="done", detail=detail))
