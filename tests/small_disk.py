@@ -11,14 +11,25 @@ import pytest
 
 
 @contextmanager
-def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
-    """Mount a file system of memory on a folder, which is made, while the block runs; skip the test where that cannot be."""
+def small_disk(folder: Path, *, size_bytes: int, num_inodes: int = 0) -> Iterator[Path]:
+    """Mount a file system of memory on a folder, which is made, while the block runs; skip the test where that cannot be.
+
+    `num_inodes`: as many files and folders as fit, its own included; 0: any number.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("a file system can be mounted by root only")
     done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={size_bytes}", "stoker-test", str(folder)],
+        [
+            mount,
+            "-t",
+            "tmpfs",
+            "-o",
+            f"size={size_bytes},nr_inodes={num_inodes}",
+            "stoker-test",
+            str(folder),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,7 @@
 """Where a start goes on: the step and the data position of its checkpoint, resets that happened, and what refuses a start."""
 
 import dataclasses
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,14 +88,23 @@ def refuse_other_training(folder: Path, settings: Settings, data: Corpus) -> Man
     return manifest
 
 
+# No repetition helps against these; a full disk, a quota or a server that is away may pass, and are a crash.
+_FOR_GOOD = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
+    *(errno.ENAMETOOLONG, errno.ELOOP),
+)
+
+
 def refuse_unwritable(folder: Path, rank: int) -> None:
-    """Raise SpecError when this rank cannot write into the folder for checkpoints."""
+    """Raise SpecError when this rank may not write into the folder for checkpoints; OSError when it cannot at the moment."""
     probe = folder / f".writable-{rank}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
+        if error.errno not in _FOR_GOOD:
+            raise
         raise SpecError(
             f"checkpoints: folder {folder} cannot be written ({error.strerror or error}): "
             "make it writable for this user, or name another"

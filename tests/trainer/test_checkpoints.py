@@ -8,8 +8,10 @@ import pytest
 
 from runner import checkpoints
 from runner.facts.ids import AttemptId
+from tests.small_disk import small_disk
 from tests.trainer.gangs import Ended, Gangs, Layout
 from tests.trainer.test_resume import SETTINGS
+from trainer.resume import refuse_unwritable
 
 pytestmark = pytest.mark.trainer
 
@@ -96,6 +98,16 @@ def test_unwritable_folder_is_refused_at_once(gangs: Gangs, tmp_path: Path) -> N
     ended = gangs.run(SETTINGS, layout=Layout(data=2), environment=environment(folder), expect=78)
     assert "cannot be written" in ended.errors()
     assert ended.steps() == {}
+
+
+def test_a_disk_without_room_is_a_crash_not_a_wrong_setting(tmp_path: Path) -> None:
+    """It may have room again: the run must not be stopped for good."""
+    with small_disk(tmp_path / "disk", size_bytes=1 << 16, num_inodes=2) as disk:
+        (disk / "last").write_text("")
+        with pytest.raises(OSError, match="No space left on device"):
+            refuse_unwritable(disk / "checkpoints", 0)
+        (disk / "last").unlink()
+        refuse_unwritable(disk, 0)
 
 
 def test_sealed_checkpoint_is_left_alone(gangs: Gangs, tmp_path: Path) -> None:
