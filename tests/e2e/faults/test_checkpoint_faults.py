@@ -96,6 +96,9 @@ def test_the_run_resumes_from_the_checkpoint_before_a_flipped_bit(
     run = harness.start("run", "run.yaml")
     now = harness.training(past_step=9)
     root = checkpoints(harness)
+    # Nothing is sealed between the flip and the death.
+    for pid in now.pids.values():
+        kill(pid, signal.SIGSTOP)
     newest = flip_a_bit_of_the_newest(root, harness)
     kill(now.pids[1])
     after = harness.training(past_step=now.step, after=now.attempt)
