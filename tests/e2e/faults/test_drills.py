@@ -1,10 +1,12 @@
 """Four drills on one run of the built-in trainer, at steps and ranks drawn by the commit: the right fault and rank are named."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from runner.checkpoints import list_sealed
+from runner.checkpoints import list_sealed, verify
+from runner.errors import CheckpointRefused
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
 from tests.e2e.cluster_harness import ClusterHarness
 from tests.suite.share import current
@@ -24,6 +26,8 @@ TRAINER = {
 }
 SPIKES = ("loss_spike", "grad_norm_spike", "divergence")
 NOT_FINITE = ("nan_loss", "skipped_steps")
+# For a drill to have its effect.
+PATIENCE_SECONDS = 60.0
 
 
 def test_a_killed_rank_a_damaged_checkpoint_a_spike_and_a_nan(harness: ClusterHarness) -> None:
@@ -40,7 +44,7 @@ def test_a_killed_rank_a_damaged_checkpoint_a_spike_and_a_nan(harness: ClusterHa
     now = harness.training(past_step=21)
     root = Path(_folder(harness))
     drill(harness, "corrupt-checkpoint", "--damage", "byte", "--rank", str(ranks["corrupt"]))
-    damaged = list_sealed(root)[0].name
+    damaged = _damaged(root)
     drill(harness, "kill-rank", "--rank", str(ranks["kill-rank"]))
     crash = incident(harness, ("rank_crash",))
     assert crash.rank == ranks["kill-rank"]
@@ -81,6 +85,20 @@ def incident(
         return next((each for each in found if each.rank is not None or not is_named), None)
 
     return harness.wait(look, f"an incident of {faults}")
+
+
+def _damaged(root: Path) -> str:
+    """Wait for the drill's effect, which comes after a step; return the name of the checkpoint whose bytes do not verify."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        for folder in list_sealed(root):
+            try:
+                verify(folder)
+            except CheckpointRefused:
+                if folder.exists():
+                    return folder.name
+        time.sleep(0.05)
+    raise AssertionError(f"no checkpoint in {root} was damaged")
 
 
 def _folder(harness: ClusterHarness) -> str:
