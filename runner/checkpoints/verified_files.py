@@ -1,6 +1,6 @@
 """The files of a share that were verified already, in a file: a reader that was killed is followed by one that goes on there.
 
-A line for the share, then one for each file, with what changes when the file does and what a scan said of it. It is not flushed to
+A line for the share, then one for each file, with what changes when the file does and what a scan found in it. It is not flushed to
 disk, for it must survive the process only. What a kill cut off is removed; any other content than what is written here means: start
 again.
 """
@@ -33,7 +33,7 @@ class VerifiedFiles:
         self._size = self._load()
 
     def find(self, name: str, status: os.stat_result) -> ScanResult | None:
-        """Return what was said of a file that was verified, if nothing of it has changed since; else None."""
+        """Return the result of a file that was verified, if nothing of it has changed since; else None."""
         mark, scanned = self._known.get(name, (None, None))
         return scanned if mark == _mark(status) else None
 

@@ -26,7 +26,7 @@ why_option = click.option(
     "reason",
     default="",
     metavar="TEXT",
-    help="Why; kept in the journal, and told to others.",
+    help="Why; kept in the journal, and shown to others.",
 )
 incident_option = click.option(
     "--incident",

@@ -215,7 +215,7 @@ class LrObserved(Value, kind="lr_observed"):
 
 
 class MetricNote(Value, kind="metric_note"):
-    """What a run's numbers show that asks for no action: told, and no incident. `step`: the first sample of it."""
+    """What a run's numbers show that asks for no action: reported, and no incident. `step`: the first sample of it."""
 
     attempt: AttemptId
     fault: Fault

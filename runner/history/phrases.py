@@ -344,7 +344,7 @@ def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
 
 
 def _checkpoint_judged(record: CheckpointJudged) -> str:
-    """Promotions are routine; what is taken away, deaths and pins are told."""
+    """Promotions are routine; what is taken away, deaths and pins are shown."""
     what = f"the checkpoint of step {record.step}"
     if record.pinned is not None:
         return f"{what} is {f'pinned by {printable(record.pinned, 60)}' if record.pinned else 'no longer pinned'}"

@@ -9,7 +9,7 @@ from tests.rootcause.test_error_output import ADVICE, NOT_CLOSED
 def _mark(line: str, *, function: str = "step", after: str = "") -> str:
     tail = (
         "Traceback (most recent call last):\n"
-        f'  File "/home/me/train.py", line 12, in {function}\n'
+        f'  File "/srv/job/train.py", line 12, in {function}\n'
         "    loss.backward()\n"
         f"{line}\n{after}"
     )

@@ -2,7 +2,7 @@
 
 *Not finite* is a tensor with a NaN, of whatever use, and one with an infinity unless it is a constant mask: all its numbers are
 either one and the same infinity or one and the same other number, as `torch.nn.Transformer.generate_square_subsequent_mask` makes
-them, and it has a name, which is none of a weight or of an optimizer's state. A mask is told by its content, for most files do not
+them, and it has a name, which is none of a weight or of an optimizer's state. A mask is known by its content, for most files do not
 say which of their tensors are buffers; weights and moments that training has touched are hardly ever of two values alone. What
 has to be known of a tensor with infinities is read a second time, and only that.
 """
@@ -65,7 +65,7 @@ class FileScan:
             self._next, self._carry = self._next + 1, b""
 
     def result(self, file: int) -> ScanResult:
-        """Return what is said of the file, which is open and the one whose pieces came. Raises OSError."""
+        """Return the result for the file, which is open and the one whose pieces came. Raises OSError."""
         infinite = [pair for pair in self._infinite if pair[0].offset not in self._with_nan]
         for span, index in infinite[:MAX_MASKS]:
             if not span.name or is_named_as_trained(span.name) or not _is_mask(file, span):

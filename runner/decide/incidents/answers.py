@@ -32,7 +32,7 @@ def is_awaited(decision: Decision, run: Run) -> bool:
 
 
 def settle(decision: Decision, run: Run) -> None:
-    """Answer an incident whose node has not said in time why its ranks ended."""
+    """Answer an incident whose node has not reported in time why its ranks ended."""
     incident = decision.state.incidents.get(run.incident or "")
     if incident is None or incident.awaited is None or not incident.is_live:
         return
@@ -48,7 +48,7 @@ def _answer(decision: Decision, run: Run, incident: Incident) -> None:
 
 
 def on_lines(decision: Decision, incident: Incident, lines_read: LinesMatched) -> None:
-    """Answer an incident whose node has said why; or amend the answer, if the cause has another page."""
+    """Answer an incident whose node has reported why; or amend the answer, if the cause has another page."""
     run = decision.state.runs.get(incident.run or 0)
     if run is None or run.incident != incident.incident or not run.is_wanted:
         return

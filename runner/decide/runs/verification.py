@@ -26,7 +26,7 @@ MAX_SHARES = 16
 # Chosen, not measured.
 SILENT_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 20 * 1024**2
-# What is said of files that an agent of an earlier release has read.
+# The result for files that an agent of an earlier release has read.
 UNSCANNED = "the agent of {node} is of a release that does not look for NaN"
 # Of a share, on one node after the other. Chosen, not measured.
 MAX_TRIES = 3

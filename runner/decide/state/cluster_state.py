@@ -424,7 +424,7 @@ class Incident(MutableValue):
     # How much has happened to it, and the newest of that.
     version: int = 0
     events: list[IncidentEvent] = field(default_factory=list)
-    # Who looks at it; "": no person has said so.
+    # Who looks at it; "": no person has acknowledged it.
     acknowledged_by: str = ""
     acknowledged_at: float | None = None
     # Who denied what its ladder proposed: it is left to people.

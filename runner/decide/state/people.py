@@ -4,7 +4,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.records_people import HoldKind, ProposalState
 from runner.facts.wire import Value
 
-# Of one incident: what a person who looked at it is told of. Chosen.
+# Of one incident: what an answer to a person who looked at it names. Chosen.
 MAX_EVENTS_KEPT = 12
 MAX_EVENT_CHARACTERS = 160
 # Proposals, those that are decided too.

@@ -249,7 +249,7 @@ class LinesMatched(LaunchSignal, kind="lines_matched"):
     steps: tuple[LoggedStep, ...] = ()
     ranks_alive: bool = False
     last_step: int | None = None
-    # The ends of these ranks' output were searched: whatever they say is told, in this message at the latest.
+    # The ends of these ranks' output were searched: whatever was found in it is reported, in this message at the latest.
     is_last: bool = False
 
 

@@ -10,7 +10,7 @@ from runner.facts.specs.setting import Default, Limits, LongSeconds
 from runner.facts.trials import Statistic
 from runner.facts.wire import Value
 
-# Of one ladder, all rungs together: one with more has no end that anybody would see. Chosen.
+# Of one ladder, all rungs together: one with more would run for days before it ends. Chosen.
 MAX_TRIES = 100
 
 # Any fault: one that opens an incident, or one that explains it.
@@ -21,7 +21,7 @@ else:
 
 
 class Parameter(NamedTuple):
-    """What may stand behind the name of a condition or of a verb's argument."""
+    """Which values the name of a condition, or of a verb's argument, may have."""
 
     kind: Literal["flag", "count", "number", "numbers", "names", "text"]
     # Of names.
@@ -39,7 +39,7 @@ class Parameter(NamedTuple):
         return _EXPECTED[self.kind]
 
     def fits(self, value: object) -> bool:
-        """Whether a value may stand there."""
+        """Whether a value is one of them."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if self.kind == "flag":
             return isinstance(value, bool)
