@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.decide.incidents.ladder import RUNGS
+from runner.decide.incidents.rungs.table import RUNGS
 from runner.facts import wire
 from runner.facts.messages.records import RemedyAdded, RemedyReverted
 from runner.facts.messages.requests import AddRemedy

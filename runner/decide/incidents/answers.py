@@ -8,7 +8,8 @@ end an attempt that is launched by then.
 from runner.decide.decision import Decision
 from runner.decide.incidents import consent
 from runner.decide.incidents.attribution import respond_or_stop
-from runner.decide.incidents.ladder import delays_of, next_rung, respond
+from runner.decide.incidents.ladder import next_rung, respond
+from runner.decide.incidents.rungs.retries import delays_of
 from runner.decide.state.cluster_state import LAUNCHED, Incident, Run, State
 from runner.facts.messages.signals import LinesMatched
 from runner.facts.specs.runbook import Rung

@@ -11,7 +11,8 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import consent
 from runner.decide.incidents.conditions import sure_cause
 from runner.decide.incidents.diagnosis import explain
-from runner.decide.incidents.ladder import end_attempt, give_up, respond
+from runner.decide.incidents.ladder import respond
+from runner.decide.runs.endings import end_attempt, give_up
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.causes import Failure
 from runner.facts.faults import Finding, awaits_probe, fault_kind

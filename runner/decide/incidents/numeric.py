@@ -7,8 +7,8 @@ else is found meanwhile is evidence, or makes it worse: then the page of the wor
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import trials
-from runner.decide.incidents.going_back import attribute_to_hardware
 from runner.decide.incidents.ladder import respond
+from runner.decide.incidents.rungs.going_back import attribute_to_hardware
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
 from runner.facts.faults import Finding, fault_kind
 from runner.facts.messages.records_trials import TrialEnded

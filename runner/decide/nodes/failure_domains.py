@@ -7,8 +7,9 @@ whose heartbeats resume come back like other lost nodes; one that stays silent l
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.ladder import end_attempt, respond
+from runner.decide.incidents.ladder import respond
 from runner.decide.nodes.predicates import is_suspect, is_up, live_attempt
+from runner.decide.runs.endings import end_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
 from runner.facts.faults import DomainSilence, Finding
 from runner.facts.messages import records as r

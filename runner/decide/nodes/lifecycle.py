@@ -7,10 +7,11 @@ How a node joins is in `join`, silent nodes in `probes`, checks in `admission_ch
 from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import report_failure
-from runner.decide.incidents.ladder import end_attempt, respond
+from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left, is_suspect, live_attempt
 from runner.decide.nodes.probes import MAX_PROBES, next_probe_at, on_node_dead, probe
+from runner.decide.runs.endings import end_attempt
 from runner.decide.state.cluster_state import GONE, RUNNING, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.faults import Finding

@@ -8,11 +8,11 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.hangs import amend_with_missing_ranks, own_rank_stacks
-from runner.decide.incidents.ladder import end_attempt, end_run
 from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust, read_back, trust_levels
+from runner.decide.runs.endings import end_attempt, end_run
 from runner.decide.state.cluster_state import (
     GONE,
     LAUNCHED,

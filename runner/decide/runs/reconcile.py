@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import answers, numeric, pending_evidence
-from runner.decide.incidents.ladder import end_attempt, end_run, go_on, idle
+from runner.decide.incidents.ladder import go_on
 from runner.decide.incidents.trials import awaits_rung
 from runner.decide.nodes import lifecycle
 from runner.decide.nodes.probes import probe
@@ -28,6 +28,7 @@ from runner.decide.runs.attempts import (
     fail_overdue_launch,
     launch_limit,
 )
+from runner.decide.runs.endings import end_attempt, end_run, idle
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run
 from runner.facts.actions import PrepareAttempt
 from runner.facts.ids import AttemptId

@@ -6,9 +6,10 @@ next one is planned as any other, and begins at that checkpoint, for it is the n
 """
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.ladder import end_attempt
+from runner.decide.runs.endings import end_attempt
 from runner.decide.state.cluster_state import Incident, Run
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
+from runner.facts.messages import records as r
 from runner.facts.messages.records_checkpoints import RunRewound
 
 # How many checkpoints a refusal names. Chosen.
@@ -24,10 +25,12 @@ def rewind(  # noqa: PLR0913 - what is gone back to, and what is written down of
     reason: str,
     incident: Incident | None = None,
     request: str | None = None,
+    outcome: r.Outcome = "rewound",
 ) -> str:
     """Go back to the newest checkpoint before `before_step` that is trusted as far as `least`; return "", or why not.
 
-    A refusal leaves no record. `reason` is for people; `incident` or `request` is the id of what it answers.
+    A refusal leaves no record. `reason` is for people; `incident` or `request` is the id of what it answers; `outcome`: how the
+    attempt ends that is live, if one is.
     """
     found, attempt = best_before_step(run, before_step, least), run.attempt
     problem = _problem(decision, run)
@@ -45,7 +48,7 @@ def rewind(  # noqa: PLR0913 - what is gone back to, and what is written down of
         request=request,
     )
     decision.add(record)
-    end_attempt(decision, run, outcome="rewound", incident=incident, reason=reason)
+    end_attempt(decision, run, outcome=outcome, incident=incident, reason=reason)
     return ""
 
 

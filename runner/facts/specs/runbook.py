@@ -23,7 +23,7 @@ else:
 class Parameter(NamedTuple):
     """Which values the name of a condition, or of a verb's argument, may have."""
 
-    kind: Literal["flag", "count", "number", "numbers", "names", "text"]
+    kind: Literal["flag", "count", "counts", "number", "numbers", "names", "text"]
     # Of names.
     choices: tuple[str, ...] = ()
     # What these are, where they are many.
@@ -50,6 +50,8 @@ class Parameter(NamedTuple):
         if self.kind == "text":
             return isinstance(value, str) and bool(value)
         items = value if isinstance(value, list | tuple) else (value,)
+        if self.kind == "counts":
+            return bool(items) and all(type(x) is int and x >= 1 for x in items)
         if self.kind == "numbers":
             return bool(items) and all(
                 isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in items
@@ -62,6 +64,7 @@ class Parameter(NamedTuple):
 _EXPECTED = {
     "flag": "true or false",
     "count": "a whole number from 1",
+    "counts": "a whole number from 1, or a list of them",
     "number": "a number",
     "numbers": "a number from 0, or a list of them",
     "names": "a name, or a list of names",
@@ -129,6 +132,21 @@ VERBS: Mapping[str, Verb] = {
             "other_hardware": Parameter("flag"),
         },
     ),
+    "skip_data": Verb(
+        "As `restart`, and the data of the step that fails again and again is left out: so many data steps with each try "
+        "(`steps`; default: 1). It is read again once the ladder goes on to another rung.",
+        {
+            "steps": Parameter(
+                "counts", what="data steps that each try leaves out, the last for all later ones"
+            ),
+            **_DELAYS,
+        },
+    ),
+    "older_checkpoint": Verb(
+        "As `restart`, but from the checkpoint before the one that the attempt had resumed from; that one, and what is newer, is "
+        "set aside for good.",
+        _DELAYS,
+    ),
     "wait": Verb(
         "Nothing yet: the run goes on for `steps` steps (default: those of `verify`), and heals by itself or does not.",
         {"steps": Parameter("count")},
@@ -147,7 +165,7 @@ NON_FATAL_VERBS: tuple[RungVerb, ...] = tuple(
 # Verbs that only look: no one needs to agree.
 PASSIVE_VERBS: tuple[RungVerb, ...] = ("watch", "wait")
 # Verbs that change how a run trains, or go back: in mode `advise` they wait for a person.
-NUMERIC_VERBS: tuple[str, ...] = ("rewind",)
+NUMERIC_VERBS: tuple[str, ...] = ("rewind", "skip_data", "older_checkpoint")
 # What the daemon does by itself; from the freest to the most cautious.
 Mode = Literal["act", "advise", "off"]
 MODES: tuple[Mode, ...] = get_args(Mode)

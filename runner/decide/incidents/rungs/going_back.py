@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import trials
+from runner.decide.incidents.rungs.orders import order, try_number
 from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.runs import remedies
 from runner.decide.runs.rewind import best_before_step, rewind
 from runner.decide.state.cluster_state import Incident, Run
 from runner.facts.checkpoints import Checkpoint, Trust
-from runner.facts.messages import records as r
 from runner.facts.remedies import REMEDIES, LrFactor, LrPeak, RemedyValue, SkipSteps
 from runner.facts.specs.runbook import Rung
 
@@ -53,28 +53,16 @@ def go_back(decision: Decision, incident: Incident, rung: Rung, *, reason: str) 
         trials.give_up_rung(decision, incident, f"{rung.do}: {problem}")
         return
     for change in changes:
-        page = f"page {incident.runbook or _page_name(decision, incident)}"
-        added = remedies.add(
-            decision,
-            run,
-            change.name,
-            change.value,
-            by=page,
-            incident=incident.incident,
-            reason=reason[:200],
+        refusal = order(
+            decision, run, incident, name=change.name, value=change.value, reason=reason
         )
-        if added.refusal:
+        if refusal:
             # It has had too many.
-            decision.amend(incident, added.refusal)
+            decision.amend(incident, refusal)
     culprit = _culprit(decision, incident)
     if rung.args.get("other_hardware") and culprit is not None:
         why = f"{incident.fault}: its steps are made again on other hardware"
         decision.move_node(culprit, "lost", why, incident=incident.incident)
-
-
-def _page_name(decision: Decision, incident: Incident) -> str:
-    book = decision.policy.page_for(incident)
-    return book.name if book is not None else ""
 
 
 def _onset(run: Run, incident: Incident) -> int:
@@ -105,7 +93,7 @@ def _changes(
     decision: Decision, run: Run, incident: Incident, rung: Rung, checkpoint: Checkpoint
 ) -> tuple[list[Change], str]:
     """Return the remedies of a rung, and why one of them may not be had; "" when all may."""
-    wanted = [*_skipped(run, incident, rung, checkpoint), *_rates(run, rung, _try_number(decision))]
+    wanted = [*_skipped(run, incident, rung, checkpoint), *_rates(run, rung, try_number(decision))]
     if rung.args.get("lr") == "reference" and not run.spec.reference_lr:
         return [], f"run.yaml of {run.spec.name!r} gives no reference_lr"
     for name, value in wanted:
@@ -133,11 +121,6 @@ def _rates(run: Run, rung: Rung, try_number: int) -> list[Change]:
     if rung.args.get("lr") == "reference":
         return [Change(LrPeak.name, run.spec.reference_lr)]
     return [Change(LrFactor.name, float(factor) ** try_number)] if factor is not None else []
-
-
-def _try_number(decision: Decision) -> int:
-    taken = [one for one in decision.records if isinstance(one, r.RungTaken)]
-    return taken[-1].try_number if taken else 1
 
 
 def _culprit(decision: Decision, incident: Incident) -> str | None:

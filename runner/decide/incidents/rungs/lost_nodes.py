@@ -1,0 +1,23 @@
+"""A node that leaves service for an incident: a probe found it dead, or a rung puts another in its place."""
+
+from runner.decide.decision import Decision
+from runner.decide.incidents.conditions import has_lasting_sign, sure_cause
+from runner.decide.nodes.hardware import record_hardware_fault
+from runner.decide.state.cluster_state import Incident, Node
+from runner.facts.messages import records as r
+
+
+def lose_node(decision: Decision, incident: Incident, node: Node, reason: str) -> None:
+    """Take a node out of service; what points at its hardware is held against it."""
+    is_probed = incident.condition != "always"
+    fault = incident.fault if is_probed else sure_cause(incident) or incident.fault
+    name = incident.incident
+    if decision.is_in_service(node):
+        # One that a probe did not find dead has a live agent: it would be a spare again with its next heartbeat.
+        out: r.NodeStateName = "lost" if is_probed else "maintenance"
+        decision.move_node(node.node, out, f"{name} {fault}", incident=name)
+        # An agent that hangs says nothing against its hardware.
+        if incident.condition == "node_dead" or (not is_probed and has_lasting_sign(incident)):
+            record_hardware_fault(
+                decision, node, fault=fault, evidence=reason or fault, incident=name
+            )
