@@ -170,9 +170,10 @@ class SimGangs:
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):
             return
+        understands = gang.training.understands
         known = {
             "requests": ("checkpoint", "stop", "drill"),
-            "remedies": tuple(sorted(REMEDIES)),
+            "remedies": tuple(sorted(REMEDIES if understands is None else understands)),
             "checks_checkpoints": gang.training.checks,
             "drills": RANK_DRILLS,
         }
@@ -201,9 +202,12 @@ class SimGangs:
         training = gang.training
         if not self._is_whole(gang) or self._hangs(gang):
             return
+        numbers = self.numbers[gang.attempt]
+        if _cannot_go_on(gang, numbers):
+            self._raise(gang)
+            return
         gang.step += 1
         first = gang.step == gang.base + 1
-        numbers = self.numbers[gang.attempt]
         loss = numbers.advance(gang.step).loss if training.losses else None
         if training.reports and (first or gang.step % training.mark_every == 0):
             self._signal(gang, s.Progress, step=gang.step, loss=loss)
@@ -217,10 +221,13 @@ class SimGangs:
         if gang.step >= training.goal:
             self._end_all(gang, 0)
         elif gang.step - gang.base == training.crash_after and len(self.all) <= training.crashes:
-            words = training.words[(len(self.all) - 1) % len(training.words)]
-            self._end_rank(0, gang, 1, words)
+            self._raise(gang)
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
+
+    def _raise(self, gang: SimGang) -> None:
+        words = gang.training.words
+        self._end_rank(0, gang, 1, words[(len(self.all) - 1) % len(words)])
 
     def _end_all(self, gang: SimGang, code: int, words: str = "") -> None:
         for rank in self.ranks(gang.attempt):
@@ -271,6 +278,14 @@ class SimGangs:
             if share is not None and not share.ending:
                 for rank in [rank for rank, how in share.ranks.items() if how == "running"]:
                     machine.end_rank(rank, 1, PEER_WORDS)
+
+
+def _cannot_go_on(gang: SimGang, numbers: SimNumbers) -> bool:
+    """Whether the next step reads what cannot be read, or the checkpoint that the gang came from does not let it make the step."""
+    faults, made = gang.training, gang.step - gang.base
+    is_bad = faults.bad_from is not None and gang.base >= faults.bad_from
+    reads = numbers.data_position(gang.step + 1)
+    return faults.raises_from <= reads <= faults.raises_to or (is_bad and made >= faults.bad_steps)
 
 
 def _slowest(phases: tuple[str, ...], ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:

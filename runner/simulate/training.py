@@ -41,6 +41,12 @@ class Training:
     crash_after: int | None = None
     crashes: int = 1_000_000
     words: tuple[str, ...] = ("RuntimeError: loss is not finite",)
+    # Data steps that no rank can read: rank 0 raises one of `words` instead of the step that would.
+    raises_from: int = 1
+    raises_to: int = 0
+    # A gang that resumed from a checkpoint of this step or a later one dies after so many steps.
+    bad_from: int | None = None
+    bad_steps: int = 0
     # The gang hangs after this step, once.
     hangs_after: int | None = None
     # Heartbeats report loss and learning rate: the loss falls, the rate rises over `warmup` steps; 0: they report none.
@@ -51,6 +57,8 @@ class Training:
     commits: tuple[str, ...] = ()
     # False: ranks accept remedies and do not apply them.
     takes_lr: bool = True
+    # The remedies that ranks name in their hello; None: all.
+    understands: tuple[str, ...] | None = None
     # Ranks report loss and gradient norm of each step (`numbers.py`), with these faults.
     losses: bool = False
     # Data steps that ruin the weights of the step that reads one; they heal after so many steps.

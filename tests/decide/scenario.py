@@ -195,7 +195,7 @@ def _value(text: str) -> Any:
     if text in ("none", "yes", "no"):
         return {"none": None, "yes": True, "no": False}[text]
     if "," in text:
-        return tuple(part.replace("_", " ") for part in text.split(","))
+        return tuple(part.replace("_", " ") for part in text.split(",") if part)
     try:
         return int(text)
     except ValueError:

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, get_args
 
 from runner.decide.placement.launch_plans import is_usable
 from runner.decide.state.cluster_state import Incident, State
+from runner.facts.checkpoints import Trust
 from runner.facts.causes import CulpritKind, Failure
 from runner.facts.faults import FAULTS, fault_kind
 from runner.facts.matches import Scope
+from runner.facts.remedies import REMEDIES
 from runner.facts.specs.runbook import Parameter, Rung
 from runner.rootcause.fingerprints import masked
 
@@ -43,6 +45,18 @@ def culprit_node(state: State, incident: Incident) -> str | None:
     if cause.culprit is not None and cause.culprit.kind == "node":
         return cause.culprit.id if cause.culprit.id in state.nodes else incident.node
     return (cause.node if cause.scope in ("gpu", "node") else "") or incident.node
+
+
+def has_new_culprit(incident: Incident) -> bool:
+    """Whether the newest failure is that of another node than the one before, and more than where the first rank died says so."""
+    cause = incident.cause
+    is_named = incident.condition == "node_dead" or (
+        cause is not None and sure_cause(incident) != "" and cause.scope in ("gpu", "node")
+    )
+    if not is_named or incident.answered in (None, incident.attempt) or len(incident.failures) < 2:
+        return False
+    before, newest = (failure.node for failure in incident.failures[-2:])
+    return None not in (before, newest) and before != newest
 
 
 def has_lasting_sign(incident: Incident) -> bool:
@@ -99,7 +113,8 @@ def _same_fingerprint(_: State, incident: Incident, given: Any) -> bool:
 def _same_step(_: State, incident: Incident, given: Any) -> bool:
     earlier, newest = _newest(incident)
     same = [one for one in earlier if one.step == newest.step]
-    return newest.step is not None and len(same) >= int(given)
+    # 0: of an attempt that made none, or reports none, it is not known where it was.
+    return bool(newest.step) and len(same) >= int(given)
 
 
 def _same_node(_: State, incident: Incident, given: Any) -> bool:
@@ -110,9 +125,23 @@ def _same_node(_: State, incident: Incident, given: Any) -> bool:
 
 def _same_checkpoint(_: State, incident: Incident, given: Any) -> bool:
     earlier, newest = _newest(incident)
-    died_in_it = [one for one in earlier if not one.steps_made]
-    same = [one for one in died_in_it if one.checkpoint == newest.checkpoint]
-    return bool(newest.checkpoint) and not newest.steps_made and len(same) >= int(given)
+    same = [one for one in earlier if one.checkpoint == newest.checkpoint]
+    return bool(newest.checkpoint) and len(same) >= int(given)
+
+
+def _older_checkpoint(state: State, incident: Incident, given: Any) -> bool:
+    run = state.runs.get(incident.run or 0)
+    step = run.attempt.resume_step if run is not None and run.attempt is not None else 0
+    is_left = run is not None and any(
+        known.step < step and known.trust is not Trust.REFUSED and not run.is_set_aside(known)
+        for known in run.checkpoints
+    )
+    return is_left is given
+
+
+def _trainer_applies(state: State, incident: Incident, given: Any) -> bool:
+    run = state.runs.get(incident.run or 0)
+    return run is not None and all(name in run.supported_remedies for name in _names(given))
 
 
 def _on_nodes(_: State, incident: Incident, given: Any) -> bool:
@@ -199,9 +228,19 @@ CONDITIONS: Mapping[str, Condition] = {
         "of these, so many failed on the same node as the newest", _COUNT, _same_node
     ),
     "same_checkpoint": Condition(
-        "of these, so many resumed from the same checkpoint as the newest, and died before a step",
+        "of these, so many had resumed from the same checkpoint as the newest",
         _COUNT,
         _same_checkpoint,
+    ),
+    "older_checkpoint": Condition(
+        "there is an older checkpoint than the one that the attempt had resumed from",
+        _FLAG,
+        _older_checkpoint,
+    ),
+    "trainer_applies": Condition(
+        "the run's trainer applies these remedies: its hello names them, or its command has their placeholders",
+        Parameter("names", tuple(REMEDIES)),
+        _trainer_applies,
     ),
     "on_nodes": Condition("it happened on so many different nodes", _COUNT, _on_nodes),
     "spare_is_idle": Condition(

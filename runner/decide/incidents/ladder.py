@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import consent, proposals, trials
-from runner.decide.incidents.conditions import applies, sure_cause
+from runner.decide.incidents.conditions import applies, has_new_culprit, sure_cause
 from runner.decide.incidents.rungs.lost_nodes import lose_node
 from runner.decide.incidents.rungs.retries import WAITING_VERBS, plan_retry
 from runner.decide.incidents.rungs.table import RUNGS
@@ -43,7 +43,7 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         or _proposes(decision, book, incident, chosen, reason=reason)
     ):
         return
-    if incident.on_trial:
+    if incident.on_trial or (book.name, index) != (incident.runbook, incident.rung):
         trials.take_back(decision, incident)
     taken = r.RungTaken(
         incident=name, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
@@ -160,10 +160,13 @@ def go_on(decision: Decision, run: Run, attempt: Attempt) -> None:
 def next_rung(book: Runbook, state: State, incident: Incident) -> tuple[int, int] | None:
     """Return (rung index, try number) of what to do next, or None when nothing on the page applies (any more).
 
-    A page that takes over from another one begins at its top; one that comes back goes on where it was.
+    A page that takes over from another one begins at its top; one that comes back goes on where it was. What was tried against one
+    culprit says nothing about another one: with that, the page begins again (`max_attempts_without_progress` stays above it).
     """
     at, tried = incident.rung, incident.tries
-    if incident.runbook not in ("", book.name):
+    if has_new_culprit(incident):
+        at, tried = -1, 0
+    elif incident.runbook not in ("", book.name):
         before = incident.earlier_pages.get(book.name, PagePlace())
         at, tried = before.rung, before.tries
     for index in range(max(at, 0), len(book.ladder)):

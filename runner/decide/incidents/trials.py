@@ -59,7 +59,7 @@ def _before(decision: Decision, incident: Incident) -> Trajectory | None:
 
 
 def take_back(decision: Decision, incident: Incident) -> None:
-    """Revert what earlier rungs of an incident have changed, for it did not help; called before the next one is taken."""
+    """Revert what earlier rungs of an incident have changed, for it did not help; called before another one is taken."""
     run = decision.state.runs.get(incident.run or 0)
     for applied in run.applied_remedies if run is not None else ():
         if run is not None and applied.incident == incident.incident:

@@ -26,7 +26,6 @@ from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.remedies.learning_rate import MAX_LR_FACTOR
 from runner.facts.remedies.remedy import is_positive
 from runner.facts.remedies.skipped_steps import data_step, union
-from runner.facts.specs.placeholders import remedies_of_command
 from runner.facts.wording import known_words
 
 # Kept with the run and shown; far more than people order. Chosen, not measured.
@@ -142,17 +141,10 @@ def automatic_problem(run: Run, kind: type[Remedy], value: RemedyValue) -> str:
     return kind.automatic_problem(value) or _raises(run, kind, value)
 
 
-def supported(run: Run) -> list[str]:
-    """Return the remedies that the run's trainer applies: its last hello names them, or its command has their placeholders."""
-    attempt = run.attempt
-    named = (attempt.understood_remedies if attempt else []) or run.understood_remedies
-    return [*named, *(n for n in remedies_of_command(run.spec.command) if n not in named)]
-
-
 def _unsupported(run: Run, kind: type[Remedy]) -> str:
-    if kind.name in supported(run):
+    if kind.name in run.supported_remedies:
         return ""
-    have = ", ".join(supported(run)) or "none"
+    have = ", ".join(run.supported_remedies) or "none"
     return (
         f"{kind.command}: the ranks of {run.spec.name!r} do not report support for {kind.name} "
         f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md), or its command "

@@ -126,6 +126,7 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
         )
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
     incident.rungs_taken.append(record.do)
+    incident.answered = incident.attempt
     incident.awaited = None
     incident.state = "acting"
     let_ladder_go_on(state, record.incident)

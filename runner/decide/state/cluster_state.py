@@ -29,6 +29,7 @@ from runner.facts.messages.records import (
 )
 from runner.facts.messages.signals import StartPhase
 from runner.facts.remedies.applied import AppliedRemedy
+from runner.facts.specs.placeholders import remedies_of_command
 from runner.facts.specs.run import RunSpec
 from runner.facts.trials import Trajectory, Trial
 from runner.facts.wire import MutableValue, Value
@@ -350,6 +351,13 @@ class Run(MutableValue):
         return self.is_wanted or (self.attempt is not None and self.attempt.state != "ended")
 
     @property
+    def supported_remedies(self) -> list[str]:
+        """Return the remedies that its trainer applies: its last hello names them, or its command has their placeholders."""
+        attempt = self.attempt
+        named = (attempt.understood_remedies if attempt else []) or self.understood_remedies
+        return [*named, *(n for n in remedies_of_command(self.spec.command) if n not in named)]
+
+    @property
     def reports_steps(self) -> bool:
         """Whether its ranks are known to report steps: some did, or they are the built-in trainer's. A hello promises none."""
         return self.best_step > 0 or bool(self.spec.trainer)
@@ -404,6 +412,8 @@ class Incident(MutableValue):
     rungs_taken: list[str] = field(default_factory=list)
     # Pages that answered it before `runbook` did: the rung that each had come to, and its tries.
     earlier_pages: dict[str, PagePlace] = field(default_factory=dict)
+    # The attempt whose end the last rung answered.
+    answered: AttemptId | None = None
     awaited: AwaitedAnswer | None = None
     # Attempts that ended with it, the newest last.
     failures: list[Failure] = field(default_factory=list)
