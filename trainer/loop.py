@@ -141,7 +141,7 @@ class Loop:
         self._order = order
         self._resets = resets
         self._checkpoints = checkpoints
-        self._replicas = ReplicaCheck(engine)
+        self._replicas = ReplicaCheck(engine, agreed_step=order.start.done)
         self._reporter = Reporter(settings, engine, channel)
         self._is_rank_0 = engine.world.coords.rank == 0
 
@@ -178,7 +178,8 @@ class Loop:
         for finding in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
             if self._is_rank_0:
                 fields = dataclasses.asdict(finding)
-                self._channel.report("replicas", step=done, **fields)
+                agreed = self._replicas.agreed_step
+                self._channel.report("replicas", step=done, agreed_step=agreed, **fields)
                 ranks = ", ".join(map(str, finding.ranks)) or "unknown"
                 self._reporter.log(
                     f"step {done}  replicas disagree: {finding.what} of rank {ranks}, {finding.detail}"

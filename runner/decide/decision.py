@@ -221,6 +221,7 @@ class Decision:
             before=finding.before if on_trial else None,
             answer_at=answer_at,
             failure=failure,
+            suspects=finding.suspects,
         )
         self._incidents += 1
         self.add(record)

@@ -43,6 +43,9 @@ class Checkpoint(Value):
     doubt: str = ""
     # Attempts that resumed from it and died before their first step, since one that made a step.
     died: tuple[AttemptId, ...] = ()
+    # What the ranks reported in the last steps before its seal, in the median; None: they did not.
+    loss_scale: float | None = None
+    activation_norm: float | None = None
     # The name of who pinned it; "": it is not.
     pinned: str = ""
 

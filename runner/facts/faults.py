@@ -86,22 +86,24 @@ FAULTS: Mapping[str, FaultKind] = {
     "host_oom": _LINE(scope="node", action="restart"),
     "filesystem": _LINE(scope="storage", action="wait"),
     "nan_loss": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
+    # One step after the other is skipped, since a gradient is not finite.
+    "skipped_steps": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
     # The loss scale is at its floor, or falls towards it without recovery.
     "loss_scale_floor": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
     # The loss jumped: one that comes at once tends to recover (IDEFICS); what does not is a divergence.
     "loss_spike": _TRIED(scope="user", action="wait", outlasts_steps=True),
     "grad_norm_spike": _TRIED(scope="user", action="wait"),
+    # The norm rose slowly, and the loss with it, at a learning rate that did not fall. Without these it is a note.
+    "grad_norm_drift": _TRIED(scope="user", action="rewind"),
     # The loss rose, at once or slowly, and does not come back.
     "divergence": _TRIED(scope="user", action="rewind"),
     # The rest no rewind mends: a person looks.
     "validation_divergence": _METRIC(scope="user", action="page"),
     "activation_norm_drift": _METRIC(scope="user", action="page"),
-    "grad_norm_drift": _METRIC(scope="user", action="page"),
     # The loss fell steadily and stopped at once.
     "plateau": _METRIC(scope="user", action="page"),
     # The first steps after a restart are not those that were made before.
     "resume_mismatch": _METRIC(scope="user", action="page", outlasts_steps=True),
-    "skipped_steps": _METRIC(scope="rank", action="page"),
     "throughput_drop": _METRIC(scope="user", action="page"),
     "straggler": _PEERS(),
     "host_memory_growth": _PEERS(),
@@ -109,7 +111,7 @@ FAULTS: Mapping[str, FaultKind] = {
     # A file system below a run's folders does not answer the agent; ranks may go on.
     "folder_hangs": FaultKind(scope="storage", judged_by="agent", is_fatal=False, action="wait"),
     # Copies that must be equal are not: silent data corruption.
-    "replicas_disagree": _PEERS(),
+    "replicas_disagree": _PEERS(action="rewind", on_trial=True, outlasts_steps=True),
     "decision_failed": FaultKind(scope="scheduler", judged_by="self", is_fatal=False),
     "malformed_message": FaultKind(scope="scheduler", judged_by="self", is_fatal=False),
     "nccl_timeout": _CAUSE(scope="rank", action="restart"),
@@ -160,6 +162,8 @@ class Finding(Value, kind="finding"):
     step: int | None = None
     # The earlier finding of this fault and attempt is over.
     recovered: bool = False
+    # Nodes of which one is at fault, where it is not known which.
+    suspects: tuple[str, ...] = ()
     # Of a run's numbers: what they were before `step`.
     before: Trajectory | None = None
 

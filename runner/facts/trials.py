@@ -9,8 +9,9 @@ from typing import Literal
 from runner.facts.ids import AttemptId
 from runner.facts.wire import Value
 
-# What of the steps is compared with the steps before the onset. `finite`: that they hold no NaN; `loss_scale`: that it is usable.
-Statistic = Literal["loss", "grad_norm", "loss_and_grad_norm", "loss_scale", "finite"]
+# What of the steps is compared with the steps before the onset. `finite`: that they hold no NaN; `loss_scale`: that it is usable,
+# and that most steps are not skipped; `replicas`: that they agree, which the ranks compare.
+Statistic = Literal["loss", "grad_norm", "loss_and_grad_norm", "loss_scale", "finite", "replicas"]
 TrialVerdict = Literal["helped", "not_helped", "made_worse"]
 
 

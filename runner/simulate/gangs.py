@@ -20,6 +20,8 @@ REFUSAL_WORDS = "checkpoint refused: the hash of rank0 differs"
 PEER_WORDS = "RuntimeError: Connection closed by peer"
 # From the start of the last rank until its node knows what they run with.
 SURVEY_SECONDS = 0.3
+# Steps between two comparisons of copies, as the trainer's default.
+COMPARE_EVERY = 10
 # Of the start, after which ranks report that they are ready, and their settings.
 HELLO_SHARE = 0.5
 
@@ -216,6 +218,8 @@ class SimGangs:
                 self._machines[name].heartbeat()
         if gang.step % training.checkpoint_every == 0:
             self._seal(gang)
+        if gang.step % COMPARE_EVERY == 0:
+            self._compare_replicas(gang)
         if self._process_requests(gang):
             return
         if gang.step >= training.goal:
@@ -224,6 +228,24 @@ class SimGangs:
             self._raise(gang)
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
+
+    def _compare_replicas(self, gang: SimGang) -> None:
+        faults = gang.training
+        ranks_per_node = gang.plan.world_size // len(gang.nodes)
+        wrong = [
+            place * ranks_per_node
+            for place, node in enumerate(gang.nodes)
+            if node in faults.differing_nodes
+        ]
+        agreed_before = gang.step - COMPARE_EVERY <= max(gang.base, faults.differ_after)
+        if not wrong or gang.step <= faults.differ_after or not agreed_before:
+            return
+        everyone = tuple(range(0, gang.plan.world_size, ranks_per_node))
+        named = {"suspects": everyone} if faults.is_tie else {"ranks": tuple(wrong)}
+        agreed = max(gang.base, gang.step - COMPARE_EVERY)
+        self._signal(
+            gang, s.ReplicasDisagree, step=gang.step, what="weight", agreed_step=agreed, **named
+        )
 
     def _raise(self, gang: SimGang) -> None:
         words = gang.training.words

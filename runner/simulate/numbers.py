@@ -56,6 +56,8 @@ class SimNumbers:
         too_fast = self.lr_factor > faults.stable_lr_factor
         if faults.diverges_after is not None and step > faults.diverges_after and too_fast:
             self._ruin(step, "divergence")
+        if faults.skipping_node in self.nodes and step > faults.skip_after:
+            self._ruin(step, "skip")
         if faults.nan_node in self.nodes and step > faults.nan_after:
             self._ruin(step, "nan")
         self.records.append(self._record(step))
@@ -72,6 +74,8 @@ class SimNumbers:
         since = step - self.ruined_at
         if self.ruin == "nan":
             return StepRecord(step=step, loss=math.nan if since else usual, grad_norm=math.nan)
+        if self.ruin == "skip":
+            return StepRecord(step=step, loss=usual, grad_norm=math.nan, skipped=True)
         if self.ruin == "spike":
             return StepRecord(step=step, loss=2.5 * usual, grad_norm=4.0 * norm)
         if self.ruin == "divergence":
@@ -86,7 +90,11 @@ class SimNumbers:
         return tuple(self._as_seen(record, node, rank) for record in new)
 
     def _as_seen(self, record: StepRecord, node: str, rank: int) -> StepRecord:
-        """A NaN is born on one node, and is in all weights at the next step."""
+        """A NaN is born on one node, and is in all weights at the next step, unless that step is skipped."""
+        if self.ruin == "skip":
+            own = record.step >= self.ruined_at and node == self.training.skipping_node
+            norm = math.nan if own else 1.0
+            return replace(record, local_grad_norm_max=norm, local_grad_norm_max_rank=rank)
         is_spoilt = self.ruin == "nan" and record.step >= self.ruined_at
         own = is_spoilt and (node == self.training.nan_node or record.step > self.ruined_at)
         norm = math.nan if own else 1.0

@@ -72,6 +72,15 @@ class Training:
     nan_node: str = ""
     nan_after: int = 0
 
+    # Nodes whose copies of the weights differ from those of the others after this step: reported at each tenth, once in a start.
+    differing_nodes: tuple[str, ...] = ()
+    differ_after: int = 0
+    # No majority says which of them is wrong: one of these nodes, or of all others, is.
+    is_tie: bool = False
+    # One rank's gradient of this node is not finite from the step after this one on, and every step is skipped.
+    skipping_node: str = ""
+    skip_after: int = 0
+
 
 @dataclass(slots=True, kw_only=True)
 class SimCheckpoint:

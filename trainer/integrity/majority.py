@@ -21,10 +21,11 @@ class Vote(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is in the minority, and on which ranks; no rank where there is no majority."""
+    """What is in the minority, and on which ranks; where there is no majority no rank is, and one of the `suspects` is wrong."""
 
     what: str
     ranks: tuple[int, ...]
+    suspects: tuple[int, ...] = ()
 
 
 def verdicts_of(votes: Sequence[Vote]) -> list[Verdict]:
@@ -37,8 +38,8 @@ def verdicts_of(votes: Sequence[Vote]) -> list[Verdict]:
     if agreed:
         return []
     if right is None:
-        ranks = {vote.rank for vote in votes}
-        return [Verdict(MASTER, tuple(ranks)) if len(ranks) == 1 else Verdict(WEIGHT, ())]
+        ranks = _ranks(votes)
+        return [Verdict(MASTER, ranks) if len(ranks) == 1 else Verdict(WEIGHT, (), ranks)]
     minority = [vote for vote in votes if vote.digest != right]
     masters = [vote for vote in minority if vote.master]
     leaders = {(vote.tensor, vote.digest) for vote in masters}

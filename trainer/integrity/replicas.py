@@ -61,17 +61,22 @@ Address: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What disagrees (`weight`, `master`, `moment` or `gradient`), on which ranks (none: unknown), and the first parameter."""
+    """What disagrees (`weight`, `master`, `moment` or `gradient`), on which ranks (none: unknown), and the first parameter.
+
+    `suspects`: without a majority, the ranks of which one is wrong.
+    """
 
     what: str
     ranks: tuple[int, ...]
     detail: str
+    suspects: tuple[int, ...] = ()
 
 
 class ReplicaCheck:
     """Compares the replicas of one run. Every rank calls it in the same steps and returns the same findings."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, agreed_step: int = 0) -> None:
+        """`agreed_step`: of the checkpoint that the ranks have loaded and compared with its manifest; 0: there is none."""
         self._engine = engine
         self._world = engine.world
         layout = engine.world.layout
@@ -88,6 +93,8 @@ class ReplicaCheck:
         self._changed: torch.Tensor | None = None
         self._reported: set[tuple[str, tuple[int, ...]]] = set()
         self._num_close_comparisons = 0
+        # After it all that was compared agreed.
+        self.agreed_step = agreed_step
 
     def due(self, done: int) -> bool:
         """Whether replicas are to be compared after `done` steps."""
@@ -121,6 +128,8 @@ class ReplicaCheck:
             self._weights_differ(table),
             self._differs(table, GRADIENTS),
         )
+        if not (findings or weights_differ or gradients_differ):
+            self.agreed_step = done
         if (
             weights_differ or gradients_differ
         ) and self._num_close_comparisons < MAX_CLOSE_COMPARISONS:
@@ -256,9 +265,8 @@ class ReplicaCheck:
                     for n in rounds[0][ranks[0]]
                     if len({s[r][n] for s in rounds for r in ranks}) > 1
                 ]
-                found.append(
-                    _finding(Verdict(GRADIENT, minority), [(name, 0, 0) for name in apart])
-                )
+                verdict = Verdict(GRADIENT, minority, () if minority else tuple(ranks))
+                found.append(_finding(verdict, [(name, 0, 0) for name in apart]))
         return found
 
     def _gradient_digests(self, batch: Iterable[MicroBatch]) -> dict[str, int]:
@@ -302,4 +310,5 @@ def _bounded(verdict: Verdict, detail: str) -> Finding:
     if number > MAX_NAMED_RANKS:
         text = f"{detail}; {number} ranks are in the minority, {verdict.ranks[0]} first"
         return Finding(what=verdict.what, ranks=(), detail=text)
-    return Finding(what=verdict.what, ranks=verdict.ranks, detail=detail)
+    suspects = verdict.suspects if len(verdict.suspects) <= MAX_NAMED_RANKS else ()
+    return Finding(what=verdict.what, ranks=verdict.ranks, detail=detail, suspects=suspects)

@@ -18,6 +18,9 @@ MAX_STEPS_OF_MEDIAN = 256
 MEDIANS_SECONDS = 10.0
 # Ranks that make no step for longer than others of the node report none. Chosen, not measured.
 STRAGGLING_SECONDS = 2.0
+# Kept with a checkpoint, and by how many reports of steps: eight of eight ranks. Chosen, not measured.
+LEVELS = ("loss_scale", "activation_norm")
+REPORTS_OF_LEVEL = 64
 # The phase from the request for the ranks to a rank's first report.
 FIRST_REPORT = "start"
 # Of fields that reports and records share, the first report counts.
@@ -117,6 +120,24 @@ class ComputeTimes:
         )
         self._seconds.clear()
         return medians
+
+
+class RecentLevels:
+    """What ranks reported in their last steps that tells a later reader of a checkpoint how the run was when it was sealed."""
+
+    def __init__(self) -> None:
+        self._values = {name: deque[float](maxlen=REPORTS_OF_LEVEL) for name in LEVELS}
+
+    def add(self, report: StepReport) -> None:
+        """Add one rank's report of a step; what is not finite is no level."""
+        for name, values in self._values.items():
+            value = getattr(report, name)
+            if value is not None and math.isfinite(value):
+                values.append(value)
+
+    def medians(self) -> dict[str, float]:
+        """Return the median of each that was reported."""
+        return {name: _median(values) for name, values in self._values.items() if values}
 
 
 def _median(seconds: deque[float]) -> float:

@@ -9,7 +9,13 @@ from msgspec.structs import asdict
 
 from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
 from runner.agent.ranks import rank_resources, reports
-from runner.agent.ranks.aggregates import MAX_STEPS, ComputeTimes, StartPhases, StepAggregator
+from runner.agent.ranks.aggregates import (
+    MAX_STEPS,
+    ComputeTimes,
+    RecentLevels,
+    StartPhases,
+    StepAggregator,
+)
 from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals
@@ -93,6 +99,7 @@ class LocalGang:
         self._stopped_seconds = stopped_seconds
         self._steps = StepAggregator()
         self._compute = ComputeTimes(now)
+        self._levels = RecentLevels()
         self._blocked_ranks = BlockedRanksMonitor()
         # Of ranks, and the free bytes of the node; for the next heartbeat.
         self._resources: tuple[tuple[signals.RankResources, ...], int] = ((), 0)
@@ -156,7 +163,7 @@ class LocalGang:
                 if "detail" in fields:
                     fields["detail"] = fields["detail"][:MAX_DETAIL_CHARACTERS]
                 if isinstance(report, reports.SealReport):
-                    fields["needs_code"] = self.needs_code
+                    fields |= {"needs_code": self.needs_code, **self._levels.medians()}
                 return [_SIGNALS[type(report)](**self.header(), **fields)]
         return []
 
@@ -168,6 +175,7 @@ class LocalGang:
     def _on_step(self, rank: LocalRank, report: reports.StepReport, now: float) -> list[Signal]:
         self._steps.add(rank.rank, report)
         self._compute.add(rank.rank, report)
+        self._levels.add(report)
         self._start_phases.on_step(rank.rank, now)
         if rank.last_step is None or report.step > rank.last_step:
             rank.last_step = report.step

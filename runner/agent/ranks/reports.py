@@ -110,12 +110,17 @@ class RequestReport(Report):
 
 
 class ReplicasReport(Report):
-    """What must be the same on several ranks, or at two moments, differs. `ranks`: the outliers; empty: not known."""
+    """What must be the same on several ranks, or at two moments, differs. `ranks`: the outliers; empty: not known.
+
+    `suspects`: without a majority, the ranks of which one is wrong. `agreed_step`: after it all still agreed; None: not known.
+    """
 
     step: int
     what: Literal["weight", "master", "moment", "gradient"]
     ranks: tuple[int, ...] = ()
     detail: str = ""
+    suspects: tuple[int, ...] = ()
+    agreed_step: int | None = None
 
 
 _KINDS: dict[str, type[Report]] = {

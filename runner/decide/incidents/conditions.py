@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import Incident, State
-from runner.facts.checkpoints import Trust
+from runner.decide.state.cluster_state import Incident, Run, State
 from runner.facts.causes import CulpritKind, Failure
+from runner.facts.checkpoints import Trust
 from runner.facts.faults import FAULTS, fault_kind
 from runner.facts.matches import Scope
 from runner.facts.remedies import REMEDIES
@@ -87,7 +87,7 @@ def _culprit(_: State, incident: Incident, given: Any) -> bool:
     )
     if incident.rank is not None:
         kinds.append("rank")
-    if incident.node is not None:
+    if incident.node is not None or incident.suspects:
         kinds.append("node")
     return any(kind in _names(given) for kind in kinds or ["none"])
 
@@ -149,18 +149,22 @@ def _on_nodes(_: State, incident: Incident, given: Any) -> bool:
     return len(nodes) >= int(given)
 
 
-def _spare_is_idle(state: State, incident: Incident, given: Any) -> bool:
-    run = state.runs.get(incident.run or 0)
-    attempt = run.attempt if run is not None else None
-    own = attempt.nodes if attempt is not None else []
-    is_idle = run is not None and any(
-        node.state == "spare"
+def idle_spares(state: State, run: Run) -> list[str]:
+    """Return the spares that have passed their checks, that a run fits on, and that it does not have."""
+    own = run.attempt.nodes if run.attempt is not None else []
+    return [
+        node.node
+        for node in state.nodes.values()
+        if node.state == "spare"
         and not node.unchecked
         and node.node not in own
         and is_usable(state, node, run.spec)
-        for node in state.nodes.values()
-    )
-    return is_idle is given
+    ]
+
+
+def _spare_is_idle(state: State, incident: Incident, given: Any) -> bool:
+    run = state.runs.get(incident.run or 0)
+    return (run is not None and bool(idle_spares(state, run))) is given
 
 
 def _made_no_step(_: State, incident: Incident, given: Any) -> bool:

@@ -119,14 +119,22 @@ def open_non_fatal(
 
 
 def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
-    """Handle the ranks' report that copies differ: it names the rank if one differs, and the node if all of them are on one."""
+    """Handle the ranks' report that copies differ: it names the rank if one differs, the node if all of them are on one.
+
+    Where several nodes remain, all of them are suspects. The fault began after the last comparison that agreed, if the report says
+    which that was.
+    """
     attempt = decision.state.attempt_of(report.attempt)
     if attempt is None:
         return
     size = decision.run_of(report.attempt).spec.ranks_per_node
-    ranks = [rank for rank in report.ranks if 0 <= rank < size * len(attempt.nodes)]
-    nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
+    known = range(size * len(attempt.nodes))
+    ranks = [rank for rank in report.ranks if rank in known]
+    doubtful = ranks or [rank for rank in report.suspects if rank in known]
+    nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in doubtful)]
     who = f"ranks {ranks} differ from their peers" if ranks else "the differing rank is unknown"
+    if doubtful and not ranks:
+        who = f"one of the ranks {doubtful} is wrong, and no majority says which"
     evidence = f"step {report.step}, {report.what}: {who}; {report.detail}".rstrip("; ")
     on_finding(
         decision,
@@ -136,7 +144,8 @@ def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
             attempt=report.attempt,
             node=nodes[0] if len(nodes) == 1 else None,
             rank=ranks[0] if len(ranks) == 1 else None,
-            step=report.step,
+            suspects=tuple(nodes) if len(nodes) > 1 else (),
+            step=report.step if report.agreed_step is None else report.agreed_step + 1,
         ),
     )
 

@@ -5,6 +5,8 @@ the rung changed is taken back, and the next one follows. When the ladder ends, 
 else is found meanwhile is evidence, or makes it worse: then the page of the worse fault takes over.
 """
 
+from typing import Any
+
 from runner.decide.decision import Decision
 from runner.decide.incidents import trials
 from runner.decide.incidents.ladder import respond
@@ -16,7 +18,16 @@ from runner.facts.trials import TrialJudged
 from runner.rootcause.fingerprints import fingerprint
 
 # From the lightest to the worst: what is found later takes over from what is left of it.
-ORDER = ("grad_norm_spike", "loss_spike", "loss_scale_floor", "divergence", "nan_loss")
+ORDER = (
+    "grad_norm_drift",
+    "grad_norm_spike",
+    "loss_spike",
+    "skipped_steps",
+    "loss_scale_floor",
+    "divergence",
+    "nan_loss",
+    "replicas_disagree",
+)
 # All nodes have reported a step by then: they send a heartbeat a second. Chosen.
 NAMING_SECONDS = 5.0
 # Pieces of evidence of one such incident, verdicts not counted. Chosen.
@@ -35,8 +46,22 @@ def on_finding(decision: Decision, run: Run, attempt: Attempt, finding: Finding)
         decision.move_incident(known, "resolved", f"healed by itself: {finding.evidence}")
     elif not finding.recovered and not is_changed and _is_worse(finding.fault, known.fault):
         _escalate(decision, known, attempt, finding)
-    elif len(known.evidence) < MAX_EVIDENCE or _names_more(known, finding):
+    else:
+        _add_evidence(decision, known, attempt, finding)
+
+
+def _add_evidence(decision: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
+    """Keep what else was found; what no trial can see ends the trial that it disproves."""
+    if len(known.evidence) < MAX_EVIDENCE or _names_more(known, finding):
         _amend(decision, known, attempt, finding)
+    is_seen = fault_kind(finding.fault).judged_by != "metrics" and not finding.recovered
+    if (
+        is_seen
+        and finding.fault == known.fault
+        and known.trial is not None
+        and not known.trial.is_last
+    ):
+        _end(decision, known, finding.evidence, step=finding.step)
 
 
 def _open(decision: Decision, run: Run, attempt: Attempt, finding: Finding) -> None:
@@ -56,7 +81,8 @@ def _open(decision: Decision, run: Run, attempt: Attempt, finding: Finding) -> N
 
 def _answer_at(decision: Decision, finding: Finding) -> float | None:
     """Return until when the rank that a fault began in may yet be named; None: it is, or no rank can be."""
-    can_be_named = fault_kind(finding.fault).scope == "rank" and finding.node is None
+    kind = fault_kind(finding.fault)
+    can_be_named = (kind.judged_by, kind.scope, finding.node) == ("metrics", "rank", None)
     return decision.now + NAMING_SECONDS if can_be_named else None
 
 
@@ -65,14 +91,15 @@ def _is_worse(fault: str, known: str) -> bool:
 
 
 def _names_more(known: Incident, finding: Finding) -> bool:
-    return known.node is None and finding.node is not None
+    is_new = known.node is None and finding.node is not None
+    return is_new or (known.node is None and bool(finding.suspects) and not known.suspects)
 
 
 def _escalate(decision: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
     """Let the page of a worse fault take over; the wait for the lighter one is over."""
     if known.trial is not None:
         _end(decision, known, finding.evidence, step=finding.step)
-    named = {"node": finding.node, "rank": finding.rank} if finding.node is not None else {}
+    named = _named(finding)
     decision.amend(
         known,
         finding.evidence,
@@ -84,6 +111,11 @@ def _escalate(decision: Decision, known: Incident, attempt: Attempt, finding: Fi
     )
 
 
+def _named(finding: Finding) -> dict[str, Any]:
+    place = {"node": finding.node, "rank": finding.rank} if finding.node is not None else {}
+    return {**place, "suspects": finding.suspects}
+
+
 def _end(decision: Decision, known: Incident, evidence: str, *, step: int | None) -> None:
     assert known.run is not None, "it is about a run"
     name, run = known.incident, known.run
@@ -93,7 +125,7 @@ def _end(decision: Decision, known: Incident, evidence: str, *, step: int | None
 
 
 def _amend(decision: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
-    named = {"node": finding.node, "rank": finding.rank} if _names_more(known, finding) else {}
+    named = _named(finding) if _names_more(known, finding) else {}
     is_new = known.attempt != attempt.attempt
     name = attempt.attempt if is_new else None
     decision.amend(known, finding.evidence, attempt=name, **named)

@@ -34,6 +34,9 @@ def settle(decision: Decision, node: Node) -> bool:
         decision.move_node(node.node, "spare", "the cluster wants no checks")
         return False
     state = decision.state
+    if node.ranks_may_run is not None:
+        # They have the devices that are to be checked.
+        return False
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return False
     args = {"checks": list(checks)}

@@ -32,7 +32,12 @@ def on_checkpoint_sealed(decision: Decision, sealed: CheckpointSealed) -> None:
     if run is None or find(run, sealed.path) is not None:
         return
     checkpoint = Checkpoint(
-        step=sealed.step, attempt=sealed.attempt, path=sealed.path, needs_code=sealed.needs_code
+        step=sealed.step,
+        attempt=sealed.attempt,
+        path=sealed.path,
+        needs_code=sealed.needs_code,
+        loss_scale=sealed.loss_scale,
+        activation_norm=sealed.activation_norm,
     )
     decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
     _prune(decision, run, changed=checkpoint)

@@ -1,4 +1,4 @@
-"""Endings: how attempts and runs end, and incidents without success. Whoever decides that one ends calls these.
+"""Endings: how attempts and runs end, and incidents without success. Rungs, attempts and requests call these.
 
 An attempt ends by assigning every node of it to end its ranks; `reconcile` follows until all are clear.
 """

@@ -64,6 +64,7 @@ def amend(incident: Incident, record: r.IncidentAmended) -> None:
     incident.fingerprint = record.fingerprint or incident.fingerprint
     if record.attempt is not None:
         incident.attempt = record.attempt
+    incident.suspects = record.suspects or incident.suspects
     incident.answer_at = record.answer_at or incident.answer_at
     if record.sick_loss is not None and incident.before is not None:
         incident.before = replace(incident.before, sick_loss=record.sick_loss)

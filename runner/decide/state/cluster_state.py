@@ -399,6 +399,8 @@ class Incident(MutableValue):
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
+    # Nodes of which one is at fault, where it is not known which.
+    suspects: tuple[str, ...] = ()
     fingerprint: str = ""
     # Furthest step of the run at its last failure.
     step: int | None = None
@@ -443,8 +445,7 @@ class Incident(MutableValue):
     @property
     def is_in_weights(self) -> bool:
         """Whether checkpoints from its onset on are in doubt: their numbers are what is wrong."""
-        in_weights = fault_kind(self.fault).on_trial or self.fault == "replicas_disagree"
-        return in_weights and self.onset is not None
+        return fault_kind(self.fault).on_trial and self.onset is not None
 
     @property
     def is_live(self) -> bool:

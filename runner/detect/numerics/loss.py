@@ -15,6 +15,7 @@ cannot fire once the loss has fallen, twice the mean for five samples misses wha
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from runner.detect.numerics.drift import LossDrift
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
@@ -68,6 +69,13 @@ class _Spike:
     is_reported: bool = False
 
 
+class Usual(NamedTuple):
+    """The median of a window of losses, on the scale in which they are judged (None: too few), and the spread of single ones."""
+
+    median: float | None
+    spread: float
+
+
 @register_metric
 class LossDetector(MetricDetector):
     """Follows one loss."""
@@ -115,6 +123,13 @@ class LossDetector(MetricDetector):
     def is_calm(self) -> bool:
         """Whether no spike is open."""
         return self._spike is None
+
+    @property
+    def usual(self) -> Usual:
+        """Return the level of the last healthy losses, once they are many enough."""
+        if len(self._level) < WINDOW:
+            return Usual(None, 0.0)
+        return Usual(self._level.median, self._level.spread)
 
     @property
     def is_abnormal(self) -> bool:

@@ -72,7 +72,7 @@ class LossScaleDetector(MetricDetector):
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
         step, scale = record.step, record.loss_scale
-        findings = self._count_skipped(step) if record.skipped else self._end_skipped(step)
+        findings = self._count_skipped(record) if record.skipped else self._end_skipped(step)
         has_fallen = False
         if scale is not None and scale > 0:
             if self._last is not None and scale != self._last:
@@ -136,11 +136,13 @@ class LossScaleDetector(MetricDetector):
         )
         return [incident("loss_scale_floor", self._floor_step, step, evidence)]
 
-    def _count_skipped(self, step: int) -> list[NumericFinding]:
+    def _count_skipped(self, record: StepRecord) -> list[NumericFinding]:
+        step, layer = record.step, record.first_nonfinite_layer
         self._skipped_step = self._skipped_step if self._num_skipped else step
         self._num_skipped += 1
         limit = SEARCH_SKIPPED if self._is_searching else RUN_SKIPPED
         evidence = f"{self._num_skipped} steps skipped one after the other since step {self._skipped_step} (limit {limit})"
+        evidence += f"; layer {layer} is the first that is not finite" if layer else ""
         if self._num_skipped == limit:
             self._reported["skips"] = self._skipped_step
             return [incident("skipped_steps", self._skipped_step, step, evidence)]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.gradient import GradientDetector
-from runner.detect.numerics.loss import LossDetector
+from runner.detect.numerics.loss import LossDetector, Usual
 from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 from runner.facts.faults import Fault
@@ -30,6 +30,8 @@ GRADIENT_RISE = 1.0
 
 # Learning rates that differ by less are one; chosen.
 SAME_RATE = 0.02
+# Of single samples: three standard errors of the difference between two medians of 48.
+LOSS_SPREADS = 0.75
 
 # Samples behind one point of a plateau; chosen.
 BLOCK = 64
@@ -91,22 +93,32 @@ class ValidationDetector(MetricDetector):
 
 
 class NormTrend(MetricDetector):
-    """Reports a norm whose median has risen, with what the learning rate did meanwhile. It is a note: some runs go on well."""
+    """Reports a norm whose median has risen, with what the learning rate and the loss did meanwhile.
+
+    It is a note, since some runs go on well; unless the kind says otherwise of a loss that rises meanwhile.
+    """
 
     fault: ClassVar[Fault]
     label: ClassVar[str]
     rise: ClassVar[float]
+    # A rise is an incident where the loss rose, too, at a learning rate that did not fall.
+    is_incident_of_risen_loss: ClassVar[bool] = False
     _level: RollingQuantiles
     _lowest: float
     # When the median was lowest; None: not logged.
     _rate_then: float | None
+    _loss_then: float | None
     _onset: int | None
+    # The onset of an incident, and the median at which it is over.
+    _reported: int | None
+    _back_at: float
 
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
-        self._rate_then = None
-        self._onset = None
+        self._rate_then, self._loss_then = None, None
+        self._onset, self._reported = None, None
+        self._back_at = 0.0
 
     @abstractmethod
     def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
@@ -122,8 +134,13 @@ class NormTrend(MetricDetector):
         if len(self._level) < ACTIVATION_WINDOW:
             return []
         median, rate = self._level.median, finite(record.lr)
+        usual = self.peer(LossDetector).usual
         if median < self._lowest:
-            self._lowest, self._rate_then = median, rate
+            self._lowest, self._rate_then, self._loss_then = median, rate, usual.median
+        if self._reported is not None and median <= self._back_at:
+            onset, self._reported = self._reported, None
+            evidence = f"the median {self.label} norm is {number(median)} again"
+            return [recovery(self.fault, onset, step, evidence)]
         limit = self._lowest * (1 + self.rise)
         if norm <= limit:
             self._onset = None
@@ -135,9 +152,24 @@ class NormTrend(MetricDetector):
             f"the median {self.label} norm of {ACTIVATION_WINDOW} samples rose from {number(self._lowest)} to {number(median)} "
             f"(limit {number(limit)}){_rates(self._rate_then, rate)}"
         )
-        onset, self._lowest, self._onset = self._onset, median, None
-        self._rate_then = rate
-        return [note(self.fault, onset, step, evidence)]
+        is_incident = self._reported is None and self._has_cost(rate, usual)
+        onset, self._onset = self._onset, None
+        if is_incident:
+            self._reported, self._back_at = onset, self._lowest * (1 + self.rise / 2)
+            evidence += ", and the loss rose by more than its noise"
+        self._lowest, self._rate_then, self._loss_then = median, rate, usual.median
+        return [(incident if is_incident else note)(self.fault, onset, step, evidence)]
+
+    def _has_cost(self, rate: float | None, loss: Usual) -> bool:
+        """Whether the loss has risen since the norm was lowest, at a learning rate that has not fallen."""
+        then, loss_then = self._rate_then, self._loss_then
+        if not self.is_incident_of_risen_loss or rate is None or then is None:
+            return False
+        if loss_then is None or loss.median is None:
+            return False
+        return (
+            rate >= (1 - SAME_RATE) * then and loss.median > loss_then + LOSS_SPREADS * loss.spread
+        )
 
 
 def _rates(then: float | None, now: float | None) -> str:
@@ -174,6 +206,7 @@ class GradientTrendDetector(NormTrend):
     fault = "grad_norm_drift"
     label = "gradient"
     rise = GRADIENT_RISE
+    is_incident_of_risen_loss = True
 
     def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
         """None while it jumps, or the loss does."""

@@ -169,6 +169,10 @@ def _at_the_end(
     if trial.statistic == "loss_scale":
         return _judge_scale(trial, samples)
     loss = _median(one.loss for one in judged)
+    if trial.statistic == "replicas":
+        # A disagreement ends the trial before.
+        evidence = f"{len(counted)} steps, in which the ranks reported no disagreement"
+        return Judgement("helped", evidence, loss)
     before = trial.before
     comparable = before is not None and (before.loss is not None or before.grad_norm is not None)
     if trial.statistic == "finite" or not comparable or before is None:

@@ -506,6 +506,8 @@ class IncidentOpened(Value, kind="incident_opened"):
     before: Trajectory | None = None
     # Until then the rank that it began in may yet be named, and the first rung waits.
     answer_at: float | None = None
+    # As in Finding.
+    suspects: tuple[str, ...] = ()
 
 
 class IncidentAmended(Value, kind="incident_amended"):
@@ -526,6 +528,7 @@ class IncidentAmended(Value, kind="incident_amended"):
     answer_at: float | None = None
     # How far the loss went without an answer.
     sick_loss: float | None = None
+    suspects: tuple[str, ...] = ()
 
 
 class IncidentDiagnosed(Value, kind="incident_diagnosed"):

@@ -254,13 +254,19 @@ class LinesMatched(LaunchSignal, kind="lines_matched"):
 
 
 class ReplicasDisagree(Signal, kind="replicas_disagree"):
-    """Copies of `what` (weight, master, moment, gradient) that must be equal differ. `ranks`: the outliers; empty: not known."""
+    """Copies of `what` (weight, master, moment, gradient) that must be equal differ. `ranks`: the outliers; empty: not known.
+
+    `suspects`: without a majority, the ranks of which one is wrong. `agreed_step`: after it the copies
+    still agreed; None: not known.
+    """
 
     attempt: AttemptId
     step: int
     what: str
     ranks: tuple[int, ...] = ()
     detail: str = ""
+    suspects: tuple[int, ...] = ()
+    agreed_step: int | None = None
 
 
 class RanksReady(Signal, kind="ranks_ready"):
@@ -293,12 +299,17 @@ class Progress(Signal, kind="progress"):
 
 
 class CheckpointSealed(Signal, kind="checkpoint_sealed"):
-    """A rank reports a sealed checkpoint. It counts only after verification. `needs_code`: its rank had the run's key."""
+    """A rank reports a sealed checkpoint. It counts only after verification. `needs_code`: its rank had the run's key.
+
+    `loss_scale`, `activation_norm`: medians of what the node's ranks reported in their last steps; None: they did not.
+    """
 
     attempt: AttemptId
     step: int
     path: str
     needs_code: bool = False
+    loss_scale: float | None = None
+    activation_norm: float | None = None
 
 
 class SettingsInEffect(Signal, kind="settings_in_effect"):

@@ -122,14 +122,18 @@ VERBS: Mapping[str, Verb] = {
         "The run goes back to the newest checkpoint that is at least `before` steps (default: 0) older than the first bad step, of "
         "the most trusted kind that there is. `skip`: so many data steps are left out, from `before` steps ahead of that step on. "
         "`lr_factor`: the learning rate is multiplied, again with each further try; `lr: reference`: it goes to the run's "
-        "`reference_lr`. `other_hardware`: a spare takes the place of the node that is named, and the fault is held against its "
-        "hardware only if it is gone then. What did not help is taken back.",
+        "`reference_lr`. `other_hardware`: spares take the places of the node that is named, or of all that are suspect; the fault "
+        "is held against the hardware of one only if it is gone then. `test_suspects`: these nodes leave until they have passed "
+        "their checks, and the run waits for them if it must. `scale_at_least`: only a checkpoint whose loss scale was at least "
+        "that, and after which the activation norms fell, if the ranks report them. What did not help is taken back.",
         {
             "before": Parameter("count"),
             "skip": Parameter("count"),
             "lr_factor": Parameter("number"),
             "lr": Parameter("names", ("reference",)),
             "other_hardware": Parameter("flag"),
+            "test_suspects": Parameter("flag"),
+            "scale_at_least": Parameter("number"),
         },
     ),
     "skip_data": Verb(
@@ -207,7 +211,8 @@ class PageProof(Value):
 
     statistic: Annotated[
         Statistic,
-        "Which of the run's numbers is compared with what it was before. `finite`: none may be NaN; `loss_scale`: usable again.",
+        "Which of the run's numbers is compared with what it was before. `finite`: none may be NaN; `loss_scale`: it is usable "
+        "again, where it is logged, and most steps are not skipped; `replicas`: the ranks report no disagreement.",
     ] = "loss"
     steps: Annotated[
         int,

@@ -19,7 +19,7 @@ from runner.agent.ranks.gang import LocalGang
 from runner.agent.ranks.reports import StepReport, ValidationReport, read_packet
 from runner.errors import SpecError
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.signals import Heartbeat, ReplicasDisagree
+from runner.facts.messages.signals import CheckpointSealed, Heartbeat, ReplicasDisagree
 from runner.facts.wire import decode, encode
 from runner.keeper import procfs
 from tests.plans import launch_plan
@@ -207,3 +207,20 @@ def test_marks_in_proc_are_read_from_the_environment() -> None:
     assert procfs.read_environment(os.getpid()).get("PATH")
     assert procfs.read_process(2**22 + 1) is None
     assert procfs.read_environment(2**22 + 1) == {}
+
+
+def test_a_seal_says_how_the_run_was_then() -> None:
+    """Median loss scale and activation norm of the last reports go with it; what was never reported, or is not finite, does not."""
+    assignment = Assignment(node="n1", generation=4, plan=PLAN)
+    header = {"node": "n1", "incarnation": 1}
+    gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: header, 0.0, stopped_seconds=3.0)
+    seal = json.dumps({"kind": "checkpoint", "step": 9, "path": "/c/9"}).encode()
+    (bare,) = gang.on_packet(0, seal, 1.0)
+    assert isinstance(bare, CheckpointSealed)
+    assert (bare.loss_scale, bare.activation_norm) == (None, None)
+    for step, norm in enumerate((1.0, 7.0, "NaN", 2.0, 3.0), 1):
+        report = {"kind": "step", "step": step, "activation_norm": norm, "loss_scale": 2.0**step}
+        gang.on_packet(1, json.dumps(report).encode(), 1.0)
+    (sealed,) = gang.on_packet(0, seal, 1.0)
+    assert isinstance(sealed, CheckpointSealed)
+    assert (sealed.loss_scale, sealed.activation_norm) == (8.0, 3.0)

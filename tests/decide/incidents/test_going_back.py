@@ -1,5 +1,6 @@
 """The rung that goes back: where to, what it changes, what it refuses, and that all of it is taken back when it does not help."""
 
+from dataclasses import replace as replace_fields
 from typing import Any
 
 from msgspec.structs import replace
@@ -165,3 +166,82 @@ def approve(harness: ControllerHarness) -> None:
     number = len(harness.state.requests) + 1
     harness.take(ApproveAction(id=f"q{number}", by="ann", action=action))
     harness.settle()
+
+
+def _replicas(harness: Any, **fields: Any) -> Any:
+    """Let the ranks of the gang that is up report that copies differ."""
+    attempt = harness.state.runs[1].attempt
+    report = s.ReplicasDisagree(
+        node="n1", incarnation=1, attempt=attempt.attempt, step=330, what="weight", **fields
+    )
+    records = harness.take(report)
+    return records + harness.settle()
+
+
+def _answering_replicas(*rungs: dict[str, Any]) -> Any:
+    """Return a harness at step 400 whose page about replicas has these rungs."""
+    harness = going_back({"before": 1})
+    harness.join("n3", "agent-n3")
+    harness.settle()
+    policy = harness.controller.policy
+    ladder = tuple(Rung(do="rewind", args=args) for args in rungs)
+    books = tuple(
+        replace(book, ladder=ladder) if "replicas_disagree" in book.faults else book
+        for book in policy.runbooks
+    )
+    harness.controller.policy = replace_fields(policy, runbooks=books)
+    return harness
+
+
+def test_a_disagreement_began_after_the_last_comparison_that_agreed() -> None:
+    """The run goes back to before it, and the one node that holds all wrong copies leaves, not to return without a person."""
+    harness = _answering_replicas({"before": 1, "other_hardware": True})
+    records = _replicas(harness, ranks=(2, 3), agreed_step=249)
+    assert only(records, RunRewound).rewind.step == 200
+    assert incident_of(harness).onset == 250
+    left = [one for one in records if isinstance(one, r.NodeChanged)]
+    assert [(one.node, one.state) for one in left] == [("n2", "maintenance")]
+
+
+def test_two_suspects_leave_only_if_two_spares_are_idle() -> None:
+    """Of two copies neither is the majority; with one spare, and no checks to pass, nothing is half-done, and a person is paged."""
+    rungs = ({"before": 1, "other_hardware": True}, {"before": 1, "test_suspects": True})
+    harness = _answering_replicas(*rungs)
+    records = _replicas(harness, suspects=(0, 2), agreed_step=320)
+    assert incident_of(harness).suspects == ("n1", "n2")
+    ended = [one for one in records if isinstance(one, TrialEnded)]
+    assert [one.verdict for one in ended] == ["not_tried", "not_tried"]
+    assert "n1 and n2 would leave, and 1 checked spares are idle" in ended[0].evidence
+    assert "`checks` in cluster.yaml names none that n1 and n2 could pass" in ended[1].evidence
+    assert not any(isinstance(one, RunRewound) for one in records)
+
+
+def test_a_disagreement_without_ranks_names_no_node() -> None:
+    """The ladder has no node to leave out, and says so."""
+    harness = _answering_replicas({"before": 1, "other_hardware": True})
+    ended = only(_replicas(harness), TrialEnded)
+    assert "no node in service is named as culprit" in ended.evidence
+
+
+def test_for_a_loss_scale_it_goes_back_to_a_usable_scale_and_calming_activations() -> None:
+    """Of all before the onset the newest whose scale was at least 1.0 and after which the norm fell; unknown is not so."""
+    harness = going_back({"before": 1, "scale_at_least": 1.0, "lr_factor": 0.9}, {"before": 1})
+    run = harness.state.runs[1]
+    #       step:   50    100   150   200   250  300  350  400
+    norms = (9.0, 8.0, 9.0, 8.5, 9.0, 9.5, 9.9, 10.0)
+    scales = (64.0, 32.0, 8.0, 0.5, None, 2.0, 1.0, 1.0)
+    run.checkpoints = [
+        replace(one, activation_norm=norm, loss_scale=scale)
+        for one, norm, scale in zip(run.checkpoints, norms, scales, strict=True)
+    ]
+    records = found(harness, "loss_spike", step=360)
+    assert only(records, RunRewound).rewind.step == 150
+    assert only(records, r.RemedyAdded).value == 0.9
+
+
+def test_without_such_a_checkpoint_the_rung_for_a_loss_scale_is_passed_over() -> None:
+    """Ranks that report no scale leave nothing to choose by: the next rung goes by the step."""
+    harness = going_back({"before": 1, "scale_at_least": 1.0}, {"before": 100})
+    records = found(harness, step=310)
+    assert "with a loss scale of 1 or more" in only(records, TrialEnded).evidence
+    assert only(records, RunRewound).rewind.step == 200

@@ -80,15 +80,15 @@ def test_a_lasting_numeric_fault_opens_an_incident_and_ends_no_gang() -> None:
 def test_a_repeated_finding_amends_its_incident() -> None:
     """Its evidence grows to a limit, and it takes a culprit named later; another rank gets its own incident."""
     harness = training_harness()
-    harness.take(found(harness, "skipped_steps"))
-    assert kinds(harness.take(found(harness, "skipped_steps", node="n2", rank=3))) == [
+    harness.take(found(harness, "throughput_drop"))
+    assert kinds(harness.take(found(harness, "throughput_drop", node="n2", rank=3))) == [
         "IncidentAmended"
     ]
     assert (only_incident(harness).node, only_incident(harness).rank) == ("n2", 3)
     for _ in range(20):
-        harness.take(found(harness, "skipped_steps", node="n2", rank=3))
+        harness.take(found(harness, "throughput_drop", node="n2", rank=3))
     assert len(only_incident(harness).evidence) == MAX_EVIDENCE
-    harness.take(found(harness, "skipped_steps", node="n1", rank=0))
+    harness.take(found(harness, "throughput_drop", node="n1", rank=0))
     assert len(harness.state.incidents) == 2
 
 
@@ -132,9 +132,9 @@ def test_endless_findings_open_a_bounded_number_of_incidents() -> None:
     """At most twenty ranks have open incidents; once these are resolved, others get theirs."""
     harness = training_harness()
     for rank in range(MAX_NON_FATAL + 30):
-        harness.take(found(harness, "skipped_steps", node="n1", rank=rank))
+        harness.take(found(harness, "throughput_drop", node="n1", rank=rank))
     assert len(harness.state.incidents) == MAX_NON_FATAL
-    harness.take(found(harness, "skipped_steps", node="n1", rank=0, recovered=True))
+    harness.take(found(harness, "throughput_drop", node="n1", rank=0, recovered=True))
     harness.take(found(harness, "plateau"))
     assert [one.fault for one in harness.state.incidents.values()][-1] == "plateau"
 
@@ -419,7 +419,7 @@ def test_a_numeric_fault_on_a_node_in_service_is_resolved_when_the_run_passes_it
     """The run resumed before the onset on the same nodes, and its numbers were sound this time."""
     harness = training_harness(checkpoints="/c")
     stepped(harness, 50)
-    harness.take(found(harness, "skipped_steps", step=50, node="n2", rank=3))
+    harness.take(found(harness, "throughput_drop", step=50, node="n2", rank=3))
     harness.take(exited(harness, node="n2", rank=3))
     _cleared(harness)
     launch(harness)

@@ -310,6 +310,32 @@ def test_a_gradient_norm_that_doubles_slowly_is_a_note_beside_the_learning_rate(
     assert not of(found(jumped), "grad_norm_drift", "note")
 
 
+def test_a_gradient_norm_that_doubles_while_the_loss_rises_is_an_incident_until_it_is_back() -> (
+    None
+):
+    """At the same learning rate; where the rate falls, or the loss falls on, the same norm is a note."""
+
+    def rising(loss_rise: float, rate: float = 1e-3) -> list[StepRecord]:
+        return [
+            replace(
+                one,
+                lr=rate if one.step > 300 else 1e-3,
+                loss=(one.loss or 1.0) + loss_rise * min(max(0, one.step - 300), 300) / 300,
+                grad_norm=(one.grad_norm or 1.0)
+                * (1 + 2.0 * max(0, min(one.step, 600) - 300) / 300 * (one.step < 700)),
+            )
+            for one in run(900)
+        ]
+
+    risen = [one for one in found(rising(0.15)) if one.fault == "grad_norm_drift"]
+    assert [one.severity for one in risen][:1] == ["incident"]
+    assert "the loss rose by more than its noise" in risen[0].evidence
+    assert [one.onset_step for one in risen if one.recovered] == [risen[0].onset_step]
+    for others in (rising(-0.15), rising(0.15, rate=5e-4)):
+        assert not of(found(others), "grad_norm_drift", "incident")
+        assert of(found(others), "grad_norm_drift", "note")
+
+
 def test_a_loss_that_stops_falling_at_once_is_a_note() -> None:
     """A steady fall that ends is a note; one that slows down as power laws do is none."""
     chance = random.Random(3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.integrity.majority import Vote, minority_ranks, verdicts_of
+from trainer.integrity.majority import Verdict, Vote, minority_ranks, verdicts_of
 
 GOOD, BAD, WORSE = 11, 22, 33
 
@@ -50,17 +50,18 @@ def test_the_minority_is_odd(
     votes: list[Vote], expected: list[tuple[str, tuple[int, ...]]]
 ) -> None:
     """More than half of the voters are right; without such a majority no rank is named, unless there is only one."""
-    assert verdicts_of(votes) == expected
+    found = verdicts_of(votes)
+    assert [(verdict.what, verdict.ranks) for verdict in found] == expected
+    assert all(bool(verdict.ranks) is not bool(verdict.suspects) for verdict in found)
 
 
 def test_tensor_ranks_that_drifted_apart() -> None:
     """A wrong master leads the copies of its own index on the tensor axis; where two sides are equal, no rank is named."""
     side = [copy(0, GOOD), master(0, GOOD), copy(2, GOOD), copy(4, GOOD, 2), master(4, GOOD, 2)]
     odd = [copy(1, BAD, 1), copy(3, BAD, 1), master(1, BAD, 1)]
-    assert verdicts_of([*side, *odd]) == [("master", (1,))]
-    assert verdicts_of([copy(0, GOOD), master(0, GOOD), copy(1, BAD, 1), master(1, BAD, 1)]) == [
-        ("weight", ())
-    ]
+    assert verdicts_of([*side, *odd]) == [Verdict("master", (1,))]
+    equal = [copy(0, GOOD), master(0, GOOD), copy(1, BAD, 1), master(1, BAD, 1)]
+    assert verdicts_of(equal) == [Verdict("weight", (), suspects=(0, 1))]
 
 
 def test_odd_ranks() -> None:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import trials
+from runner.decide.incidents.conditions import idle_spares
 from runner.decide.incidents.rungs.orders import order, try_number
 from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.runs import remedies
 from runner.decide.runs.rewind import best_before_step, rewind
 from runner.decide.state.cluster_state import Incident, Run
 from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.messages import records as r
 from runner.facts.remedies import REMEDIES, LrFactor, LrPeak, RemedyValue, SkipSteps
 from runner.facts.specs.runbook import Rung
 
@@ -37,13 +39,13 @@ def go_back(decision: Decision, incident: Incident, rung: Rung, *, reason: str) 
     problem = (
         ""
         if checkpoint is not None
-        else f"there is no checkpoint before step {_onset(run, incident)}"
+        else f"there is no checkpoint before step {_onset(run, incident)}{_with_scale(rung)}"
     )
     changes: list[Change] = []
     if checkpoint is not None:
         changes, problem = _changes(decision, run, incident, rung, checkpoint)
-    if not problem and rung.args.get("other_hardware") and _culprit(decision, incident) is None:
-        problem = "no node in service is named as culprit"
+    leaving = _leaving(decision, incident, rung)
+    problem = problem or _hardware_problem(decision, run, rung, leaving)
     if not problem and checkpoint is not None:
         why = f"{incident.incident} {incident.fault}: {reason}"[:300]
         at = checkpoint.step + 1
@@ -59,10 +61,18 @@ def go_back(decision: Decision, incident: Incident, rung: Rung, *, reason: str) 
         if refusal:
             # It has had too many.
             decision.amend(incident, refusal)
-    culprit = _culprit(decision, incident)
-    if rung.args.get("other_hardware") and culprit is not None:
-        why = f"{incident.fault}: its steps are made again on other hardware"
-        decision.move_node(culprit, "lost", why, incident=incident.incident)
+    # Unknown is not healthy: without checks a person says when it may come back.
+    out: r.NodeStateName = "checking" if decision.policy.cluster.checks else "maintenance"
+    for node in leaving:
+        why = f"{incident.fault}: its steps are made again without it"
+        decision.move_node(node, out, why, incident=incident.incident)
+
+
+def _with_scale(rung: Rung) -> str:
+    least = rung.args.get("scale_at_least")
+    if least is None:
+        return ""
+    return f" with a loss scale of {least:g} or more, after which the activation norms fell"
 
 
 def _onset(run: Run, incident: Incident) -> int:
@@ -77,6 +87,8 @@ def _checkpoint(run: Run, incident: Incident, rung: Rung) -> Checkpoint | None:
     """
     onset = _onset(run, incident)
     wanted = max(1, onset - int(rung.args.get("before", 0)))
+    if "scale_at_least" in rung.args:
+        return _newest_with_scale(run, wanted, least=float(rung.args["scale_at_least"]))
     for least in PREFERRED:
         found = best_before_step(run, wanted, least)
         if found is not None:
@@ -87,6 +99,22 @@ def _checkpoint(run: Run, incident: Incident, rung: Rung) -> Checkpoint | None:
         if one.step < onset and one.trust in PREFERRED and not run.is_set_aside(one)
     ]
     return later[0] if later else None
+
+
+def _newest_with_scale(run: Run, before_step: int, *, least: float) -> Checkpoint | None:
+    """Return the newest checkpoint that was sealed with such a loss scale, and after which the activation norms fell.
+
+    OPT-175B's rule for the checkpoint to go back to. What was not reported is not known to be so; norms that nothing reports are
+    not asked for.
+    """
+    known = [one for one in run.checkpoints if one.trust in PREFERRED and not run.is_set_aside(one)]
+    for one, later in reversed(list(zip(known, [*known[1:], None], strict=True))):
+        norm, after = one.activation_norm, later.activation_norm if later is not None else None
+        has_fallen = norm is None or (after is not None and after < norm)
+        has_scale = one.loss_scale is not None and one.loss_scale >= least
+        if one.step < before_step and has_scale and has_fallen:
+            return one
+    return None
 
 
 def _changes(
@@ -123,10 +151,27 @@ def _rates(run: Run, rung: Rung, try_number: int) -> list[Change]:
     return [Change(LrFactor.name, float(factor) ** try_number)] if factor is not None else []
 
 
-def _culprit(decision: Decision, incident: Incident) -> str | None:
-    """Return the node that an incident names, if it serves."""
-    node = decision.state.nodes.get(incident.node or "")
-    return node.node if node is not None and decision.is_in_service(node) else None
+def _leaving(decision: Decision, incident: Incident, rung: Rung) -> list[str]:
+    """Return the nodes in service that a rung takes out: the one that is named, else all that are suspect."""
+    if not (rung.args.get("other_hardware") or rung.args.get("test_suspects")):
+        return []
+    names = (incident.node,) if incident.node is not None else incident.suspects
+    nodes = [decision.state.nodes[name] for name in names if name in decision.state.nodes]
+    return [node.node for node in nodes if decision.is_in_service(node)]
+
+
+def _hardware_problem(decision: Decision, run: Run, rung: Rung, leaving: list[str]) -> str:
+    """Return why nodes cannot be left out; "" when they can, or none is to be."""
+    if not (rung.args.get("other_hardware") or rung.args.get("test_suspects")):
+        return ""
+    if not leaving:
+        return "no node in service is named as culprit"
+    if rung.args.get("test_suspects") and not decision.policy.cluster.checks:
+        return f"`checks` in cluster.yaml names none that {' and '.join(leaving)} could pass"
+    num_idle = len(idle_spares(decision.state, run))
+    if rung.args.get("other_hardware") and num_idle < len(leaving):
+        return f"{' and '.join(leaving)} would leave, and {num_idle} checked spares are idle"
+    return ""
 
 
 def attribute_to_hardware(decision: Decision, incident: Incident) -> None:
