@@ -14,6 +14,7 @@ from runner.collect.lines import Bare, bare_prefix, unwrapped
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
+from runner.collect.step_formats.name_value_pairs import Reading
 from runner.errors import UserError
 from runner.facts.matches import MAX_TEXT, Match
 from runner.facts.messages.signals import StepRecord
@@ -35,11 +36,12 @@ MAX_MATCHES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedLine:
-    """A line with a match or a step record, exactly one of both."""
+    """A line with a match, a step record, or numbers whose step is shown by a progress bar elsewhere; exactly one of the three."""
 
     line: int
     match: Match | None = None
     record: StepRecord | None = None
+    unnumbered: Reading | None = None
 
 
 class Scan:
@@ -136,9 +138,11 @@ class Scan:
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:
         if max(indexes) >= len(self._signatures):
-            record = self._step(line)
-            if record is not None:
-                yield ScannedLine(line=self._line, record=record)
+            found = self._step(line)
+            if isinstance(found, StepRecord):
+                yield ScannedLine(line=self._line, record=found)
+            elif found is not None:
+                yield ScannedLine(line=self._line, unnumbered=found)
         for index in sorted(indexes):
             if index >= len(self._signatures):
                 break
@@ -146,10 +150,11 @@ class Scan:
             if match is not None:
                 yield ScannedLine(line=self._line, match=match)
 
-    def _step(self, line: bytes) -> StepRecord | None:
+    def _step(self, line: bytes) -> StepRecord | Reading | None:
         text = line[-MAX_METRIC_BYTES:].decode(errors="replace")
         # The last state of a progress bar counts, and its step may stand in an earlier one.
-        return self._metrics.read(text) if "\r" in text else self._shapes.read(text)
+        record = self._metrics.read(text) if "\r" in text else self._shapes.read(text)
+        return self._metrics.beside_bar(text) if record is None else record
 
     def _match(self, index: int, line: bytes, end: int) -> Match | None:
         signature = self._signatures[index]

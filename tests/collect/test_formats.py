@@ -297,6 +297,15 @@ def test_a_line_without_a_step_makes_no_record() -> None:
     assert metrics.num_unnumbered == 1
 
 
+def test_a_line_of_examples_nanogpt_has_its_learning_rate() -> None:
+    """As the script prints it; the line of an evaluation has two losses and no rate."""
+    line = "iter 40: loss 2.8713, time 34.21ms, lr 9.9320e-04"
+    due = {"step": 40, "loss": 2.8713, "step_seconds_max": 0.03421, "lr": 9.932e-4}
+    assert look(line) == pytest.approx(due)
+    line = "step 50: train loss 2.7061, val loss 2.7446"
+    assert look(line) == {"step": 50, "loss": 2.7061, "validation_loss": 2.7446}
+
+
 def test_the_last_redraw_of_a_progress_bar_counts() -> None:
     """Carriage returns separate pictures; a dictionary takes the step of the bar before it, a validation does not."""
     bar = "Epoch 0:  {p}%|▎ | {n}/91 [00:05<07:00, 4.50s/it, loss={loss}, global_step={n}.0]"

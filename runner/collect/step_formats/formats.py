@@ -48,6 +48,13 @@ class MetricLines:
             self.num_unnumbered += 1
         return reading.record()
 
+    def beside_bar(self, text: str) -> Reading | None:
+        """Parse one line of a trainer that shows its steps by a progress bar alone; None: it is none, or has its step."""
+        reading = self.parse(text)
+        known = self._formats.get(self.name or "")
+        is_beside = reading is not None and reading.step is None and known is not None and known.bar
+        return reading if is_beside else None
+
     def parse(self, text: str) -> Reading | None:
         """Parse one line, with or without a step; None: it is no metric line."""
         text = plain(text)

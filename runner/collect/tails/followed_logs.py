@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from runner.collect.engines import Engine
 from runner.collect.kernel import KernelLog, this_boot
 from runner.collect.scan import Scan, ScannedLine
+from runner.collect.step_formats.name_value_pairs import Reading
+from runner.collect.step_formats.progress_bars import BarSteps
 from runner.collect.tails.tail import Block, ReadLimits, Tail
 from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowRequest, LogPosition
@@ -91,7 +93,8 @@ def _cut(match: Match) -> Match:
 class FollowedLog:
     """One file of one rank. `matches` and `records` are those of the last poll.
 
-    `trouble`: which part could not be searched last.
+    `beside`: the rank's other stream, where a progress bar may show the step of what is printed here. `trouble`: which part could
+    not be searched last.
     """
 
     def __init__(
@@ -101,6 +104,8 @@ class FollowedLog:
         engine: Engine,
         own_format: str | None,
         position: LogPosition | None,
+        *,
+        beside: Path | None = None,
     ) -> None:
         self.tail = Tail(path, position, LIMITS)
         self.matches: list[Match] = []
@@ -111,6 +116,9 @@ class FollowedLog:
         self._rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
+        self._bar_steps = None if beside is None else BarSteps(beside)
+        # Readings of the last poll whose step is to be seen beside them.
+        self._unnumbered: list[Reading] = []
         self._key: tuple[int, int] | None = None
         # Matches that the throttle has not seen yet.
         self._unfiltered: list[Match] = []
@@ -121,8 +129,15 @@ class FollowedLog:
         """Read what is new into `matches` and `records`."""
         self.matches = []
         self.records.clear()
-        if not self._may_have_changed(now):
-            return
+        self._unnumbered.clear()
+        if self._may_have_changed(now):
+            if self._bar_steps is not None:
+                self._bar_steps.mark()
+            self._search_new(now)
+        if self._bar_steps is not None:
+            self.records.extend(self._bar_steps.number(self._unnumbered, now))
+
+    def _search_new(self, now: float) -> None:
         blocks = self.tail.poll(now)
         self.is_behind = bool(blocks)
         for block in blocks:
@@ -166,6 +181,8 @@ class FollowedLog:
                 self._unfiltered.append(replace(line.match, rank=rank))
             if line.record is not None:
                 self.records.append(line.record)
+            if line.unnumbered is not None:
+                self._unnumbered.append(line.unnumbered)
 
     def _filter(self, now: float) -> None:
         self.matches += self.throttle.filter(self._unfiltered, now)

@@ -6,6 +6,7 @@ It reads standard error before standard output, so that a flood of output delays
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -44,7 +45,12 @@ class Follower:
         paths = sorted(map(Path, request.files), key=lambda path: (path.suffix != ".err", path))
         self._logs = [
             FollowedLog(
-                path, request.files[str(path)], engine, own_format, request.places.get(str(path))
+                path,
+                request.files[str(path)],
+                engine,
+                own_format,
+                request.places.get(str(path)),
+                beside=_other_stream(path, request.files),
             )
             for path in paths
         ]
@@ -158,6 +164,12 @@ class Follower:
         if self._kernel is not None:
             positions[str(self._kernel.log.path)] = self._kernel.log.position
         return {path: at for path, at in positions.items() if at is not None}
+
+
+def _other_stream(path: Path, ranks: Mapping[str, int]) -> Path | None:
+    """Return the other log of the same rank; None: it has none."""
+    others = (name for name, rank in ranks.items() if rank == ranks[str(path)])
+    return next((Path(name) for name in others if name != str(path)), None)
 
 
 def _is_device(path: str) -> bool:

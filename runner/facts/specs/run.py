@@ -63,7 +63,8 @@ class RunSpec(Value, kind="run_spec"):
     checkpoints: Annotated[
         str,
         "Folder for this run's checkpoints, relative to the file's folder. Two runs must not share one. Empty: a `command` "
-        "gets none, so it saves on its own and every attempt starts with an empty `STOKER_RESUME`.",
+        "gets none, so it saves on its own and every attempt starts with an empty `STOKER_RESUME`. A script that seals nothing "
+        "itself may have its saves sealed there ([how](contract.md#of-a-script-that-does-none-of-this)).",
         Default(
             "empty with `command`; with `trainer`, `checkpoints/<name>` in the cluster's state: a run started again under its "
             "name goes on from its newest checkpoint"
