@@ -87,8 +87,8 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--last-file",
         metavar="NAME",
         default="",
-        help="file that the script writes last into each folder; without it a folder counts when no file of it was written to "
-        "for a second",
+        help="file that the script writes last into each folder; otherwise a folder counts when nothing was written to it for a "
+        "second",
     )
     own = list(arguments)
     at = own.index("--") if "--" in own else len(own)

@@ -89,6 +89,13 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def is_finished(save: Save) -> bool:
+    """Whether a save is one file whose form shows that its end was written. Raises OSError."""
+    if save.path.is_dir() or _torn_file(save.path):
+        return False
+    return save.path.suffix == ".safetensors" or zipfile.is_zipfile(save.path)
+
+
 def torn(save: Save) -> str:
     """Return which file of a save is not whole, and why; "" if none is known to be torn. Raises OSError."""
     for name, path in save.files:

@@ -25,6 +25,7 @@ from runner.checkpoints.script_saves.saved_files import (
     STEP_NAMES,
     Save,
     Signature,
+    is_finished,
     list_saves,
     read_signature,
     step_of,
@@ -34,7 +35,7 @@ from runner.checkpoints.sealed_folder import seal
 from runner.errors import Fenced, StokerError
 from runner.facts.ids import AttemptId
 
-# All chosen, not measured. A save in several files is whole when none of them was written to for REST_SECONDS.
+# All chosen, not measured.
 POLL_SECONDS = 0.25
 REST_SECONDS = 1.0
 REPORT_SECONDS = 5.0
@@ -56,7 +57,8 @@ class _Changed(Exception):
 class Sealer:
     """Seals the saves of one attempt. `rank`: the socket to it; `channel`: where its reports go.
 
-    `last_file`: without it a folder is no save yet; "": any may be. `rest_seconds`: how long a save must have been left alone.
+    `last_file`: without it a folder is no save yet; "": any may be. `rest_seconds`: how long a save must have been left alone, if
+    its form does not show that its end was written.
     """
 
     saved: str
@@ -93,7 +95,7 @@ class Sealer:
             known = self._resting.get(save.path)
             if known is None or known[0] != save.signature:
                 self._resting[save.path] = known = (save.signature, now)
-            if is_last or now >= known[1] + self.rest_seconds:
+            if is_last or now >= known[1] + self.rest_seconds or _is_finished(save):
                 self._handle(save)
 
     def _handle(self, save: Save) -> None:
@@ -180,6 +182,14 @@ class Sealer:
                 return
             else:
                 return
+
+
+def _is_finished(save: Save) -> bool:
+    try:
+        return is_finished(save)
+    except OSError:
+        # It is being deleted, or replaced.
+        return False
 
 
 def _copy_file(source: Path, target: Path, on_piece: Callable[[], None]) -> FileSeal:

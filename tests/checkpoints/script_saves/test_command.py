@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.checkpoints.samples import sealed_checkpoint
 from tests.checkpoints.script_saves.test_saved_files import saved
 
 SCRIPT = """
@@ -70,6 +71,16 @@ def test_a_run_without_a_folder_for_checkpoints_is_refused(tmp_path: Path) -> No
     done, _ = run(tmp_path, "ckpt.pt", "--", "src/train.py", **own)
     assert done.returncode == 78, done
     assert "run.yaml has no `checkpoints`" in done.stderr
+
+
+def test_a_damaged_checkpoint_ends_the_rank_with_the_code_of_the_contract(tmp_path: Path) -> None:
+    """Exit code 79, so that Stoker takes the one before it; the last line names the file."""
+    folder, _ = sealed_checkpoint(tmp_path / "checkpoints", {"ckpt.pt": saved({"iter_num": 5})})
+    (folder / "ckpt.pt").write_bytes(b"x" + saved({"iter_num": 5})[1:])
+    words = ("ckpt.pt", "--", "src/train.py")
+    done, seen = run(tmp_path, *words, STOKER_RESUME=str(folder))
+    assert (done.returncode, seen) == (79, {}), done
+    assert str(folder / "ckpt.pt") in done.stderr.splitlines()[-1]
 
 
 def test_a_command_without_a_script_is_refused_with_an_example(tmp_path: Path) -> None:

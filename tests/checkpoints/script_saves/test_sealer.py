@@ -82,15 +82,16 @@ def script(tmp_path: Path) -> Iterator[Script]:
     script.close()
 
 
-def test_each_save_is_sealed_when_it_was_left_alone_for_a_second(script: Script) -> None:
+def test_each_save_is_sealed_once_its_end_is_written(script: Script) -> None:
     """With its step and its bytes, and reported as a rank does; what it replaces on disk stays sealed."""
-    script.save(40)
-    assert script.look(0.0) == []
-    assert script.look(REST_SECONDS / 2) == []
-    assert script.look() == [40]
+    whole = saved({"iter_num": 40})
+    for size in (10, 100, len(whole) - 1):
+        (script.out / "ckpt.pt").write_bytes(whole[:size])
+        assert script.look(REST_SECONDS / 10) == []
+    (script.out / "ckpt.pt").write_bytes(whole)
+    assert script.look(REST_SECONDS / 10) == [40]
     script.save(80)
-    assert script.look(0.1) == [40]
-    assert script.look() == [40, 80]
+    assert script.look(REST_SECONDS / 10) == [40, 80]
     copy = checkpoints.list_sealed(script.root)[0] / "ckpt.pt"
     assert copy.read_bytes() == (script.out / "ckpt.pt").read_bytes()
     assert copy.stat().st_mtime_ns == (script.out / "ckpt.pt").stat().st_mtime_ns
@@ -114,7 +115,6 @@ def test_a_torn_save_is_not_sealed_and_the_next_one_is(
     assert script.look() == script.look() == []
     assert capsys.readouterr().err.count("is not sealed") == 1
     script.save(80)
-    script.look()
     assert script.look() == [80]
 
 
@@ -133,7 +133,6 @@ def test_a_save_that_is_overwritten_while_it_is_copied_is_sealed_later(
 ) -> None:
     """No mixture of two saves counts."""
     script.save(40)
-    script.look()
     original, saves = Sealer._check_rank, [80]
 
     def overwrite(sealer: Sealer) -> None:
@@ -143,8 +142,19 @@ def test_a_save_that_is_overwritten_while_it_is_copied_is_sealed_later(
 
     monkeypatch.setattr(Sealer, "_check_rank", overwrite)
     assert script.look() == []
-    script.look()
     assert script.look() == [80]
+
+
+def test_a_folder_counts_when_it_was_left_alone_for_a_second(tmp_path: Path) -> None:
+    """Only its writer knows how many files it is to have."""
+    script = Script(tmp_path, "out/checkpoint-*")
+    script.save_folder(60, "model.safetensors")
+    assert script.look(0.0) == []
+    assert script.look(REST_SECONDS / 2) == []
+    script.save_folder(60, "trainer_state.json")
+    assert script.look(REST_SECONDS / 2) == []
+    assert script.look() == [60]
+    script.close()
 
 
 def test_a_folder_counts_once_its_last_file_is_there(tmp_path: Path) -> None:
@@ -165,7 +175,6 @@ def test_a_folder_counts_once_its_last_file_is_there(tmp_path: Path) -> None:
 def test_nothing_is_sealed_after_the_death_of_the_rank(script: Script) -> None:
     """A save that its death may have torn stays as it is."""
     script.save(40)
-    script.look()
     script.rank.close()
     with pytest.raises(_RankGone):
         script.look()
@@ -176,7 +185,6 @@ def test_nothing_is_sealed_once_a_newer_attempt_has_begun(script: Script) -> Non
     """The generation of the folder has risen."""
     checkpoints.raise_generation(script.root, 7)
     script.save(40)
-    script.look()
     with pytest.raises(Fenced):
         script.look()
     assert checkpoints.list_sealed(script.root) == []
