@@ -127,7 +127,8 @@ class SimGangs:
             if made and gang.training.losses:
                 node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
                 steps = self.numbers[attempt].unreported(node, min(ranks))
-            return {"phases": phases, "start_phases": slowest, "steps": steps}
+            more = self._costs(gang, ranks) if made else {}
+            return {"phases": phases, "start_phases": slowest, "steps": steps, **more}
         if 0 not in ranks:
             return {}
         return {
@@ -135,6 +136,18 @@ class SimGangs:
             "writing_seconds": every_seconds * max(0, made - 1),
             "longest_gap_seconds": every_seconds if made > 1 else 0.0,
         }
+
+    def _costs(self, gang: SimGang, ranks: tuple[int, ...]) -> dict[str, Any]:
+        """Return what a step costs these ranks, of runs in which one node is slow."""
+        faults = gang.training
+        node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
+        found: dict[str, Any] = {}
+        if faults.slow_node:
+            seconds = faults.slow_ratio if node == faults.slow_node else 1.0
+            found["rank_computes"] = tuple(
+                s.RankCompute(rank=rank, seconds=seconds, stage=0) for rank in ranks
+            )
+        return found
 
     def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
         """Return the ranks of an attempt that are alive (`running`: not stopped, and in reach of their peers)."""
@@ -269,7 +282,15 @@ class SimGangs:
             numbers = self.numbers[gang.attempt]
             position = numbers.data_position(gang.step)
             sealed.weights = (position, numbers.ruined_at, numbers.ruin)
-            self._signal(gang, s.CheckpointSealed, step=gang.step, path=sealed.path)
+            newest = numbers.records[-1] if numbers.records else s.StepRecord(step=gang.step)
+            self._signal(
+                gang,
+                s.CheckpointSealed,
+                step=gang.step,
+                path=sealed.path,
+                loss_scale=newest.loss_scale,
+                activation_norm=newest.activation_norm,
+            )
 
     def _process_requests(self, gang: SimGang) -> bool:
         """Process the requests that wait for this step boundary; True when the gang ended."""

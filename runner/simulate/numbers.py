@@ -14,6 +14,9 @@ from runner.facts.messages.signals import StepRecord
 from runner.facts.remedies.skipped_steps import data_step
 from runner.simulate.training import Training
 
+USUAL_SCALE = 2.0**15
+VALIDATE_EVERY = 10
+
 
 @dataclass(slots=True, kw_only=True)
 class SimNumbers:
@@ -53,9 +56,14 @@ class SimNumbers:
             self.ruin = ""
         if faults.poisoned_from <= read <= faults.poisoned_to:
             self._ruin(step, "spike")
-        too_fast = self.lr_factor > faults.stable_lr_factor
-        if faults.diverges_after is not None and step > faults.diverges_after and too_fast:
-            self._ruin(step, "divergence")
+        for how, after in (
+            ("divergence", faults.diverges_after),
+            ("norm", faults.norm_jumps_after),
+            ("drift", faults.norm_drifts_after),
+            ("scale", faults.scale_falls_after),
+        ):
+            if after is not None and step > after and self.lr_factor > faults.stable_lr_factor:
+                self._ruin(step, how)
         if faults.skipping_node in self.nodes and step > faults.skip_after:
             self._ruin(step, "skip")
         if faults.nan_node in self.nodes and step > faults.nan_after:
@@ -81,7 +89,35 @@ class SimNumbers:
         if self.ruin == "divergence":
             risen = min(4.0, 1.1 + 0.1 * since)
             return StepRecord(step=step, loss=usual * risen, grad_norm=2.0 * norm)
-        return StepRecord(step=step, loss=usual, grad_norm=norm)
+        if self.ruin == "drift":
+            risen = 1 + min(2.0, 0.01 * since)
+            return StepRecord(
+                step=step,
+                loss=usual * (1 + 0.1 * (risen - 1)),
+                grad_norm=risen * norm,
+                lr=1e-3 * self.lr_factor,
+            )
+        sound = StepRecord(step=step, loss=usual, grad_norm=norm)
+        return replace(sound, **self._beside(step, since))
+
+    def _beside(self, step: int, since: int) -> dict[str, Any]:
+        """Return the numbers beside loss and norm that this run's ranks report."""
+        faults, found = self.training, dict[str, Any]()
+        if faults.norm_drifts_after is not None:
+            found["lr"] = 1e-3 * self.lr_factor
+        if self.ruin == "norm":
+            found["grad_norm"] = 20.0
+        if faults.scale_falls_after is not None:
+            found["loss_scale"] = USUAL_SCALE
+            found["activation_norm"] = 10.0 * math.exp(-0.001 * step)
+        if self.ruin == "scale":
+            found["loss_scale"] = max(1.0, USUAL_SCALE / 2 ** (since // 4))
+            found["activation_norm"] = 10.0 + 0.01 * since
+        if faults.slows_after is not None:
+            found["tokens_per_second"] = 700.0 if step > faults.slows_after else 1000.0
+        if faults.overfits_after is not None and step % VALIDATE_EVERY == 0:
+            found["validation_loss"] = 2.6 if step > faults.overfits_after else 2.0
+        return found
 
     def unreported(self, node: str, rank: int) -> tuple[StepRecord, ...]:
         """Return the steps since a node's last heartbeat as it saw them; `rank` is its first."""

@@ -65,9 +65,19 @@ class Training:
     poisoned_from: int = 1
     poisoned_to: int = 0
     heals_after: int | None = None
-    # Past this step the loss rises, unless the learning rate is at most so many times that of the start.
+    # Past this step the loss rises; the gradient norm jumps; it and the loss rise slowly; the loss scale falls. Unless
+    # the learning rate is at most so many times that of the start.
     diverges_after: int | None = None
+    norm_jumps_after: int | None = None
+    norm_drifts_after: int | None = None
+    scale_falls_after: int | None = None
     stable_lr_factor: float = 0.0
+    # Past this step the throughput is seven tenths of what it was; the validation loss, reported every ten steps, is higher.
+    slows_after: int | None = None
+    overfits_after: int | None = None
+    # A node whose ranks compute so many times longer than the others'.
+    slow_node: str = ""
+    slow_ratio: float = 1.5
     # A node whose hardware makes NaN from the first step after this one on.
     nan_node: str = ""
     nan_after: int = 0

@@ -28,6 +28,8 @@ ACTIVATION_RISE = 0.25
 # Of the median gradient norm above the lowest one; chosen: healthy norms wander by less over thousands of steps.
 GRADIENT_RISE = 1.0
 
+# Of a rise that counts: up to that a median is near the lowest one; chosen.
+NEAR_SHARE = 0.25
 # Learning rates that differ by less are one; chosen.
 SAME_RATE = 0.02
 # Of single samples: three standard errors of the difference between two medians of 48.
@@ -105,9 +107,11 @@ class NormTrend(MetricDetector):
     is_incident_of_risen_loss: ClassVar[bool] = False
     _level: RollingQuantiles
     _lowest: float
-    # When the median was lowest; None: not logged.
+    # When the median was lowest, and when it was last near that; None: not logged.
     _rate_then: float | None
-    _loss_then: float | None
+    _near_step: int
+    _near_rate: float | None
+    _near_loss: float | None
     _onset: int | None
     # The onset of an incident, and the median at which it is over.
     _reported: int | None
@@ -116,7 +120,8 @@ class NormTrend(MetricDetector):
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
-        self._rate_then, self._loss_then = None, None
+        self._rate_then, self._near_rate, self._near_loss = None, None, None
+        self._near_step = 0
         self._onset, self._reported = None, None
         self._back_at = 0.0
 
@@ -136,7 +141,9 @@ class NormTrend(MetricDetector):
         median, rate = self._level.median, finite(record.lr)
         usual = self.peer(LossDetector).usual
         if median < self._lowest:
-            self._lowest, self._rate_then, self._loss_then = median, rate, usual.median
+            self._lowest, self._rate_then = median, rate
+        if median <= self._lowest * (1 + self.rise * NEAR_SHARE):
+            self._near_step, self._near_rate, self._near_loss = step, rate, usual.median
         if self._reported is not None and median <= self._back_at:
             onset, self._reported = self._reported, None
             evidence = f"the median {self.label} norm is {number(median)} again"
@@ -155,21 +162,21 @@ class NormTrend(MetricDetector):
         is_incident = self._reported is None and self._has_cost(rate, usual)
         onset, self._onset = self._onset, None
         if is_incident:
+            # It has been rising since then: a level from just before the limit would be sick already.
+            onset = self._near_step + 1
             self._reported, self._back_at = onset, self._lowest * (1 + self.rise / 2)
             evidence += ", and the loss rose by more than its noise"
-        self._lowest, self._rate_then, self._loss_then = median, rate, usual.median
+        self._lowest, self._rate_then = median, rate
         return [(incident if is_incident else note)(self.fault, onset, step, evidence)]
 
     def _has_cost(self, rate: float | None, loss: Usual) -> bool:
-        """Whether the loss has risen since the norm was lowest, at a learning rate that has not fallen."""
-        then, loss_then = self._rate_then, self._loss_then
-        if not self.is_incident_of_risen_loss or rate is None or then is None:
+        """Whether the loss has risen since the norm was last near its lowest, at a learning rate that has not fallen."""
+        rates = [one for one in (self._rate_then, self._near_rate) if one is not None]
+        if not self.is_incident_of_risen_loss or rate is None or not rates:
             return False
-        if loss_then is None or loss.median is None:
+        if self._near_loss is None or loss.median is None or rate < (1 - SAME_RATE) * max(rates):
             return False
-        return (
-            rate >= (1 - SAME_RATE) * then and loss.median > loss_then + LOSS_SPREADS * loss.spread
-        )
+        return loss.median > self._near_loss + LOSS_SPREADS * loss.spread
 
 
 def _rates(then: float | None, now: float | None) -> str:

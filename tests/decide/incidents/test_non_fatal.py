@@ -155,6 +155,23 @@ def test_a_runbook_that_orders_a_restart_is_followed() -> None:
     assert (run.incident, run.attempt.state) == ("i1", "stopping")
 
 
+def test_ranks_that_grow_start_again_at_a_checkpoint_if_they_understand_the_request() -> None:
+    """Ranks that do not are left as they are, and a person is paged all the same."""
+    for requests in (("stop",), ()):
+        harness = training_harness()
+        attempt = harness.state.runs[1].attempt
+        assert attempt is not None
+        harness.take(
+            s.RanksReady(node="n1", incarnation=1, attempt=attempt.attempt, requests=requests)
+        )
+        records = harness.take(found(harness, "host_memory_growth", node="n2", rank=3))
+        wanted = [one for one in records if isinstance(one, r.RestartWanted)]
+        assert [one.incident for one in wanted] == (["i1"] if requests else [])
+        assert only_incident(harness).rungs_taken == ["restart_at_checkpoint"]
+        harness.settle()
+        assert attempt.state == ("stop_requested" if requests else "running")
+
+
 def test_a_finding_of_an_ended_gang_opens_no_incident() -> None:
     """A finding without a runbook opens none either."""
     harness = training_harness()
