@@ -27,7 +27,8 @@ from trainer.resume import (
     DataOrder,
     StartPoint,
     carry_out_resets,
-    refuse_other_training,
+    refuse_other_data,
+    refuse_other_model,
     refuse_unwritable,
     start_point,
 )
@@ -48,15 +49,19 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     half = settings.precision.dtype != "fp32"
     planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
-    start = StartPoint()
-    if launch.resume is not None:
-        start = start_point(refuse_other_training(launch.resume, settings, data))
+    channel.report("data", fingerprint=data.fingerprint)
+    manifest = refuse_other_model(launch.resume, settings) if launch.resume is not None else None
+    start = start_point(manifest) if manifest is not None else StartPoint()
+    if launch.rank == 0:
+        refuse_other_data(manifest, data, approved=launch.data)
     if launch.checkpoints is not None:
         free_disk(launch.checkpoints)
         refuse_unwritable(launch.checkpoints, launch.rank)
     timings.hold()
 
     world = World(settings)
+    # Rank 0 has reported its data by now: the supervisor learns that it is another before other ranks end for it.
+    refuse_other_data(manifest, data, approved=launch.data)
     timings.lap("connect")
     engine = Engine(settings, world)
     timings.lap("build")

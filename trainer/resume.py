@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner.checkpoints import Manifest, read_manifest
 from runner.errors import SpecError
+from runner.facts.contract import ANY_DATA
 from runner.facts.remedies.skipped_steps import data_step
 from trainer.config.settings import Settings
 from trainer.contract.remedies import RESETS, Remedies
@@ -65,18 +66,23 @@ def carry_out_resets(engine: Engine, remedies: Remedies, start: StartPoint) -> d
     return happened
 
 
-def refuse_other_training(folder: Path, settings: Settings, data: Corpus) -> Manifest:
-    """Return a checkpoint's manifest; raise SpecError when it holds another model or was trained on other data.
+def refuse_other_data(manifest: Manifest | None, data: Corpus, *, approved: str) -> None:
+    """Raise SpecError when a checkpoint was trained on other data, unless that is `approved`: its fingerprint, or ANY_DATA."""
+    saved = manifest.data.get("fingerprint") if manifest is not None else data.fingerprint
+    if manifest is None or saved == data.fingerprint or approved in (ANY_DATA, data.fingerprint):
+        return
+    raise SpecError(
+        f"data: the checkpoint of step {manifest.step} by {manifest.attempt} was trained on data {saved}, this run reads data "
+        f"{data.fingerprint}: give back the old source, approve of the new one (--accept-drift), or start without a checkpoint"
+    )
+
+
+def refuse_other_model(folder: Path, settings: Settings) -> Manifest:
+    """Return a checkpoint's manifest; raise SpecError when it holds another model.
 
     Raises CheckpointRefused for a manifest that is refused. Its files are checked while they are loaded.
     """
     manifest = read_manifest(folder)
-    saved = manifest.data.get("fingerprint")
-    if saved != data.fingerprint:
-        raise SpecError(
-            f"data: checkpoint {folder.name} was trained on data {saved}, this run reads data "
-            f"{data.fingerprint}: give back the old source, or start without a checkpoint"
-        )
     wanted = dataclasses.asdict(settings.model)
     was = {**wanted, **dict(manifest.settings.get("model", {}))}
     for name in sorted(wanted):

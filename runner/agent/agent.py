@@ -287,7 +287,9 @@ class Agent:
         if gang is not None and not self._is_polling:
             self._poll_ranks()
         if gang is not None:
-            heartbeat = gang.heartbeat(time.monotonic())
+            now = time.monotonic()
+            conditions = self._ranks.conditions.pop_due(gang, now)
+            heartbeat = replace(gang.heartbeat(now), conditions=conditions)
         else:
             generation = self._identity.state.generation
             heartbeat = signals.Heartbeat(**self._session.next_header(), generation=generation)
@@ -354,6 +356,8 @@ class Agent:
             self._leave()
         elif task.task == "drill" and task.args.get("fault") in tasks.AGENT_DRILLS:
             self._run_agent_drill(task)
+        elif gang is not None and task.task == "conditions":
+            self._answer(self._ranks.conditions.answer(task, gang))
         elif gang is not None and task.task != "verify":
             ranks = self._ranks
             self._answer(tasks.perform(task, gang, ranks.channels, ranks.signal_rank))

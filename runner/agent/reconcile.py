@@ -75,6 +75,7 @@ class Reconciler:
         folders.on_back = self.log_search.on_folder_back
         self.devices = self._launcher.devices
         self.preloader = self._launcher.preloader
+        self.conditions = self._launcher.conditions
         self.channels = Channels(loop, self._on_packet)
         self.gang: LocalGang | None = None
         self.is_sure = False

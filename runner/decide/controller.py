@@ -172,6 +172,8 @@ def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> 
         admission_checks.on_checked(decision, action, result)
     elif task == "verify":
         verification.on_share_ended(decision, action, result)
+    elif task == "conditions":
+        drift.on_asked(decision, action, result)
     else:
         drills.on_task_ended(decision, action, result)
 
@@ -203,6 +205,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.Notice: drain.on_notice,
     s.RanksStarted: attempts.on_ranks_started,
     s.ConditionsFound: drift.on_conditions,
+    faults.LaunchSurveyed: drift.on_surveyed,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
     s.RanksTerminated: attempts.on_ranks_gone,

@@ -106,6 +106,8 @@ def _start_run(decision: Decision, request: StartRun) -> Reply:
     decision.add(r.RunAdmitted(run=admitted.run, spec=spec, user=request.user))
     text = f"run {admitted.run}; files in {run_folder(cluster, admitted)}"
     text += _carry_over(decision, admitted, accepts_drift=request.accepts_drift)
+    if request.accepts_drift:
+        drift.accept(decision, admitted.run, request)
     torn = describe_torn_groups(spec)
     text += f"; {torn}" if torn else ""
     return Reply("done", text, run=admitted.run)

@@ -2,6 +2,8 @@
 
 # A rank ends with it when what it was to resume from is not what its manifest says. Far from what programs and shells use.
 EXIT_CHECKPOINT_REFUSED = 79
+# In place of a fingerprint: a person approved of other data than before.
+ANY_DATA = "any"
 # Variables that a launch sets for each rank, as a regular expression that matches whole names.
 OWN_VARIABLES = (
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"

@@ -206,6 +206,26 @@ class GangStartTimed(Value, kind="gang_start_timed"):
     slowest: Mapping[str, StartPhase] = field(default_factory=dict)
 
 
+class PartVariant(Value):
+    """What a part of the launch conditions is on some nodes of a gang: its digest, the first of these nodes, and their number."""
+
+    digest: str
+    nodes: tuple[str, ...]
+    num_nodes: int
+
+
+class LaunchSurveyed(Value, kind="launch_surveyed"):
+    """What the nodes of a gang run with, by the digests that each reports: part -> what it is, in the order of the nodes.
+
+    `missing`: the first of the nodes that have reported nothing, of `num_missing`. Emitted once, and again when there is more.
+    """
+
+    attempt: AttemptId
+    parts: Mapping[str, tuple[PartVariant, ...]]
+    missing: tuple[str, ...] = ()
+    num_missing: int = 0
+
+
 class LrObserved(Value, kind="lr_observed"):
     """The learning rate in the lines of an attempt's trainer at one of its first steps; None: its lines have none.
 

@@ -1,11 +1,13 @@
 """The lineage of a run: its attempts, what each descends from, and which of its steps are part of the state now."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions, filled_up, summary
 from runner.facts.messages import records as r
+from runner.facts.messages.records_drift import ConditionsKept, ConditionsRecorded
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.history.applied_remedies import RemedyRecord, fold_remedy, in_effect
 from runner.history.ledger import Ledger
@@ -32,6 +34,8 @@ class LineageRow:
     planned_at: float
     first_step_at: float | None = None
     ended_at: float | None = None
+    # What it runs with: `launch_conditions.summary`.
+    runs_with: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def start_seconds(self) -> float | None:
@@ -42,6 +46,7 @@ class LineageRow:
 def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
     """Fold entries into the attempts of one run, in the order they were planned; empty for an unknown run."""
     ledger, rows, applied = Ledger(), dict[AttemptId, LineageRow](), list[AppliedRemedy]()
+    conditions = dict[int, LaunchConditions]()
     for entry in entries:
         ledger.apply(entry)
         for record in entry.records:
@@ -58,16 +63,35 @@ def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
                 )
             elif isinstance(record, r.StepsAdvanced | r.AttemptChanged) and record.attempt in rows:
                 _note(rows[record.attempt], record, entry.now)
+            elif isinstance(record, ConditionsRecorded):
+                _note_conditions(rows.get(record.attempt), record, conditions)
+            elif isinstance(record, ConditionsKept) and record.before in conditions:
+                conditions[record.run] = conditions[record.before]
     if run not in ledger.runs:
         return []
     account = ledger.account(run)
     contributing = account.contributing()
-    known = [row for row in rows.values() if row.attempt in account.attempts]
-    for row in known:
+    found = [row for row in rows.values() if row.attempt in account.attempts]
+    for row in found:
         attempt = account.attempts[row.attempt]
         row.parent, row.resume_step = attempt.parent, attempt.base or 0
         row.contributes = contributing.get(row.attempt)
-    return known
+    return found
+
+
+def _note_conditions(
+    row: LineageRow | None, record: ConditionsRecorded, known: dict[int, LaunchConditions]
+) -> None:
+    """Note what an attempt runs with; what a node leaves out is as its run is known to run with."""
+    if row is not None and record.node not in row.nodes[:1]:
+        # Another node was asked, since it differs.
+        return
+    run = record.attempt.run
+    found = filled_up(record.conditions, known.get(run))
+    if row is not None:
+        row.runs_with = summary(found)
+    if record.is_approved or not record.differences:
+        known[run] = found
 
 
 def _note(row: LineageRow, record: r.StepsAdvanced | r.AttemptChanged, now: float) -> None:

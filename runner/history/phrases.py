@@ -213,6 +213,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
     s.ConditionsFound: lambda f: f"{f.node}: what the ranks of {f.attempt} run with",
+    faults.LaunchSurveyed: lambda f: f"what the nodes of {f.attempt} run with",
     s.LaunchFailed: lambda f: (
         f"{f.node}: could not start ranks of {f.attempt}: {printable(f.reason)}"
     ),
@@ -502,9 +503,23 @@ def _acknowledged(record: p.IncidentAcknowledged) -> str:
 def _conditions_recorded(record: d.ConditionsRecorded) -> str:
     if not record.differences:
         return ""
-    return (
-        f"{record.attempt} is not the same run: {printable(join_words(record.differences), 1000)}"
-    )
+    what = printable(join_words(record.differences), 1000)
+    if record.is_approved:
+        return f"{record.attempt} runs with something else, as was approved: {what}"
+    return f"{record.attempt} on {record.node} is not the same run: {what}"
+
+
+def _nodes_compared(record: d.NodesCompared) -> str:
+    parts = []
+    if record.differences:
+        how = ", as was approved" if record.approved else ""
+        what = printable(join_words(record.differences), 500)
+        parts.append(f"not all nodes of {record.attempt} run with the same{how}: {what}")
+    if record.num_missing:
+        more = record.num_missing - len(record.missing)
+        nodes = printable_words(record.missing) + (f" and {more} more" if more > 0 else "")
+        parts.append(f"what {record.attempt} runs with on {nodes} is not known")
+    return "; ".join(parts)
 
 
 _RECORDS: dict[type, Callable[[Any], str]] = {
@@ -515,6 +530,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     ),
     p.IncidentAcknowledged: _acknowledged,
     d.ConditionsRecorded: _conditions_recorded,
+    d.NodesCompared: _nodes_compared,
     d.ConditionsKept: lambda d: f"run {d.run} is to run with what run {d.before} ran with",
     d.DriftAccepted: lambda d: (
         f"run {d.run} may run with something else from its next attempt on, by {printable(d.by, 60) or UNKNOWN_USER}"

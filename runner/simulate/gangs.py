@@ -6,7 +6,7 @@ from typing import Any
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.drills import RANK_DRILLS
 from runner.facts.ids import AttemptId
-from runner.facts.launch_conditions import LaunchConditions
+from runner.facts.launch_conditions import digests
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
 from runner.facts.remedies import REMEDIES
@@ -119,28 +119,30 @@ class SimGangs:
         if gang is None or not ranks:
             return {}
         made, every_seconds = gang.step - gang.base, gang.training.step_seconds
+        node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
+        conditions = gang.conditions(node)
+        known = {"conditions": digests(conditions)} if conditions is not None else {}
         if gang.training.reports:
             phase = "step" if made else "start"
             slowest = _slowest(gang.training.phases, ranks) if made else {}
             phases = {str(rank): phase for rank in ranks}
             steps = _records(gang, reported) if gang.training.warmup and 0 in ranks else ()
             if made and gang.training.losses:
-                node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
                 steps = self.numbers[attempt].unreported(node, min(ranks))
-            more = self._costs(gang, ranks) if made else {}
-            return {"phases": phases, "start_phases": slowest, "steps": steps, **more}
+            more = self._costs(gang, node, ranks) if made else {}
+            return {"phases": phases, "start_phases": slowest, "steps": steps, **known, **more}
         if 0 not in ranks:
-            return {}
+            return known
         return {
+            **known,
             "num_writes": made,
             "writing_seconds": every_seconds * max(0, made - 1),
             "longest_gap_seconds": every_seconds if made > 1 else 0.0,
         }
 
-    def _costs(self, gang: SimGang, ranks: tuple[int, ...]) -> dict[str, Any]:
+    def _costs(self, gang: SimGang, node: str, ranks: tuple[int, ...]) -> dict[str, Any]:
         """Return what a step costs these ranks, of runs in which one node is slow."""
         faults = gang.training
-        node = gang.nodes[min(ranks) // (gang.plan.world_size // len(gang.nodes))]
         found: dict[str, Any] = {}
         if faults.slow_node:
             seconds = faults.slow_ratio if node == faults.slow_node else 1.0
@@ -177,10 +179,20 @@ class SimGangs:
     def _report_conditions(self, gang: SimGang) -> None:
         earlier = [name for name in self.all if name.run == gang.attempt.run]
         commits = gang.training.commits
-        commit = commits[min(earlier.index(gang.attempt), len(commits) - 1)]
-        conditions = LaunchConditions(git_commit=str(commit))
-        if _runs(self._machines[gang.nodes[0]], gang.attempt):
-            self._signal(gang, s.ConditionsFound, generation=gang.generation, conditions=conditions)
+        gang.commit = str(commits[min(earlier.index(gang.attempt), len(commits) - 1)])
+        self.report_conditions(gang.attempt, gang.nodes[0])
+
+    def report_conditions(self, attempt: AttemptId, node: str) -> None:
+        """Let a node report what its ranks run with, if they run and it has found out."""
+        gang, machine = self.all.get(attempt), self._machines[node]
+        conditions = gang.conditions(node) if gang is not None else None
+        if gang is not None and conditions is not None and _runs(machine, attempt):
+            machine.signal(
+                s.ConditionsFound,
+                attempt=attempt,
+                generation=gang.generation,
+                conditions=conditions,
+            )
 
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):

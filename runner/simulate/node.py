@@ -568,6 +568,9 @@ class SimNode:
             self._answer(task, "done", message=fault)
             self.flush()
             self._world.inject_fault(fault, self.name, rank)
+        elif share is not None and task.task == "conditions":
+            self._world.gangs.report_conditions(share.plan.attempt, self.name)
+            self._answer(task, "done", message="reported")
         elif share is not None:
             attempt, gangs = share.plan.attempt, self._world.gangs
             if gangs.submit_request(attempt, str(task.args.get("id", task.id)), dict(task.args)):

@@ -6,6 +6,7 @@ from typing import Any
 
 from runner.facts.checkpoints import Rewind
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.messages.assignments import LaunchPlan
 
 
@@ -55,6 +56,8 @@ class Training:
     restarts_schedule: bool = False
     # What each attempt finds checked out, the last for all later ones; none: no git.
     commits: tuple[str, ...] = ()
+    # "n2:b2": a node that has another commit in every attempt.
+    node_commits: tuple[str, ...] = ()
     # False: ranks accept remedies and do not apply them.
     takes_lr: bool = True
     # The remedies that ranks name in their hello; None: all.
@@ -180,8 +183,16 @@ class SimGang:
     nodes: tuple[str, ...]
     # (id, request)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    # What its nodes have checked out, once they have found out; "": they have not.
+    commit: str = ""
 
     @property
     def attempt(self) -> AttemptId:
         """Its id."""
         return self.plan.attempt
+
+    def conditions(self, node: str) -> LaunchConditions | None:
+        """What a node has found out; None: nothing."""
+        of_node = dict(each.split(":") for each in self.training.node_commits)
+        commit = of_node.get(node, self.commit)
+        return LaunchConditions(git_commit=commit) if self.commit else None

@@ -20,6 +20,7 @@ from runner.decide.state.cluster_state import (
 )
 from runner.decide.state.people import PendingRequest
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import summary as conditions_summary
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
     DrainStatus,
@@ -278,6 +279,7 @@ class StatusBuilder:
             hold=HoldStatus(**shared_fields(run.hold, HoldStatus)) if run.hold else None,
             open_requests=tuple(map(_pending, run.pending_requests)),
             mode=run.spec.mode or self._cluster.mode,
+            runs_with=conditions_summary(run.conditions) if run.conditions is not None else {},
         )
 
     def _incident(self, incident: Incident) -> IncidentStatus:

@@ -120,7 +120,27 @@ inputs = st.one_of(
             LaunchConditions,
             git_commit=st.sampled_from(["", "a1", "b2"]),
             packages=st.sampled_from([{}, {"torch": "2.1"}, {"torch": "2.2"}]),
+            data=st.sampled_from(["", "sha256:a", "sha256:b"]),
+            left_out=st.sampled_from([(), ("variables",), ("code", "packages", "variables")]),
         ),
+    ),
+    st.builds(
+        f.LaunchSurveyed,
+        attempt=attempt,
+        parts=st.dictionaries(
+            st.sampled_from(["code", "data", "no such"]),
+            st.lists(
+                st.builds(
+                    f.PartVariant,
+                    digest=st.sampled_from(["a", "b", "c"]),
+                    nodes=st.lists(node, min_size=1, max_size=3, unique=True).map(tuple),
+                    num_nodes=st.integers(1, 9),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        missing=st.lists(node, max_size=2, unique=True).map(tuple),
+        num_missing=st.integers(0, 9),
     ),
     st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_busy=st.booleans()),
     st.builds(s.DevicesReleased, **source),
@@ -293,6 +313,7 @@ inputs = st.one_of(
         st.builds(kind, **request, run=runs, incident=incidents, seen=st.none() | st.integers(0, 9))
         for kind in (q.PauseRun, q.ResumeRun, q.RestartRun)
     ),
+    st.builds(q.RestartRun, **request, run=runs, accepts_drift=st.just(True)),
     st.builds(q.RestartRun, **request, run=runs, from_step=step),
     st.builds(q.RewindRun, **request, run=runs, before_step=st.integers(-1, 60)),
     st.builds(q.RevertRemedy, **request, run=runs, remedy=st.sampled_from(["r1", "r2", "x"])),

@@ -1,15 +1,20 @@
 """What an attempt runs with: what is written down of it, and what is a difference."""
 
 import pytest
+from msgspec.structs import replace
 
 from runner.facts.launch_conditions import (
     LEFT_OUT,
     MAX_DIFFERENCES,
+    PARTS,
     LaunchConditions,
     differences,
+    digests,
     filled_up,
     is_compared,
+    leave_out,
     masked_arguments,
+    of_data,
     without_secrets,
 )
 
@@ -91,3 +96,26 @@ def test_many_differences_are_cut_and_what_was_known_stays() -> None:
     unknown = LaunchConditions(git_commit="a" * 40, unknown={"packages": "late"})
     kept = filled_up(unknown, BEFORE)
     assert (kept.packages, kept.python) == (BEFORE.packages, BEFORE.python)
+
+
+def test_digests_are_of_what_is_compared_and_known() -> None:
+    """A variable of the node's own and an argv change none; what is left out or not known has none."""
+    found = digests(BEFORE)
+    assert tuple(found) == ("code", "packages", "variables")
+    own = replace(BEFORE, argv=("x",), environment={"NCCL_ALGO": "Ring", "NCCL_SOCKET_IFNAME": "e"})
+    assert digests(own) == found
+    assert differences(BEFORE, own) == ()
+    assert digests(of_data("sha256:1")).keys() == {"data"}
+    other = digests(replace(BEFORE, source_diff="c" * 64, environment={"NCCL_ALGO": "Tree"}))
+    assert [part for part in found if found[part] != other[part]] == ["code", "variables"]
+
+
+@pytest.mark.parametrize("parts", [(), ("code",), ("packages", "variables"), PARTS])
+def test_what_is_left_out_is_as_it_was_known(parts: tuple[str, ...]) -> None:
+    """It is no difference, and filling it up gives back the whole, data included, in whatever order they come."""
+    whole = replace(BEFORE, data="sha256:1", argv=("train.py",))
+    part = leave_out(whole, parts)
+    assert differences(whole, part) == differences(part, whole) == ()
+    assert filled_up(part, whole) == whole
+    assert filled_up(whole, filled_up(of_data("sha256:1"), None)) == whole
+    assert filled_up(of_data("sha256:1"), replace(whole, data="")) == whole

@@ -1,9 +1,12 @@
 """A run in figures: stretches, failures by class, lost steps, cost; and the tree of its attempts."""
 
 import pytest
+from msgspec.structs import replace
 
 from runner.facts.causes import Cause
+from runner.facts.launch_conditions import LaunchConditions, leave_out, of_data
 from runner.facts.messages import records as r
+from runner.facts.messages.records_drift import ConditionsRecorded
 from runner.history.lineage import lineage
 from runner.history.run_figures import branches, poisson_bounds, run_figures
 from tests.history.journal_script import (
@@ -54,6 +57,28 @@ def test_a_failure_counts_for_the_scope_of_its_cause() -> None:
 def test_bounds_of_a_count_are_exact(count: int, least: float, most: float) -> None:
     """The interval is that of the literature."""
     assert poisson_bounds(count) == pytest.approx((least, most), abs=2e-3)
+
+
+def test_the_lineage_shows_what_each_attempt_ran_with() -> None:
+    """What a node leaves out is as the run was known; what was refused counts for that attempt; other nodes change none."""
+    whole = LaunchConditions(git_commit="a" * 40, python="3.11.7", packages={"x": "1"})
+    changed = leave_out(replace(whole, git_commit="b" * 40), ("packages", "variables"))
+    script = crash_and_restart()
+    for attempt, node, conditions, differs in (
+        (ONE, "n1", whole, ()),
+        (ONE, "n1", of_data("sha256:1"), ()),
+        (TWO, "n2", whole, ("commit",)),
+        (TWO, "n1", changed, ("commit",)),
+    ):
+        script.at(
+            140,
+            ConditionsRecorded(
+                attempt=attempt, node=node, conditions=conditions, differences=differs
+            ),
+        )
+    first = {"commit": "a" * 12, "Python": "3.11.7", "packages": "1", "data": "sha256:1"}
+    found = [row.runs_with for row in lineage(script.entries, 1)]
+    assert found == [first, {**first, "commit": "b" * 12}]
 
 
 def test_a_rewind_leaves_a_branch_behind() -> None:

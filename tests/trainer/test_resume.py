@@ -126,13 +126,17 @@ def test_skipped_steps_read_later_data(gangs: Gangs, three_d: tuple[Ended, Path]
 
 
 def test_other_data_is_refused(gangs: Gangs, three_d: tuple[Ended, Path], tmp_path: Path) -> None:
-    """A resume on other data ends with code 78 and a message that names both."""
+    """A resume on other data ends with code 78 and a message that names both, after the report; once approved it goes on."""
     text = tmp_path / "text.txt"
     text.write_text("To stoke a fire is to feed it. " * 2000)
     settings = {**SETTINGS, "data": {"source": "text", "path": str(text)}}
-    environment = {"STOKER_RESUME": str(three_d[1])}
+    environment = {"STOKER_RESUME": str(three_d[1]), "STOKER_DATA": "sha256:another"}
     ended = gangs.run(settings, layout=Layout(), environment=environment, expect=78)
     assert "was trained on data" in ended.errors()
+    (reported,) = [report["fingerprint"] for report in ended.of_kind("data")]
+    assert reported in ended.errors()
+    approved = resumed(gangs, three_d[1], Layout(), settings, STOKER_DATA=reported)
+    assert list(approved.steps()) == list(range(SAVED + 1, STEPS + 1))
 
 
 def test_a_byte_that_changed_after_verification_starts_no_rank(

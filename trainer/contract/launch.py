@@ -31,6 +31,8 @@ class Launch:
     checkpoints: Path | None
     resume: Path | None
     remedies: Remedies
+    # Fingerprint of what it is to train on, whatever the checkpoint was trained on; ANY_DATA; "": what the checkpoint was.
+    data: str = ""
 
 
 def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
@@ -49,6 +51,7 @@ def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
         generation=_whole({"STOKER_GENERATION": "0", **variables}, "STOKER_GENERATION"),
         checkpoints=Path(folder) if folder else None,
         resume=Path(resume) if resume else None,
+        data=variables.get("STOKER_DATA", ""),
         remedies=read_remedies(variables.get("STOKER_REMEDIES", "") or "{}"),
     )
 

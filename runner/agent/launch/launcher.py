@@ -14,19 +14,19 @@ from runner.agent.event_loop import EventLoop
 from runner.agent.folders import FolderHangs, Folders
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
-from runner.agent.launch import rank_commands, survey, users
+from runner.agent.launch import rank_commands, users
 from runner.agent.launch.devices import Devices, DevicesBusy
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
 from runner.agent.launch.known_specs import KnownSpecs
+from runner.agent.launch.node_conditions import NodeConditions
 from runner.agent.launch.preloader import Preloader
 from runner.agent.launch.program import NotForkableCommand, Program
 from runner.agent.launch.rank_commands import Launch
 from runner.agent.launch.users import RankUser
 from runner.agent.transport.session import SignalEmitter
 from runner.errors import PermanentError, StokerError
-from runner.facts.launch_conditions import LaunchConditions
 from runner.facts.messages.assignments import Assignment, LaunchPlan
-from runner.facts.messages.signals import ConditionsFound, DevicesReleased, LaunchFailed
+from runner.facts.messages.signals import DevicesReleased, LaunchFailed
 
 log = logging.getLogger("stoker.agent")
 
@@ -54,6 +54,7 @@ class Launcher:
         self.devices = Devices(
             config.node, self.loop, self._on_devices_released, folder=config.device_files
         )
+        self.conditions = NodeConditions(config, self.loop, self.folders, self.emitter)
         self.preloader = Preloader(config, self.loop, self.folders, self.keeper, self.on_change)
 
     def begin(self, assignment: Assignment) -> None:
@@ -193,32 +194,7 @@ class Launcher:
         launch.is_sent, launch.sent_at = True, time.monotonic()
         self.keeper.send("spawn", **request)
         self.keeper.expect_answer()
-        if launch.plan.node_rank == 0:
-            self._survey(launch)
-
-    def _survey(self, launch: Launch) -> None:
-        """Find out what the ranks run with, while they start."""
-        self.folders.run(
-            launch.plan.working_directory,
-            partial(survey.conditions_of, launch, self.config.python),
-            partial(self._on_surveyed, launch),
-            busy_seconds=survey.SURVEY_SECONDS,
-        )
-
-    def _on_surveyed(
-        self, launch: Launch, found: LaunchConditions | None, error: Exception | None
-    ) -> None:
-        if found is None:
-            log.warning("what %s runs with is not known: %s", launch.plan.attempt, error)
-            return
-        self.emitter.emit(
-            ConditionsFound(
-                **self.emitter.next_header(),
-                generation=launch.assignment.generation,
-                attempt=launch.plan.attempt,
-                conditions=found,
-            )
-        )
+        self.conditions.begin(launch)
 
     def _program(self, launch: Launch) -> Program:
         """Return what the warm process is to run. Raises NotForkableCommand, and FolderHangs for a working folder that does."""

@@ -222,6 +222,7 @@ def _shared_environment(launch: Launch, config: AgentConfig) -> dict[str, str]:
         STOKER_GENERATION=str(launch.assignment.generation),
         STOKER_CHECKPOINTS=plan.checkpoints,
         STOKER_RESUME=plan.resume,
+        STOKER_DATA=plan.data,
         STOKER_SEAL_KEYS=" ".join(key.hex() for key in keys),
         STOKER_REMEDIES=json.dumps(to_plain(plan.remedies), separators=(",", ":")),
     )

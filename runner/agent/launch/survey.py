@@ -5,6 +5,7 @@ be found out is not known, with the reason, and never a difference. Nothing of t
 names of their folders.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ SURVEY_SECONDS = 20.0
 # Of source.diff; its hash is of everything. Chosen.
 MAX_DIFF_BYTES = 1_000_000
 DIFF_FILE = "source.diff"
+LOWEST_PRIORITY = 19
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=true")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD")
@@ -130,20 +132,24 @@ def _output(launch: Launch, command: Sequence[str], until: float) -> bytes:
         {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": ()}
     )
     name = os.path.basename(command[0])
-    try:
-        done = subprocess.run(  # type: ignore[call-overload]  # the user's fields
-            command,
-            cwd=plan.working_directory or None,
-            env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=max(0.1, until - time.monotonic()),
-            check=False,
-            **as_user,
-        )
-    except subprocess.TimeoutExpired:
-        raise NotFound(f"{name} did not answer within {SURVEY_SECONDS:g} s") from None
-    if done.returncode != 0:
-        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise NotFound(f"{name} ended with {done.returncode}: {' '.join(words)}")
-    return bytes(done.stdout)
+    with subprocess.Popen(  # type: ignore[call-overload]  # the user's fields
+        command,
+        cwd=plan.working_directory or None,
+        env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **as_user,
+    ) as child:
+        # The ranks start meanwhile, and are waited for.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST_PRIORITY)
+        try:
+            body, errors = child.communicate(timeout=max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise NotFound(f"{name} did not answer within {SURVEY_SECONDS:g} s") from None
+    if child.returncode != 0:
+        words = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise NotFound(f"{name} ended with {child.returncode}: {' '.join(words)}")
+    return bytes(body)

@@ -18,6 +18,7 @@ from runner.agent.ranks.aggregates import (
 )
 from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
+from runner.facts.launch_conditions import of_data
 from runner.facts.messages import signals
 from runner.facts.messages.assignments import Assignment, LaunchPlan
 from runner.facts.messages.signals import Signal, StepRecord
@@ -85,6 +86,8 @@ class LocalGang:
         self.generation = assignment.generation
         self.ranks = {rank: LocalRank(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
         self.hello: reports.HelloReport | None = None
+        # Fingerprint of what the ranks train on; "": none has reported it.
+        self.data = ""
         self.last_step: int | None = None
         self.progress_at = now
         self.writes = 0
@@ -156,6 +159,8 @@ class LocalGang:
                 self._steps.add_validation(report)
             case reports.HelloReport():
                 return self._on_hello(report)
+            case reports.DataReport():
+                return self._on_data(report)
             case reports.RequestReport():
                 return self._on_acknowledgement(report)
             case _:
@@ -195,6 +200,17 @@ class LocalGang:
         if not is_first or not self.has_rank_zero:
             return []
         return [signals.RanksReady(**self.header(), **asdict(report))]
+
+    def _on_data(self, report: reports.DataReport) -> list[Signal]:
+        is_first, self.data = not self.data, self.data or report.fingerprint
+        if not is_first or not self.has_rank_zero:
+            return []
+        conditions = of_data(self.data)
+        return [
+            signals.ConditionsFound(
+                **self.header(), generation=self.generation, conditions=conditions
+            )
+        ]
 
     def _on_acknowledgement(self, report: reports.RequestReport) -> list[Signal]:
         known = self._acknowledged

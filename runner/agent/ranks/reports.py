@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from runner.errors import WireError
+from runner.facts.launch_conditions import MAX_FINGERPRINT
 from runner.facts.wire import Value, from_plain
 
 # The contract's limit.
@@ -26,6 +27,7 @@ _MAX_CHARACTERS = {
     "detail": MAX_DETAIL,
     "request": 200,
     "name": 200,
+    "fingerprint": MAX_FINGERPRINT,
     "first_nonfinite_layer": 200,
 }
 
@@ -61,6 +63,12 @@ class SettingsReport(Report):
 
     step: int
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DataReport(Report):
+    """What a rank trains on."""
+
+    fingerprint: str
 
 
 class StepReport(Report):
@@ -128,6 +136,7 @@ _KINDS: dict[str, type[Report]] = {
     "phase": PhaseReport,
     "timing": TimingReport,
     "settings": SettingsReport,
+    "data": DataReport,
     "step": StepReport,
     "validation": ValidationReport,
     "checkpoint": SealReport,

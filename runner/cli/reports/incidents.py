@@ -6,7 +6,7 @@ from runner.cli import output
 from runner.cli.clusters import pick, pick_run
 from runner.cli.options import cluster_option, command, json_option
 from runner.cli.reports.status import read_cluster_status
-from runner.cli.reports.tables import explanation, incidents_table
+from runner.cli.reports.tables import explanation, incidents_table, runs_with_in_words
 
 
 @command("stoker incidents", "stoker incidents tiny --json")
@@ -32,4 +32,8 @@ def explain(incident: str, where: str | None, *, as_json: bool) -> None:
     status = read_cluster_status(where)
     incidents = {one.incident: one for one in status.incidents}
     found = pick(incidents, incident, f"incident {incident!r} in cluster {status.cluster!r}")
-    output.print_answer(found, explanation(found), as_json=as_json)
+    text = explanation(found)
+    run = next((one for one in status.runs if one.run == found.run), None)
+    if run is not None and run.runs_with:
+        text += f"\nrun {run.name} runs with: {runs_with_in_words(run.runs_with)}"
+    output.print_answer(found, text, as_json=as_json)

@@ -1,5 +1,6 @@
 """`stoker lineage`: the tree of a run's attempts, and the run in figures."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ def lineage(  # noqa: PLR0913 - click hands over each option
         output.print_json(figures if only_figures else rows)
         return
     if not only_figures:
-        output.print_text(_tree(rows))
+        output.print_text(_tree(rows) + _conditions(rows))
     if figures is not None:
         output.print_text(f"\n{_figures_text(figures)}")
 
@@ -168,6 +169,20 @@ def _tree(rows: Sequence["LineageRow"]) -> str:
 
     drawn = branches(rows)
     return output.table({**ATTEMPT_COLUMNS, "tree": lambda row: drawn[row.attempt]}, rows)
+
+
+def _conditions(rows: Sequence["LineageRow"]) -> str:
+    """Say what the attempts run with: a line for each stretch of attempts with the same."""
+    from runner.cli.reports.tables import runs_with_in_words
+
+    known = [row for row in rows if row.runs_with]
+    lines = ["\n"] if known else []
+    for _, group in itertools.groupby(known, key=lambda row: row.runs_with):
+        alike = list(group)
+        first, last = alike[0].attempt, alike[-1].attempt
+        which = str(first) if first == last else f"{first} to {last}"
+        lines.append(f"{which} ran with {runs_with_in_words(alike[0].runs_with)}")
+    return "\n".join(lines)
 
 
 def _figures_text(figures: "RunFigures") -> str:

@@ -1,6 +1,6 @@
 """Tables of runs and incidents, as `stoker status` and the live screen show them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from runner.cli import output
 from runner.cli.clusters import LIVE_STATES
@@ -145,6 +145,11 @@ def explanation(incident: IncidentStatus) -> str:
         how = "so far" if incident.closed_at is None else "ended"
         text.append(f"{how}: {printable(incident.reason, 160)}")
     return "\n".join(text)
+
+
+def runs_with_in_words(found: Mapping[str, str]) -> str:
+    """Write what attempts run with: `commit 0123456789ab, Python 3.11.7, packages 53, data sha256:12...`."""
+    return ", ".join(f"{part} {printable(text, 100)}" for part, text in found.items())
 
 
 def step_of(run: RunStatus) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
+from runner.facts.contract import ANY_DATA
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan, spec_hash
 from runner.facts.specs.cluster import ClusterSpec
@@ -123,8 +124,14 @@ def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
         lr=run.spec.lr,
         user=run.user,
         metric_pattern=run.spec.metric_pattern,
+        conditions={} if attempt.accepts_drift else _known_digests(attempt),
+        data=ANY_DATA if attempt.accepts_drift else attempt.known_data,
     )
     return replace(plan, spec_hash=spec_hash(plan))
+
+
+def _known_digests(attempt: Attempt) -> dict[str, tuple[str, ...]]:
+    return {part: tuple(known) for part, known in attempt.known_conditions.items()}
 
 
 def _environment(cluster: ClusterSpec, run: Run) -> dict[str, str]:

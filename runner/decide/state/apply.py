@@ -10,7 +10,7 @@ from typing import Any
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.runs import resumes
 from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS, follow_line
-from runner.decide.state.apply_drift import OF_DRIFT
+from runner.decide.state.apply_drift import OF_DRIFT, note_known
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
@@ -120,6 +120,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         remedies=run.remedies,
         checks_checkpoints=before is not None and before.checks_checkpoints,
     )
+    note_known(run, run.attempt)
     if before is not None:
         resumes.note_earlier(state, run.attempt, before)
     run.num_attempts += 1

@@ -199,6 +199,15 @@ class Attempt(MutableValue):
     drills: list[str] = field(default_factory=list)
     # Its ranks compare what they load with the manifest: by their hello, and until it comes, by that of the attempt before.
     checks_checkpoints: bool = False
+    # What the run was known to run with when it was planned: the digests of each part that count, and its data's fingerprint.
+    known_conditions: dict[str, list[str]] = field(default_factory=dict)
+    known_data: str = ""
+    # A person approved of what differs in it.
+    accepts_drift: bool = False
+    # All digests of each part that its nodes have reported; empty: they are not compared yet.
+    compared: dict[str, list[str]] = field(default_factory=dict)
+    # Nodes that are asked what they run with -> the nodes like it, in words.
+    asked_conditions: dict[str, str] = field(default_factory=dict)
     # Furthest step of the run when it was planned.
     best_before: int = 0
     planned_at: float = 0.0
@@ -306,8 +315,12 @@ class Run(MutableValue):
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
     hold: Hold | None = None
-    # What its attempts run with; None: not known yet, or a person approved of a change.
+    # What its attempts run with; None: not known yet.
     conditions: LaunchConditions | None = None
+    # Part -> digests of what some of its nodes run with, of which a person approved, beside `conditions`.
+    approved_digests: dict[str, list[str]] = field(default_factory=dict)
+    # A person approved of what differs in the next attempt.
+    accepts_drift: bool = False
     # What people asked for that is not done yet, oldest first.
     pending_requests: list[PendingRequest] = field(default_factory=list)
     # Live incidents whose ladders wait: for a person (True), or until a person's request is done.

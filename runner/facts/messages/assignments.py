@@ -45,6 +45,10 @@ class LaunchPlan(Value):
     spec_hash: str = ""
     # Of the lines in which its ranks report steps; "": known formats.
     metric_pattern: str = ""
+    # Digests of what the run is known to run with: part -> those that count. Empty: all parts are to be reported in full.
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Fingerprint of the data that the run is to train on, whatever its checkpoint says; "": not known; `contract.ANY_DATA`.
+    data: str = ""
 
     @property
     def world_size(self) -> int:
@@ -111,6 +115,7 @@ class Task(Value, kind="task"):
     {"damaged": True} if the manifest is that one and a file does not agree with it, {"damaged": False} for any other reason.
     TaskProgressed comes meanwhile; without a byte for `deadline_seconds` it is given up. A later agent instance goes on with it,
     without being asked.
+    `conditions`: no args; report in full what the ranks here run with, as `ConditionsFound`.
     `leave`: args {"instance_id": the agent's}; end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It
     shuts down agents that no node provider can reach.
     """

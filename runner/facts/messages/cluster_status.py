@@ -169,6 +169,8 @@ class RunStatus(Value):
     open_requests: tuple[str, ...] = ()
     # "act", "advise" or "off"; pages may be more cautious.
     mode: str = ""
+    # "commit" -> of what its attempts run with, as `launch_conditions.summary` has it.
+    runs_with: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterStatus(Value, kind="status"):

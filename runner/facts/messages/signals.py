@@ -156,6 +156,9 @@ class Heartbeat(Signal, kind="heartbeat"):
     warm_versions: Mapping[str, str] = field(default_factory=dict)
     # File systems below the run's folders that do not answer, in every heartbeat until they do.
     hung_folders: tuple[HungFolder, ...] = ()
+    # Digests of what the ranks here run with (`launch_conditions.digests`). Sent when they change, and now and then; empty: not
+    # due, or not known.
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---- durable --------------------------------------------------------------------------------------------------------
@@ -196,7 +199,10 @@ class RanksStarted(LaunchSignal, kind="ranks_started"):
 
 
 class ConditionsFound(LaunchSignal, kind="conditions_found"):
-    """What the ranks of an attempt run with, from the node with rank 0, once per launch, while they start."""
+    """What the ranks of an attempt run with, as far as it is not left out.
+
+    From the node with rank 0 while they start, and once more when a rank reports its data; from another node when it is asked.
+    """
 
     conditions: LaunchConditions
 

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runner.facts.launch_conditions import LEFT_OUT, LaunchConditions, differences
-from tests.agent.node import SILENT, Node
+from runner.facts.launch_conditions import (
+    LEFT_OUT,
+    PARTS,
+    LaunchConditions,
+    differences,
+    digests,
+    filled_up,
+    of_data,
+)
+from tests.agent.node import REPORTER, SILENT, Node
 
 pytestmark = pytest.mark.e2e
 
@@ -92,3 +100,59 @@ def test_what_cannot_be_found_out_is_not_known(make_node: MakeNode, tmp_path: Pa
     known = replace(found, git_commit="a1", packages={"x": "1"}, unknown={})
     assert differences(known, found) == differences(found, known) == ()
     assert len(node.wait_for("RanksStarted").pids) == 2
+
+
+def test_what_is_as_the_run_is_known_to_run_with_is_left_out(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """The plan names digests: the node with rank 0 reports the command, its data, and what has another digest."""
+    code = tmp_path / "code"
+    commit = repository(code)
+    node = make_node()
+    node.start_agent()
+    first = conditions(node, 1, code)
+    known = {part: ("other", digest) for part, digest in digests(first).items()}
+    second = conditions(node, 3, code, conditions=known)
+    assert (second.argv, second.left_out) == (first.argv, ("code", "packages", "variables"))
+    assert (second.git_commit, second.packages, second.environment) == ("", {}, {})
+    (code / "train.py").write_text("lr = 2\n")
+    third = conditions(node, 5, code, conditions=known)
+    assert (third.git_commit, third.left_out) == (commit, ("packages", "variables"))
+    assert len(differences(filled_up(second, first), third)) == 1
+
+
+def test_other_nodes_report_digests_and_the_rest_when_asked(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """Nothing durable of a node without rank 0, until a task asks; the digests show its data, too, once a rank has reported it."""
+    code = tmp_path / "code"
+    commit = repository(code)
+    node = make_node()
+    node.start_agent()
+    messages = [{"kind": "data", "fingerprint": "sha256:1"}, {"kind": "data", "fingerprint": "x"}]
+    plan = node.plan(REPORTER, {"messages": messages}, working_directory=str(code), node_rank=1)
+    node.launch(plan, 1)
+    sent = next(one.conditions for one in node.heartbeats() if "data" in one.conditions)
+    assert set(sent) == set(PARTS)
+    assert not node.signals("ConditionsFound")
+    answer = node.answer(node.ask("conditions"))
+    assert answer.outcome == "done"
+    (found,) = node.signals("ConditionsFound")
+    assert (found.conditions.git_commit, found.conditions.data) == (commit, "sha256:1")
+    assert digests(found.conditions) == sent
+    node.kill_agent()
+    node.start_agent()
+    assert node.answer(node.ask("conditions")).message == "this agent did not start the ranks"
+    node.assign(None, 2)
+    node.wait_for("RanksTerminated")
+
+
+def test_a_rank_reports_what_it_trains_on(make_node: MakeNode) -> None:
+    """The node with rank 0 passes it on by itself, once."""
+    node = make_node()
+    node.start_agent()
+    messages = [{"kind": "data", "fingerprint": "sha256:1"}] * 2
+    node.launch(node.plan(REPORTER, {"messages": messages}), 1)
+    node.wait_for("Progress")
+    found = [one.conditions for one in node.signals("ConditionsFound") if one.conditions.data]
+    assert found == [of_data("sha256:1")]

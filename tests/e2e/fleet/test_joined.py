@@ -117,13 +117,17 @@ def await_states(harness: ClusterHarness, *states: str) -> None:
     )
 
 
-def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
-    """Start a supervisor and the agents of two machines, and submit a run on both."""
+def led(
+    machines: Machines, script: str = STEPPING, of_m2: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a supervisor and the agents of two machines, and submit a run on both; `of_m2`: variables that m2 has besides."""
     harness = machines.harness
     supervisor = harness.start("supervise")
     harness.until(harness.view, "a first View")
-    for node in ("m1", "m2"):
-        machines.start(node)
+    machines.start("m1")
+    # The first to join has rank 0.
+    await_states(harness, "spare")
+    machines.start("m2", environment=of_m2)
     await_states(harness, "spare", "spare")
     assert node_of(harness.view(), "m1").address == "127.0.0.1"
     harness.write_script(script)
@@ -183,7 +187,34 @@ def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: 
     machines.start("m2")
     last = harness.training(after=before.attempt)
     assert last.pids[0] != before.pids[0]
+    end(machines, supervisor)
 
+
+def test_a_machine_with_another_variable_starts_no_run_unless_a_person_approves(
+    machines: Machines,
+) -> None:
+    """Not in the first attempt either: machine, variable and both values are named; variables of the machine's own are none."""
+    harness = machines.harness
+    supervisor = led(machines, of_m2={"NCCL_ALGO": "Tree", "NCCL_SOCKET_IFNAME": "eth7"})
+    harness.wait(lambda view: run_of(view).hold is not None or None, "a run that waits")
+    held = run_of(harness.view())
+    assert held.hold is not None
+    assert f"{held.attempt} on m2 is not the same run: variable NCCL_ALGO absent -> Tree;" in (
+        held.hold.reason
+    )
+    accepted = harness.stoker("restart", "--accept-drift", *PEOPLE)
+    assert accepted.returncode == 0, accepted
+    before = harness.training(past_step=1, after=held.attempt)
+    kill(before.pids[0])
+    harness.training(past_step=1, after=before.attempt)
+    shown = harness.stoker("lineage", *PEOPLE)
+    assert "1.1.0 to 1.1.2 ran with Python 3." in shown.stdout, shown
+    end(machines, supervisor)
+
+
+def end(machines: Machines, supervisor: subprocess.Popen[bytes]) -> None:
+    """Let the run come to its goal, and shut the cluster down."""
+    harness = machines.harness
     (harness.folder / "enough").touch()
     harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
     ended = harness.stoker("shutdown", *PEOPLE)
