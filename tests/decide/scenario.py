@@ -98,7 +98,12 @@ class Scenario:
         """Whether anything goes wrong in it."""
         harmless = ("start", "stop", "lr", "shut-down", "pause-supervisor", "kill-supervisor")
         troubled = any(
-            training.crash_after or training.ends_with or training.hangs_after
+            training.crash_after
+            or training.ends_with
+            or training.hangs_after
+            or training.raises_to
+            or training.bad_from
+            or training.slow_node
             for training in self.trainings.values()
         ) or any(
             run.start_seconds < self.training(run.name).start_seconds for run in self.runs.values()
