@@ -16,6 +16,7 @@ from trainer.contract.launch import Launch
 from trainer.contract.reports import Reporter
 from trainer.contract.request_agreement import Agreement, Decision
 from trainer.data.batches import Batch, Corpus, open_data
+from trainer.data.sample_record import SampleRecord
 from trainer.faults.drills import Drills
 from trainer.faults.injection import Injection
 from trainer.faults.injection_plan import read_plan
@@ -148,6 +149,9 @@ class Loop:
         self._checkpoints = checkpoints
         self._replicas = ReplicaCheck(engine, agreed_step=order.start.done)
         self._reporter = Reporter(settings, engine, channel)
+        self._samples: SampleRecord | None = None
+        if settings.data.record_samples and engine.reads_data:
+            self._samples = SampleRecord(settings.data.record_samples, launch)
         self._is_rank_0 = engine.world.coords.rank == 0
 
     def step(self, step: int, timings: "Timings | None" = None) -> None:
@@ -156,6 +160,8 @@ class Loop:
         position = self._order.position(step)
         started = perf_counter()
         batch = self._micro_batches(partial(self._data.batch, position))
+        if self._samples is not None:
+            self._samples.add(step, position, self._data.last_windows)
         data_wait_seconds = perf_counter() - started
         result = self._engine.train_step(batch, step=step, lr=self._lr(step))
         step_seconds = perf_counter() - started

@@ -16,7 +16,7 @@ TrialVerdict = Literal["helped", "not_helped", "made_worse"]
 
 
 class MetricLevel(Value):
-    """A metric over a window of healthy samples: its level at the end, its slope a step, the spread of single samples.
+    """A metric over a window of healthy samples: its level and its slope a step at the end, the spread of single samples.
 
     `is_log`: all three are of its natural logarithm, so that noise in proportion to the metric is noise.
     """

@@ -173,6 +173,12 @@ class DataSource:
         default=0.05,
         metadata=about("part of the text, its end, held out; 0: none", at_least=0, less_than=1),
     )
+    record_samples: str = field(
+        default="",
+        metadata=about(
+            "folder in which each rank records which windows of the text its steps have read, a file for each attempt; empty: none"
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

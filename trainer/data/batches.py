@@ -50,6 +50,8 @@ class Corpus:
         self.fingerprint = fingerprint(source, text)
         self._tokens: npt.NDArray[Any] = np.frombuffer(text, dtype=_DTYPES[source.token_bytes])
         self._offsets = np.arange(settings.model.sequence + 1)
+        # That `batch` has read last.
+        self.last_windows: Tokens = np.empty(0, np.int64)
 
     @property
     def num_tokens(self) -> int:
@@ -70,6 +72,7 @@ class Corpus:
             here = epochs == epoch
             order = Permutation(self.split.training, f"{self._settings.seed}/{epoch}")
             windows[here] = order(positions[here] % self.split.training)
+        self.last_windows = windows
         return self._read(windows)
 
     def validation_batch(self, index: int, *, rows: slice = slice(None)) -> Batch:

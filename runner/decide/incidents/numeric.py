@@ -42,7 +42,10 @@ def on_finding(decision: Decision, run: Run, attempt: Attempt, finding: Finding)
             _open(decision, run, attempt, finding)
         return
     is_changed = known.state == "acting" or (known.trial is not None and known.trial.is_change)
-    if finding.recovered and finding.fault == known.fault and not is_changed:
+    # A detector compares with the level before alone; a trial, where one is under way, with where the loss would be by now.
+    is_judged = known.trial is not None and known.trial.before is not None
+    is_back = finding.recovered and finding.fault == known.fault
+    if is_back and not is_changed and not is_judged:
         decision.move_incident(known, "resolved", f"healed by itself: {finding.evidence}")
     elif not finding.recovered and not is_changed and _is_worse(finding.fault, known.fault):
         _escalate(decision, known, attempt, finding)

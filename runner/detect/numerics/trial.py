@@ -1,7 +1,13 @@
 """Trials, judged: the steps after a change against the steps before the onset, by medians and their spread. Pure.
 
-The level before is Theil-Sen's line through the samples of a window, taken at its end, so that a loss that was falling is compared
-with where it had come to; the spread is the median distance from that line. Single outliers on either side move neither.
+The level before is Theil-Sen's line through the samples of a window, taken at its end; the spread is the median distance from that
+line. Single outliers on either side move neither. The line is drawn over the logarithm of the step, where a power law is straight
+(Kaplan et al. 2020): over the step itself, early lines of real curves ended 8 % too low, with two to four times the spread.
+
+A loss that was falling has to come back to where it would be by now, not only to where it was: half of the fall that the line
+predicts is demanded. Half, since losses flatten: where all of it was demanded, up to 40 % of the early stretches of clean curves
+were called sick. With half of it, no stretch of clean curves, nor of tiny_cpu's, lay 1.5 spreads above what was due; of synthetic
+ones that wander slowly 1 % did, and 0.4 % lay 2 above.
 
 Sources of the limits. A loss counts as back within half of what the detector calls a lasting rise (`loss.LASTING_RATIO`); below
 that no spike is reported either. OPT-175B's gradient norm rose by a third to three quarters when it drifted (0.14 to 0.18 and
@@ -24,9 +30,11 @@ from runner.facts.trials import MetricLevel, Trajectory, Trial, TrialVerdict
 WINDOW, LEAST = 64, 8
 # From the median distance to the standard deviation of a normal distribution.
 MAD_TO_SPREAD = 1.4826
-# Times the spread of single samples, by which a median may lie above the level; chosen.
-SPREADS = 3.0
 LOSS_RATIO, NORM_RATIO = LASTING_RATIO / 2, 0.25
+# Times the spread of single samples, by which a median may lie above what is due; chosen, for the loss on curves (above).
+LOSS_SPREADS, NORM_SPREADS = 2.0, 3.0
+# Of the fall that the line before the onset predicts; chosen on curves (above).
+FALL_SHARE = 0.5
 LEAST_LOSS_SCALE = 1.0
 # Beyond the sickness, times its height: a verdict before the last step; in a row; both chosen.
 FAR_FACTOR, FAR_SAMPLES = 2.0, 4
@@ -90,24 +98,37 @@ def trajectory_before(samples: Sequence[TrialSample], onset: int) -> Trajectory 
 
 
 def level_of(points: Iterable[tuple[int, float]]) -> MetricLevel | None:
-    """Fit Theil-Sen's line through finite samples (step, value), and return its end; None: fewer than `LEAST`."""
+    """Fit Theil-Sen's line through finite samples (step, value), and return its end; None: fewer than `LEAST`.
+
+    The slope is the flatter one of the window's and its newer half's: a loss that has just stopped falling is to fall no more.
+    """
     known = [(step, value) for step, value in points if math.isfinite(value)]
     if len(known) < LEAST:
         return None
     is_log = all(value > 0 for _, value in known)
-    values = [(step, math.log(value) if is_log else value) for step, value in known]
-    slopes = [
-        (later - value) / (at - step)
-        for index, (step, value) in enumerate(values)
-        for at, later in values[index + 1 :]
-        if at != step
+    values = [
+        (math.log(max(step, 1)), math.log(value) if is_log else value) for step, value in known
     ]
-    slope = median(slopes) if slopes else 0.0
-    end = values[-1][0]
-    levels = [value - slope * (step - end) for step, value in values]
+    slope, end = _slope(values), values[-1][0]
+    levels = [value - slope * (at - end) for at, value in values]
     level = median(levels)
     spread = MAD_TO_SPREAD * median([abs(one - level) for one in levels])
-    return MetricLevel(level=level, slope=slope, spread=spread, is_log=is_log)
+    newer = values[len(values) // 2 :]
+    flatter = max(slope, _slope(newer)) if len(newer) >= LEAST else slope
+    return MetricLevel(
+        level=level, slope=flatter / max(known[-1][0], 1), spread=spread, is_log=is_log
+    )
+
+
+def _slope(values: Sequence[tuple[float, float]]) -> float:
+    """Return the median slope between any two points; 0 if all are at one place."""
+    slopes = [
+        (later - value) / (there - here)
+        for index, (here, value) in enumerate(values)
+        for there, later in values[index + 1 :]
+        if there != here
+    ]
+    return median(slopes) if slopes else 0.0
 
 
 def judge(trial: Trial, samples: Sequence[TrialSample], last_step: int) -> Judgement | None:
@@ -148,7 +169,7 @@ def _certain(trial: Trial, counted: Sequence[TrialSample]) -> Judgement | None:
 
 def _far(level: MetricLevel, sick: float | None) -> float:
     """Return how far above its level a loss is no start of a return any more."""
-    tolerance = _tolerance(level, LOSS_RATIO)
+    tolerance = _loss_tolerance(level)
     height = tolerance if sick is None else max(_scaled(level, sick) - level.level, tolerance)
     return level.level + max(FAR_FACTOR * height, FAR_FACTOR * FAR_FACTOR * tolerance)
 
@@ -181,8 +202,8 @@ def _at_the_end(
         return Judgement("helped", evidence, loss)
     norm = _median(one.grad_norm for one in judged)
     parts = [
-        _compare("loss", before.loss, loss, before.sick_loss, LOSS_RATIO),
-        _compare("gradient norm", before.grad_norm, norm, before.sick_grad_norm, NORM_RATIO),
+        _compare_loss(before, loss, judged[len(judged) // 2].step),
+        _compare_norm(before, norm),
     ]
     wanted = {"loss": parts[:1], "grad_norm": parts[1:]}.get(trial.statistic, parts)
     # What is not logged is not compared; there is one of the two.
@@ -211,16 +232,48 @@ def _judge_scale(trial: Trial, samples: Sequence[TrialSample]) -> Judgement | No
     return Judgement("helped" if helped else "not_helped", text, _median(s.loss for s in judged))
 
 
-def _compare(
-    name: str, level: MetricLevel | None, value: float | None, sick: float | None, ratio: float
-) -> Judgement | None:
-    """Compare a median with the level before; None: one of the two is not known."""
+def _due_fall(before: Trajectory, step: int) -> float:
+    """Return how far below its level before the onset the loss has to be at a step, on the scale of the level.
+
+    The line is followed no further than the window reaches back.
+    """
+    if before.loss is None:
+        return 0.0
+    end = max(before.last_step, 1)
+    reach = math.log(end / max(min(before.first_step, end), 1))
+    passed = math.log(max(step, end) / end)
+    return FALL_SHARE * max(0.0, -before.loss.slope) * end * min(passed, reach)
+
+
+def _compare_loss(before: Trajectory, value: float | None, step: int) -> Judgement | None:
+    if before.loss is None or value is None:
+        return None
+    fall, tolerance = _due_fall(before, step), _loss_tolerance(before.loss)
+    return _compare("loss", before.loss, value, before.sick_loss, tolerance=tolerance, fall=fall)
+
+
+def _compare_norm(before: Trajectory, value: float | None) -> Judgement | None:
+    level = before.grad_norm
     if level is None or value is None:
         return None
-    at, tolerance = _scaled(level, value), _tolerance(level, ratio)
-    limit = level.level + tolerance
+    tolerance = max(NORM_SPREADS * level.spread, _rise(level, NORM_RATIO))
+    return _compare("gradient norm", level, value, before.sick_grad_norm, tolerance=tolerance)
+
+
+def _compare(
+    name: str,
+    level: MetricLevel,
+    value: float,
+    sick: float | None,
+    *,
+    tolerance: float,
+    fall: float = 0.0,
+) -> Judgement:
+    """Compare a median with the level before, less the fall that is due."""
+    at, limit = _scaled(level, value), level.level - fall + tolerance
+    falling = " and falling" if fall else ""
     evidence = (
-        f"{name} {number(value)}, {_words(level, level.level)} before the onset (limit "
+        f"{name} {number(value)}, {_words(level, level.level)} before the onset{falling} (limit "
         f"{_words(level, limit)})"
     )
     if at <= limit:
@@ -231,9 +284,13 @@ def _compare(
     return Judgement("not_helped", evidence)
 
 
-def _tolerance(level: MetricLevel, ratio: float) -> float:
-    rise = math.log1p(ratio) if level.is_log else ratio * abs(level.level)
-    return max(SPREADS * level.spread, rise)
+def _loss_tolerance(level: MetricLevel) -> float:
+    return max(LOSS_SPREADS * level.spread, _rise(level, LOSS_RATIO))
+
+
+def _rise(level: MetricLevel, ratio: float) -> float:
+    """Return a rise by a share of the metric, on the scale of the level."""
+    return math.log1p(ratio) if level.is_log else ratio * abs(level.level)
 
 
 def _scaled(level: MetricLevel, value: float) -> float:

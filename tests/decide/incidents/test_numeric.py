@@ -123,13 +123,26 @@ def test_a_run_that_heals_by_itself_is_left_alone() -> None:
     assert harness.controller.watch().attempts[0].trials == ()
 
 
-def test_a_detector_that_sees_the_numbers_return_ends_a_wait() -> None:
+def test_a_detector_that_sees_the_numbers_return_ends_a_wait_that_has_nothing_to_compare_with() -> (
+    None
+):
     """No trial is waited for then."""
     harness = numeric_harness(Rung(do="wait"), Rung(do="stop"))
-    found(harness)
+    found(harness, before=None)
     found(harness, recovered=True, evidence="back to 2.7")
     assert incident_of(harness).reason == "healed by itself: back to 2.7"
     assert harness.state.runs[1].trial_incident is None
+
+
+def test_numbers_that_return_to_their_old_level_are_evidence_while_a_trial_compares_them() -> None:
+    """The detector forgives what stays a tenth too high; the trial's verdict decides, and the next rung may follow."""
+    harness = numeric_harness(Rung(do="wait"), Rung(do="stop"))
+    found(harness)
+    found(harness, recovered=True, evidence="back to 2.7")
+    incident = incident_of(harness)
+    assert (incident.state, incident.evidence[-1]) == ("proving", "back to 2.7")
+    judged(harness, "not_helped")
+    assert incident.rungs_taken == ["wait", "stop"]
 
 
 def test_what_did_not_heal_goes_to_the_next_rung() -> None:

@@ -27,6 +27,8 @@ needs_curves = pytest.mark.skipif(
     not REAL.is_dir(), reason="the curves of others are not at hand (../shared/data/curves)"
 )
 CURVES = labelled_curves()
+# The detector saw this spike recover, but the loss, which had been falling, stayed 7 % above where it was.
+SET_BACK = ("wmt_caspr_s3_t4.csv", 7100)
 
 
 def samples_of(curve: Labelled) -> list[TrialSample]:
@@ -73,30 +75,34 @@ def healthy(num: int, *, level: float, slope: float, noise: float, seed: int) ->
 
 
 @needs_curves
+@pytest.mark.parametrize("num_samples", [50, 100])
 @pytest.mark.parametrize("statistic", ["loss", "loss_and_grad_norm"])
-def test_any_stretch_of_a_clean_curve_passes(statistic: Statistic) -> None:
-    """The steps of a healthy run are never called sick: 200 places of each clean curve."""
+def test_any_stretch_of_a_clean_curve_passes(statistic: Statistic, num_samples: int) -> None:
+    """The steps of a healthy run are never called sick: 200 places of each clean curve, and all early ones, where it falls most."""
     clean = [curve for curve in CURVES if curve.kind == "clean"]
     assert clean
     for curve in clean:
         samples, chance = samples_of(curve), random.Random(str(curve.name))
-        for _ in range(200):
-            at = chance.randrange(30, len(samples) - 60)
+        last = len(samples) - num_samples - 10
+        for at in [*range(20, 100), *(chance.randrange(100, last) for _ in range(200))]:
             before = trajectory_before(samples[:at], samples[at].step)
             trial = trial_of(
                 before,
                 after_step=samples[at].step,
-                steps=50 * curve.steps_per_sample,
+                steps=num_samples * curve.steps_per_sample,
                 statistic=statistic,
             )
-            verdict = first_verdict(trial, samples[at + 1 : at + 60])
+            verdict = first_verdict(trial, samples[at + 1 : at + num_samples + 10])
             assert verdict is not None
             assert verdict.verdict == "helped", (curve.name, at, verdict.evidence)
 
 
 @needs_curves
-def test_spikes_of_real_curves_help_by_themselves_once_they_have_recovered_and_not_before() -> None:
-    """Each spike that the detectors see recover within 12 samples is judged helped; those without a recovery never are."""
+@pytest.mark.parametrize(("samples_to_recover", "steps", "least"), [(12, 32, 4), (27, 64, 7)])
+def test_spikes_of_real_curves_help_by_themselves_once_they_have_recovered_and_not_before(
+    samples_to_recover: int, steps: int, least: int
+) -> None:
+    """Each spike that the detectors see recover for good half-way is judged helped; those without a recovery never are."""
     num_healed = num_sick = 0
     for curve in CURVES:
         samples, numerics = samples_of(curve), Numerics()
@@ -112,18 +118,20 @@ def test_spikes_of_real_curves_help_by_themselves_once_they_have_recovered_and_n
                 for one in found
                 if one.recovered and (one.fault, one.onset_step) == ("loss_spike", onset)
             ]
-            after = [one for one in samples if one.step > onset][:40]
-            trial = trial_of(before, after_step=onset, steps=32 * spacing)
-            verdict = first_verdict(trial, after)
+            after = [one for one in samples if one.step > onset][: steps + 8]
+            verdict = first_verdict(
+                trial_of(before, after_step=onset, steps=steps * spacing), after
+            )
             assert verdict is not None
-            if recovered and recovered[0] <= onset + 12 * spacing and _is_quiet(found, onset):
+            is_back = recovered and recovered[-1] <= onset + samples_to_recover * spacing
+            if is_back and _is_quiet(found, onset) and (curve.name, onset) != SET_BACK:
                 num_healed += 1
                 assert verdict.verdict == "helped", (curve.name, onset, verdict)
-            if not recovered:
+            if not recovered or (curve.name, onset) == SET_BACK:
                 num_sick += 1
                 assert verdict.verdict != "helped", (curve.name, onset, verdict)
-    assert num_healed >= 5
-    assert num_sick >= 2
+    assert num_healed >= least
+    assert num_sick >= 3
 
 
 def _is_quiet(found: list, onset: int) -> bool:  # type: ignore[type-arg]
@@ -217,10 +225,47 @@ def test_a_last_trial_ends_only_with_a_run_that_has_healed() -> None:
 
 
 def test_a_level_is_the_end_of_a_robust_line() -> None:
-    """One sample in five far off moves neither level nor slope; too few samples give none."""
-    points = [(step, 5.0 - 0.01 * step + (3.0 if step % 5 == 0 else 0.0)) for step in range(1, 61)]
+    """One sample in five far off moves neither level nor slope of a power law; too few samples give none."""
+    law = [(step, 5.0 * step**-0.2) for step in range(1, 61)]
+    points = [(step, value + (3.0 if step % 5 == 0 else 0.0)) for step, value in law]
     level = level_of(points)
     assert level is not None
-    assert math.exp(level.level) == pytest.approx(4.4, rel=0.02)
-    assert level.slope == pytest.approx(-0.01 / 4.7, rel=0.2)
+    assert math.exp(level.level) == pytest.approx(law[-1][1], rel=0.02)
+    assert level.slope == pytest.approx(-0.2 / 60, rel=0.1)
     assert level_of(points[:7]) is None
+
+
+def test_a_loss_that_comes_back_to_where_it_was_has_not_come_back_to_where_it_would_be() -> None:
+    """A run that is thrown back by 60 steps at step 60 passes its old loss and stays above its trend; 10 steps are no harm."""
+    chance = random.Random(5)
+    noise = [math.exp(chance.gauss(0, 0.03)) for _ in range(200)]
+    for delay, verdict in ((60, "not_helped"), (10, "helped"), (0, "helped")):
+        run = [
+            TrialSample(step, 6.0 * (step if step < 60 else step - delay) ** -0.2 * noise[step])
+            for step in (*range(1, 60), *range(60 + delay + 1, 190))
+        ]
+        before = trajectory_before(run, 60)
+        after = [one for one in run if one.step >= 60]
+        judged = first_verdict(trial_of(before, after_step=60, steps=64), after)
+        assert judged is not None
+        assert judged.verdict == verdict, (delay, judged.evidence)
+        assert before is not None
+        assert before.loss is not None
+        assert judged.loss is not None
+        assert judged.loss < 1.05 * math.exp(before.loss.level), judged.evidence
+
+
+def test_a_loss_that_had_stopped_falling_need_not_fall() -> None:
+    """Flat for the newer half of the window: the level before is what is due."""
+    chance = random.Random(6)
+    run = [
+        TrialSample(step, max(2.0, 6.0 - 0.1 * step) * math.exp(chance.gauss(0, 0.01)))
+        for step in range(1, 200)
+    ]
+    before = trajectory_before(run, 100)
+    assert before is not None
+    assert before.loss is not None
+    assert abs(before.loss.slope) < 2e-4
+    judged = first_verdict(trial_of(before, after_step=100, steps=64), run[100:])
+    assert judged is not None
+    assert judged.verdict == "helped"

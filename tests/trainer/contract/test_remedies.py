@@ -60,6 +60,15 @@ def run(
     return gangs.run(given, layout=LAYOUT, environment=environment, expect=expect)
 
 
+def moments(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both moments of one layer's norm, from a checkpoint's file."""
+    names = [f"{part}/blocks.0.attention_norm.weight" for part in ("exp_avg", "exp_avg_sq")]
+    state = {name: torch.zeros(SETTINGS["model"]["width"]) for name in names}
+    read_state(folder, checkpoints.read_manifest(folder).files, state)
+    first, second = (state[name].double() for name in names)
+    return first, second
+
+
 def adam_steps(folder: Path) -> float:
     """Return how many steps AdamW's state has seen, from a checkpoint's file."""
     state = {"counters": torch.zeros(6, dtype=torch.float64)}
@@ -91,6 +100,31 @@ def test_remedies_are_in_effect_after_a_resume_and_resets_happen_once(
     assert report["values"]["data_position"] == 11
     assert ended.values("data_step") == [12, 13]
     assert adam_steps(checkpoints.checkpoint_folder(tmp_path, "1.2.1", 10)) == 4
+
+
+def test_betas_overridden_on_resume_decay_the_moments_that_were_loaded(
+    gangs: Gangs, tmp_path: Path
+) -> None:
+    """Of the same step under old and new betas, one moment gives the gradient, and the other is what it must make of it.
+
+    OPT-175B's run 12.35 was invalid: reloading the optimizer had restored the old betas.
+    """
+    run(gangs, tmp_path, "1.1.0", steps=SAVED)
+    saved = checkpoints.checkpoint_folder(tmp_path, "1.1.0", SAVED)
+    after = []
+    for number, remedies in ((2, {}), (3, {"betas": [0.5, 0.6]})):
+        attempt = f"1.{number}.0"
+        run(gangs, tmp_path, attempt, resume=saved, remedies=remedies, steps=SAVED + 1)
+        after.append(moments(checkpoints.checkpoint_folder(tmp_path, attempt, SAVED + 1)))
+    # Of the recipe.
+    for part, old, new in ((0, 0.9, 0.5), (1, 0.95, 0.6)):
+        before, usual, changed = moments(saved)[part], after[0][part], after[1][part]
+        # The gradient, or its square.
+        fresh = (usual - old * before) / (1 - old)
+        assert fresh.abs().max() > 0
+        due = new * before + (1 - new) * fresh
+        assert torch.allclose(changed, due, rtol=1e-3, atol=1e-9)
+        assert not torch.allclose(changed, usual, rtol=0.05)
 
 
 def test_precision_and_loss_scale_are_read_back_from_the_model_and_its_scaler(
