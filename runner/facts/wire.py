@@ -6,6 +6,7 @@ A value that is sent or stored is a `Value`, a `msgspec.Struct`; a message is a 
   choose another one without rewriting history. A default that a factory makes is always written.
 - NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON).
 - A field of type `object` holds messages, each with its own version and kind. `Any` is plain JSON.
+- A value with a kind writes it also where it is a part, without a version. Earlier releases left it out there: readers do without.
 - An unknown field is ignored. An unknown kind, or bytes that are no message, raise WireError.
 
 Kinds and fields are only ever added: the golden journals of all releases must decode for ever.
@@ -15,14 +16,15 @@ import json
 import math
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache, partial, reduce
 from itertools import repeat
+from operator import or_
 from types import NoneType
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Raw, StructMeta
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import asdict, force_setattr, replace
 
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
@@ -34,10 +36,13 @@ MAX_MESSAGE_BYTES = 64 * 1024
 MAX_ATTEMPTS_REMEMBERED = 4096
 
 T = TypeVar("T")
-_PREFIX = b'{"v":1,"kind":"'
+_VERSION_FIRST = b'{"v":1,'
+_PREFIX = _VERSION_FIRST + b'"kind":"'
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _CLASSES: dict[str, type] = {}
 _KIND_OF: dict[type, str] = {}
+# Kind -> what reads its messages, of kinds that were read since the last class was made.
+_READERS: dict[bytes, Callable[[bytes], Any]] = {}
 
 
 class _ValueType(StructMeta):
@@ -74,6 +79,8 @@ class _ValueType(StructMeta):
         if zeros:
             assert not any(hasattr(base, "__post_init__") for base in bases), f"{name}: 0.0 twice"
             namespace["__post_init__"] = _normalize(tuple(zeros))
+        # msgspec writes a kind first, and finds the class of a message among all others by it.
+        config |= {"tag_field": "kind", "tag": kind} if kind else {"tag": False}
         cls = super().__new__(
             mcs, name, bases, namespace, kw_only=True, omit_defaults=True, **config
         )
@@ -82,6 +89,7 @@ class _ValueType(StructMeta):
                 raise ValueError(f"message kind {kind!r} is taken by {_CLASSES[kind].__name__}")
             _CLASSES[kind] = cls
             _KIND_OF[cls] = kind
+            _READERS.clear()
         return cls
 
 
@@ -118,16 +126,15 @@ def kind_of(fact: object) -> str:
 def encode(fact: object) -> bytes:
     """Encode a registered message as one JSON line without the newline."""
     cls: type = type(fact)
-    begin = b'%b%b"' % (_PREFIX, _KIND_OF[cls].encode())
+    if cls not in _KIND_OF:
+        raise WireError(f"a {cls.__name__} has no kind, so it is no message")
     shell: Any = fact
     for name in _message_fields(cls):
         shell = replace(
             shell, **{name: _map_messages(getattr(fact, name), lambda each: Raw(encode(each)))}
         )
     body = _encode_fast(shell)
-    if body is None:
-        return encode_message(to_message(fact))
-    return begin + b"," + body[1:] if len(body) > 2 else begin + b"}"
+    return encode_message(to_message(fact)) if body is None else _VERSION_FIRST + body[1:]
 
 
 def encode_message(plain: Mapping[str, Any]) -> bytes:
@@ -138,7 +145,7 @@ def encode_message(plain: Mapping[str, Any]) -> bytes:
 def to_message(fact: object) -> dict[str, Any]:
     """Turn a registered message into a JSON-ready dict with `v` and `kind` first."""
     cls: type = type(fact)
-    plain = {"v": VERSION, "kind": _KIND_OF[cls], **to_plain(fact)}
+    plain = {"v": VERSION, **to_plain(fact)}
     for name in _message_fields(cls):
         if name in plain:
             plain[name] = _map_messages(getattr(fact, name), to_message)
@@ -196,10 +203,11 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     if len(data) > limit_bytes:
         raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
     if isinstance(data, bytes) and data.startswith(_PREFIX):
-        kind = data[len(_PREFIX) : data.find(b'"', len(_PREFIX))].decode(errors="replace")
-        if kind in _CLASSES:
+        kind = data[len(_PREFIX) : data.find(b'"', len(_PREFIX))]
+        read = _READERS.get(kind) or _reader(kind.decode(errors="replace"))
+        if read is not None:
             try:
-                return _decoder(_CLASSES[kind]).decode(data)
+                return read(data)
             except (ValueError, RecursionError):
                 # Decoded again below, with floats that are not finite and with a better error.
                 pass
@@ -244,19 +252,62 @@ def _decoder(cls: type) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(cls, dec_hook=_decode_hook)
 
 
+def _reader(kind: str) -> Callable[[bytes], Any] | None:
+    """Return what reads messages of a kind that has the usual beginning; None for an unknown one."""
+    cls = _CLASSES.get(kind)
+    if cls is None:
+        return None
+    if _message_fields(cls):
+        reader = _shell_reader(cls)
+    else:
+        reader = msgspec.json.Decoder(cls, dec_hook=_id_hook).decode
+    _READERS[kind.encode()] = reader
+    return reader
+
+
+def _shell_reader(cls: type) -> Callable[[bytes], Any]:
+    """Return what reads a message of messages, each of them at once into its own class.
+
+    `cls` may hold any object, which msgspec decodes to a dict. So it decodes to a shell, with the same fields, that may hold
+    a message of any kind; what fits no kind of this release is read the slow way.
+    """
+    message: Any = reduce(or_, _CLASSES.values())
+    types = {object: message, tuple[object, ...]: tuple[message, ...]}
+    fields: list[tuple[str, Any, Any]] = []
+    for each in msgspec.structs.fields(cls):
+        default = each.default
+        if default is NODEFAULT and not each.required:
+            default = msgspec.field(default_factory=each.default_factory)
+        hint = _hints(cls)[each.name]
+        fields.append((each.name, types.get(hint, hint), default))
+    shell = msgspec.defstruct(f"{cls.__name__}Shell", fields, kw_only=True)
+    decode_shell = msgspec.json.Decoder(shell, dec_hook=_id_hook).decode
+
+    def read(data: bytes) -> Any:
+        try:
+            return cls(**asdict(decode_shell(data)))
+        except ValueError:
+            return _decoder(cls).decode(data)
+
+    return read
+
+
 def _decode_hook(target: type, plain: Any) -> Any:
     """Decode what msgspec does not know by itself: ids, and messages in messages."""
     if target is AttemptId:
-        return _parse_id(plain)
+        return _id_hook(target, plain)
     kind = plain.get("kind") if isinstance(plain, dict) and "v" in plain else None
     return from_message(plain) if isinstance(kind, str) and kind in _CLASSES else plain
 
 
 @lru_cache(MAX_ATTEMPTS_REMEMBERED)
-def _parse_id(text: Any) -> AttemptId:
-    if not isinstance(text, str):
-        raise ValueError(f"expected an attempt id, got {str(text)[:80]!r}")
-    return AttemptId.parse(text)
+def _id_hook(target: type, plain: Any) -> Any:
+    """Decode an id, nearly always one that was met before; all else that needs a hook is decoded the slow way."""
+    if target is not AttemptId:
+        raise ValueError(f"a {target.__name__} needs the slow way")
+    if not isinstance(plain, str):
+        raise ValueError(f"expected an attempt id, got {str(plain)[:80]!r}")
+    return AttemptId.parse(plain)
 
 
 def _with_floats(target: Any, plain: Any) -> Any:

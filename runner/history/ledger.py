@@ -56,6 +56,8 @@ DRILL_SECONDS = 60.0
 KEPT_ATTEMPTS = 200
 KEPT_INCIDENTS = 200
 
+_Handler = Callable[["Ledger", float, Any], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
@@ -95,12 +97,15 @@ class Ledger:
 
     def apply(self, entry: r.JournalEntry) -> None:
         """Take note of one journal entry; entries and records that say nothing about time are passed over."""
-        self._books.now = now = max(self._books.now, entry.now)
-        for fact in (entry.input, *entry.records):
+        books = self._books
+        if entry.now > books.now:
+            books.now = entry.now
+        now, fact = books.now, entry.input
+        if (handler := _HANDLERS.get(type(fact))) is not None:
+            handler(self, now, fact)
+        for fact in entry.records:
             if (handler := _HANDLERS.get(type(fact))) is not None:
                 handler(self, now, fact)
-            elif (of_run := _RUN_HANDLERS.get(type(fact))) and (run := self._run_of(fact)):
-                of_run(self, run, now, fact)
 
     def summary(self, run: int, now: float) -> RunSummary:
         """Describe where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
@@ -289,23 +294,31 @@ class Ledger:
             incident.steps_lost = steps + (incident.steps_lost or 0)
 
 
-_HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
+def _of_run(handler: Callable[[Ledger, RunAccounting, float, Any], None]) -> _Handler:
+    """Return what calls a handler with the books of the fact's run, if it has any."""
+
+    def handle(ledger: Ledger, now: float, fact: Any) -> None:
+        run = ledger._run_of(fact)
+        if run is not None:
+            handler(ledger, run, now, fact)
+
+    return handle
+
+
+_HANDLERS: dict[type, _Handler] = {
     r.RunAdmitted: Ledger._run_admitted,
     r.ActionIssued: Ledger._action_issued,
     r.IncidentOpened: Ledger._incident_opened,
     r.IncidentAmended: Ledger._incident_amended,
     r.IncidentChanged: Ledger._incident_changed,
-}
-# Those that matter to the books of one run, if it has books.
-_RUN_HANDLERS: dict[type, Callable[[Ledger, RunAccounting, float, Any], None]] = {
-    RankExited: Ledger._last_step_of_ranks,
-    RanksTerminated: Ledger._last_step_of_ranks,
-    r.RunChanged: Ledger._run_changed,
-    r.AttemptPlanned: Ledger._planned,
-    r.AttemptPrepared: Ledger._prepared,
-    r.AttemptChanged: Ledger._attempt_changed,
-    r.StepsAdvanced: Ledger._advanced,
-    r.RankCapabilitiesRecorded: Ledger._reports_steps,
-    r.CheckpointRecorded: Ledger._checkpoint,
-    r.CheckpointRemoved: Ledger._checkpoint_removed,
+    RankExited: _of_run(Ledger._last_step_of_ranks),
+    RanksTerminated: _of_run(Ledger._last_step_of_ranks),
+    r.RunChanged: _of_run(Ledger._run_changed),
+    r.AttemptPlanned: _of_run(Ledger._planned),
+    r.AttemptPrepared: _of_run(Ledger._prepared),
+    r.AttemptChanged: _of_run(Ledger._attempt_changed),
+    r.StepsAdvanced: _of_run(Ledger._advanced),
+    r.RankCapabilitiesRecorded: _of_run(Ledger._reports_steps),
+    r.CheckpointRecorded: _of_run(Ledger._checkpoint),
+    r.CheckpointRemoved: _of_run(Ledger._checkpoint_removed),
 }

@@ -195,7 +195,7 @@ class Journal:
                 items = self._kept.from_files(number + 1, stored_from)
             if not items:
                 return
-            self.passed_bytes += sum(len(item.payload) for item in items)
+            self.passed_bytes += sum([len(item.payload) for item in items])
             for message in self._chain.pass_many(number, items):
                 number += 1
                 yield decode_entry(number, message)

@@ -118,7 +118,8 @@ def decode_entry(number: int, message: bytes) -> JournalEntry:
             f"journal entry {number} cannot be read: {error}; it is damaged, or another version of Stoker wrote it: "
             "lead this cluster with that version, or start a new cluster"
         ) from error
-    if not isinstance(entry, JournalEntry):
+    # Of a million: no `isinstance`, which asks the class's metaclass.
+    if type(entry) is not JournalEntry:
         raise StoreCorrupt(f"journal entry {number} is a {type(entry).__name__}, not an entry")
     if entry.sequence != number:
         raise StoreCorrupt(f"journal entry {number} has the number {entry.sequence}")

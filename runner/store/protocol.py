@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack, TemporaryError
 from runner.facts.store_names import HEARTBEATS, JOURNAL, STATUS
 from runner.facts.wire import MAX_MESSAGE_BYTES
@@ -48,8 +50,8 @@ class LeaseRolledBack(Fenced, StoreRolledBack):
     """The lease's token is lower than an earlier one: the store was rolled back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+# A struct, not a dataclass: a take-over may read a million.
+class Item(Struct, frozen=True, gc=False):
     """One payload of a stream. `number` counts from 1 and has no gaps."""
 
     number: int

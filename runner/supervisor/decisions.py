@@ -119,9 +119,10 @@ class DecisionLog:
                 self.ledger = Ledger.load(snapshot.state.ledger, bounded=True)
                 self._imaged = snapshot.through
         begun_at = self.controller.state.sequence
+        apply, on_durable = self.controller.apply, self._on_durable
         for entry in self._journal.replay(begun_at + 1, unsigned_through=unsigned_through):
-            self.controller.apply(entry)
-            self._on_durable(entry)
+            apply(entry)
+            on_durable(entry)
         return self.controller.state.sequence - begun_at
 
     def adopt(self, standby: "DecisionLog") -> None:

@@ -83,6 +83,7 @@ def run(
     Raises UserError when another supervisor leads already, or when the cluster cannot be led from
     this machine.
     """
+    gc.set_threshold(*GC_THRESHOLDS)
     start_log("%(asctime)s %(levelname)s %(message)s")
     for folder in (Path(cluster.state), Path(cluster.state) / "runs"):
         close_folder(folder, READABLE)
@@ -126,7 +127,6 @@ def run(
 def _lead(store: Store, supervisor: Supervisor, keeper: LeaseKeeper, signals: _StopSignals) -> int:
     keeper.start_renewing(on_loss=supervisor.stop)
     signals.on_stop(supervisor.stop)
-    gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         supervisor.run()

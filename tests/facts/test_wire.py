@@ -29,10 +29,12 @@ from runner.facts.messages.records import (
     JournalEntry,
     NodeExpected,
     RankEnded,
+    RunAdmitted,
     Settle,
     StepsAdvanced,
 )
 from runner.facts.messages.signals import Heartbeat, RankExited
+from runner.facts.specs.run import RunSpec
 from runner.facts.wire import MutableValue, Value
 
 KINDS = dict(wire._CLASSES)
@@ -270,6 +272,50 @@ def test_a_kind_is_taken_once() -> None:
 
         class Other(Value, kind="heartbeat"):
             node: str
+
+
+def test_a_part_with_a_kind_says_it_and_is_read_without() -> None:
+    """Earlier releases left the kind of a part out; a wrong one is refused."""
+    spec = RunSpec(name="r", command=("true",), nodes=1)
+    admitted = RunAdmitted(run=1, spec=spec)
+    data = wire.encode(admitted)
+    assert b'"spec":{"kind":"run_spec","name":"r"' in data
+    assert wire.decode(data.replace(b'"kind":"run_spec",', b"")) == admitted
+    with pytest.raises(WireError):
+        wire.decode(data.replace(b"run_spec", b"run_expected"))
+
+
+def test_a_message_of_a_later_release_in_an_entry_stays_plain() -> None:
+    """Of an entry with an unknown record the other ones are read, and it is written again as it was."""
+    data = (
+        b'{"v":1,"kind":"entry","sequence":1,"now":0.0,"input":{"v":1,"kind":"settle"},'
+        b'"records":[{"v":1,"kind":"of_tomorrow","x":[1]},{"v":1,"kind":"node_expected","node":"n1"}]}'
+    )
+    entry = wire.decode(data)
+    assert entry.records == (
+        {"v": 1, "kind": "of_tomorrow", "x": [1]},
+        NodeExpected(node="n1"),
+    )
+    assert wire.encode(entry) == data
+
+
+def test_kinds_made_after_the_first_entry_was_read_are_known() -> None:
+    """A module that is imported late brings kinds that entries may hold."""
+    wire.decode(wire.encode(JournalEntry(sequence=1, now=0.0, input=Settle())))
+    try:
+
+        class Late(Value, kind="late"):
+            at: int
+
+        class Unnamed(Late):
+            more: int = 0
+
+        entry = JournalEntry(sequence=2, now=0.0, input=Late(at=1), records=(Late(at=2),))
+        assert wire.decode(wire.encode(entry)) == entry
+        assert wire.to_plain(Unnamed(at=3)) == {"at": 3}
+    finally:
+        wire._CLASSES.pop("late", None)
+        wire._READERS.clear()
 
 
 @pytest.mark.parametrize(

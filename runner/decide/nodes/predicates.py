@@ -10,7 +10,9 @@ from runner.facts.specs.cluster import ClusterSpec
 
 def is_current_agent(node: Node | None, signal: Signal) -> bool:
     """Whether a signal is of the node's registered agent, as far as is known. Any agent may join as an unknown node."""
-    return node is None or is_same_agent(node.instance_id, signal.instance_id)
+    if node is None or node.instance_id == signal.instance_id:
+        return True
+    return is_same_agent(node.instance_id, signal.instance_id)
 
 
 def is_up(node: Node) -> bool:

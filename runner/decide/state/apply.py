@@ -39,33 +39,41 @@ from runner.history.applied_remedies import RemedyRecord, fold_remedy, in_effect
 
 def apply_entry(state: State, entry: r.JournalEntry) -> None:
     """Apply a whole journal entry: its records, the clock and the inbox cursor."""
-    state.now = max(state.now, entry.now)
+    # A take-over without a snapshot comes here for every entry there ever was. Tables of types: `isinstance` of a value's class
+    # takes as long as to look up and call a function.
+    fact = entry.input
+    if entry.now > state.now:
+        state.now = entry.now
     state.sequence = entry.sequence
-    if entry.stream:
-        state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
-    if isinstance(entry.input, r.SupervisorStarted):
-        state.count("supervisor_starts")
-        state.receiving_since = state.now
-        for node in state.nodes.values():
-            node.provided = node.node in entry.input.nodes
-        # The new supervisor performs them again, each with its whole deadline.
-        for item in state.actions.values():
-            item.issued_at = state.now
-    elif isinstance(entry.input, r.SupervisorPaused):
-        _paused(state, entry.input)
+    if entry.stream and entry.cursor > state.cursors.get(entry.stream, -1):
+        state.cursors[entry.stream] = entry.cursor
+    if (apply_first := _INPUTS_BEFORE_RECORDS.get(type(fact))) is not None:
+        apply_first(state, fact)
     for record in entry.records:
-        apply_record(state, record)
-    if isinstance(entry.input, Signal):
-        _update_source(state, entry.input)
-    fact = entry.input.message if isinstance(entry.input, r.StaleMessage) else entry.input
-    if isinstance(fact, NodeJoined):
-        _record_refused_join(state, fact)
+        _APPLY[type(record)](state, record)
+    if isinstance(fact, Signal):
+        _update_source(state, fact)
+    if (apply_last := _INPUTS_AFTER_RECORDS.get(type(fact))) is not None:
+        apply_last(state, fact)
+
+
+def _supervisor_started(state: State, started: r.SupervisorStarted) -> None:
+    state.count("supervisor_starts")
+    state.receiving_since = state.now
+    provided = frozenset(started.nodes)
+    for node in state.nodes.values():
+        node.provided = node.node in provided
+    # The new supervisor performs them again, each with its whole deadline.
+    for item in state.actions.values():
+        item.issued_at = state.now
 
 
 def _update_source(state: State, signal: Signal) -> None:
     """Record a node's newest signal. A displaced agent's signals must not make the current agent's look stale."""
     if signal.sequence > 0 and is_current_agent(state.nodes.get(signal.node), signal):
-        source = state.sources.setdefault(signal.node, Source())
+        source = state.sources.get(signal.node)
+        if source is None:
+            source = state.sources[signal.node] = Source()
         source.incarnation, source.sequence = signal.incarnation, signal.sequence
         if source.instance_id != signal.instance_id:
             past = [*source.past_instance_ids, source.instance_id]
@@ -80,6 +88,11 @@ def _record_refused_join(state: State, joined: NodeJoined) -> None:
         known[joined.instance_id] = max(joined.sequence, known.pop(joined.instance_id, 0))
         if len(known) > MAX_REFUSED_JOINS_KEPT:
             del known[next(iter(known))]
+
+
+def _stale_message(state: State, stale: r.StaleMessage) -> None:
+    if isinstance(stale.message, NodeJoined):
+        _record_refused_join(state, stale.message)
 
 
 def apply_record(state: State, record: object) -> None:
@@ -376,3 +389,11 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     r.ClusterReopened: _opened,
 }
 _APPLY = {kind: counted(kind, apply) for kind, apply in _BY_KIND.items()}
+_INPUTS_BEFORE_RECORDS: dict[type, Callable[[State, Any], None]] = {
+    r.SupervisorStarted: _supervisor_started,
+    r.SupervisorPaused: _paused,
+}
+_INPUTS_AFTER_RECORDS: dict[type, Callable[[State, Any], None]] = {
+    NodeJoined: _record_refused_join,
+    r.StaleMessage: _stale_message,
+}

@@ -169,19 +169,30 @@ class DerivedState:
     def _leads_to_nothing(self, entry: r.JournalEntry) -> bool:
         """Whether an entry shows, before anything falls due, only that gangs go on: no process waits for that.
 
-        Gangs that step have made more steps; a gang that ends has one node less to wait for, and others still.
+        Gangs that step have made more steps; a gang that starts or ends has one node less to wait for, and others still.
         """
-        if not isinstance(entry.input, s.Progress | s.RanksTerminated):
+        if type(entry.input) not in (s.Progress, s.RanksStarted, s.RanksTerminated):
             return False
         for record in entry.records:
             if type(record) is r.StepsAdvanced:
                 attempt = self._state.attempt_of(record.attempt)
                 if attempt is None or attempt.last_step is None:
                     return False
+            elif type(record) is r.NodeLaunched:
+                if not self._are_others_starting(record):
+                    return False
             elif type(record) is not r.NodeCleared or not self._are_others_pending(record):
                 return False
         wake_at = self.wake_at()
         return wake_at is None or entry.now < wake_at
+
+    def _are_others_starting(self, launched: r.NodeLaunched) -> bool:
+        """Whether a launched attempt has to wait for other nodes."""
+        attempt = self._state.attempt_of(launched.attempt)
+        if attempt is None or attempt.state != "launching":
+            return False
+        is_new = launched.node not in attempt.launched
+        return len(attempt.launched) + is_new < len(attempt.nodes)
 
     def _are_others_pending(self, cleared: r.NodeCleared) -> bool:
         """Whether an ending attempt has to wait for other nodes, and no run wants this one."""

@@ -84,7 +84,7 @@ class SqliteStore(ConnectedStore[SqliteThreadConnection]):
             with connection.writing(protocol.is_volatile_stream(stream), fence) as rows:
                 number = tables.append(rows, stream, payloads, seen=seen, at=at)
             self._advance_end(stream, number)
-            connection.notify(_of_stream(stream))
+            connection.notify([_of_stream(stream)])
         return number
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
@@ -104,8 +104,7 @@ class SqliteStore(ConnectedStore[SqliteThreadConnection]):
             with connection.writing(is_volatile, fence) as rows:
                 version = tables.put(rows, values, seen=seen)
             self._advance_version(is_volatile, version)
-            for name in values:
-                connection.notify(_of_register(name))
+            connection.notify(map(_of_register, values))
         return version
 
     def _list(

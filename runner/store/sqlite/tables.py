@@ -84,8 +84,7 @@ def items_after(
         if last <= start:
             continue
         keys = range(base + start + 1, base + last + 1)
-        found[stream] = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
-        room_bytes -= sum(len(item.payload) for item in found[stream])
+        found[stream], room_bytes = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
     return found
 
 
@@ -106,27 +105,33 @@ def _new_stream(rows: sqlite3.Connection, stream: str) -> int:
 
 def _items(
     rows: sqlite3.Connection, stream: str, keys: range, *, limit: int, room_bytes: int
-) -> tuple[Item, ...]:
-    """Return the items of these keys that fit; raise StoreCorrupt if one is missing."""
+) -> tuple[tuple[Item, ...], int]:
+    """Return the items of these keys that fit, and the room left; raise StoreCorrupt if one is missing."""
     items: list[Item] = []
-    expected = keys.start & _NUMBER_MASK
-    for key, crc, payload in rows.execute(
+    found = rows.execute(
         "SELECT key, crc, payload FROM items WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
         (keys.start, keys.stop, limit),
-    ):
+    )
+    for expected, (key, crc, payload) in enumerate(found, keys.start):
+        if key != expected:
+            raise _missing(stream, expected, f"{key & _NUMBER_MASK} follows; ")
         number = key & _NUMBER_MASK
-        if number != expected:
-            raise StoreCorrupt(
-                f"stream {stream!r}: item {expected} is missing, {number} follows; put back a copy"
-            )
-        items.append(Item(number, _checked(f"stream {stream!r}: item {number}", crc, payload)))
-        expected += 1
+        if crc32(payload) != crc:
+            raise _damaged(f"stream {stream!r}: item {number}")
+        items.append(Item(number, payload))
         room_bytes -= len(payload)
         if room_bytes <= 0:
             break
     if not items:
-        raise StoreCorrupt(f"stream {stream!r}: item {expected} is missing; put back a copy")
-    return tuple(items)
+        raise _missing(stream, keys.start)
+    return tuple(items), room_bytes
+
+
+def _missing(stream: str, key: int, what_follows: str = "") -> StoreCorrupt:
+    number = key & _NUMBER_MASK
+    return StoreCorrupt(
+        f"stream {stream!r}: item {number} is missing, {what_follows}put back a copy"
+    )
 
 
 def put(rows: sqlite3.Connection, values: Mapping[str, bytes], *, seen: int) -> int:
@@ -178,10 +183,14 @@ def registers_with_prefix(rows: sqlite3.Connection, prefix: str) -> dict[str, Re
 def _checked(what: str, crc: int, payload: bytes) -> bytes:
     """Return the payload; raise StoreCorrupt if it is not the one written: SQLite itself has no checksums."""
     if crc32(payload) != crc:
-        raise StoreCorrupt(
-            f"{what} is not what was written, its checksum is wrong; put back a copy, and test the disk"
-        )
+        raise _damaged(what)
     return payload
+
+
+def _damaged(what: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{what} is not what was written, its checksum is wrong; put back a copy, and test the disk"
+    )
 
 
 def delete(rows: sqlite3.Connection, name: str) -> None:

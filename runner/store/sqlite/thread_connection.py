@@ -119,12 +119,15 @@ class SqliteThreadConnection(ThreadConnection):
                 return
         self._listens_to = set()
 
-    def notify(self, name: str) -> None:
-        """Ring the addresses of those who wait for `name`. Never fails: the write is done, and readers look by themselves."""
+    def notify(self, names: Iterable[str]) -> None:
+        """Ring the addresses of those who wait for one of `names`, each once.
+
+        Never fails: the write is done, and readers look by themselves.
+        """
         with contextlib.suppress(StoreUnavailable):
             with self._volatile.transaction(write=False) as rows:
-                addresses = tables.listeners(rows, name)
-            gone = notify(self._sender, addresses) if addresses else []
+                found = [address for name in names for address in tables.listeners(rows, name)]
+            gone = notify(self._sender, dict.fromkeys(found)) if found else []
             if gone:
                 with self._volatile.transaction(write=True) as rows:
                     tables.forget_listeners(rows, gone)
