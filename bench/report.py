@@ -32,6 +32,11 @@ def microseconds(value: float) -> Cost:
     return Cost(value, "us", 1.0, "")
 
 
+def seconds(value: float) -> Cost:
+    """Return the cost of a whole piece of work."""
+    return Cost(value, "s", 1e6, "")
+
+
 def cores(value: float) -> Cost:
     """Return a cost in cores: 1.0 is one core in full."""
     return Cost(value, "cores", 1e6)

@@ -11,7 +11,7 @@ import hmac
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -109,19 +109,17 @@ class Signer:
 
     def link(self, previous: bytes, message: bytes, number: int = 0) -> bytes:
         """Return the code, of this token, of a journal's entry that follows the one with code `previous`, b"" for the first."""
-        return self.links_of(number)(previous, message)
+        return self.links((previous,), (message,), number)
 
-    def links_of(self, number: int) -> Callable[[bytes, bytes], bytes]:
-        """Return `link` for one token: a journal has entries by the million."""
-        start = self._known.by_number[number][1].copy
-
-        def link(previous: bytes, message: bytes) -> bytes:
+    def links(self, previous: Iterable[bytes], messages: Iterable[bytes], number: int) -> bytes:
+        """Return the codes of entries, joined, each after the code before it: a journal has them by the million."""
+        start, codes = self._known.by_number[number][1].copy, []
+        for before, message in zip(previous, messages, strict=False):
             code = start()
-            code.update(previous)
+            code.update(before)
             code.update(message)
-            return code.hexdigest().encode()
-
-        return link
+            codes.append(code.hexdigest())
+        return "".join(codes).encode()
 
     def token_of_link(self, previous: bytes, message: bytes, code: bytes) -> int | None:
         """Return the number of the token that made an entry's code; None: none of them."""

@@ -1,16 +1,19 @@
 """Simulates agents: `python -m bench.fleet.agents CLUSTER.yaml FIRST COUNT`. Their sessions are real, their ranks are not.
 
 Each agent joins, passes its checks, sends heartbeats (all that an agent of eight ranks of the built-in trainer reports: steps,
-seconds of compute, resources of ranks, start times), and carries out its assignments at once. Orders come as lines of JSON
-on stdin (`crash`, `hang`, `stop`), events go out as lines of JSON on stdout, with the time on the monotonic clock, which
-all processes of a machine share.
+seconds of compute, resources of ranks, start times), and carries out its assignments at once. Orders come as lines of JSON on stdin
+(`kill`, `fail`, `fail_silently`, `hang`, `stop`), events go out as lines of JSON on stdout, with the time on the monotonic clock,
+which all processes of a machine share.
 """
 
 import json
+import math
 import queue
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +26,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.facts.messages.signals import (
     Heartbeat,
+    LinesMatched,
     NodeJoined,
     Progress,
     RankCompute,
@@ -47,6 +51,12 @@ TICK_SECONDS = 0.02
 SLOTS = 8
 FIRST_PID = 1000
 WARM: dict[str, Any] = {"warm": "ready", "warm_resident_bytes": 400_000_000}
+# How a rank may be lost.
+LOSSES: dict[str, dict[str, Any]] = {
+    "kill": {},
+    "fail": {"stderr_tail": "Error: made up", "is_log_read": True},
+    "fail_silently": {"stderr_tail": "Error: made up"},
+}
 VERSIONS = {"python": "3.11.2", "torch": "2.13.0", "deepspeed": "0.19.8"}
 
 
@@ -86,22 +96,23 @@ def _start(plan: LaunchPlan) -> dict[str, StartPhase]:
     }
 
 
+Inbox = queue.SimpleQueue[Any]
+
+
 class FakeAgent:
-    """One agent. The owner's thread calls `heartbeat` and `handle`; the client's threads post into `inbox`."""
+    """One agent. The owner's thread calls `heartbeat` and `handle`; the client's threads post into `inbox`.
+
+    `open_session`: returns the session of an instance, which calls back this agent.
+    """
 
     def __init__(
-        self, node: str, client: StoreClient, cluster: ClusterSpec, **settings: Any
+        self, node: str, inbox: "Inbox", open_session: Callable[[AgentInstance, "FakeAgent"], Any]
     ) -> None:
-        self.node, self.inbox = node, settings["inbox"]
-        self.session = AgentSession(
-            client,
-            AgentInstance(node=node, incarnation=1, instance_id=new_instance_id()),
-            self,
-            signer=settings["signer"],
-            rejoin_seconds=cluster.heartbeat_timeout_seconds,
-        )
+        self.node, self.inbox = node, inbox
+        instance = AgentInstance(node=node, incarnation=1, instance_id=new_instance_id())
+        self.session = open_session(instance, self)
         self.plan: LaunchPlan | None = None
-        self.generation = self.step = 0
+        self.generation = self.step = self.resume_step = 0
         self.started_at = self.marked_at = 0.0
         self.computed_at = self.held_at = 0.0
         self.is_unresponsive = False
@@ -133,7 +144,8 @@ class FakeAgent:
             self.session.outbox.put_heartbeat(Heartbeat(**stamp))
             return
         last_reported = self.step
-        self.step = int(now - self.started_at)
+        self.step = max(self.step, self.resume_step + int(now - self.started_at))
+        has_stepped = self.step > self.resume_step
         self.session.outbox.put_heartbeat(
             Heartbeat(
                 **stamp,
@@ -142,12 +154,12 @@ class FakeAgent:
                 phases={str(rank): "step" for rank in plan.ranks},
                 steps=(_step(plan, self.step),) if self.step > last_reported else (),
                 last_step=self.step or None,
-                start_phases=self.rare_phases.pop_due(_start(plan) if self.step else {}, now),
-                rank_computes=self._computed(plan, now) if self.step else (),
-                **(self._held(plan, now) if self.step else {}),
+                start_phases=self.rare_phases.pop_due(_start(plan) if has_stepped else {}, now),
+                rank_computes=self._computed(plan, now) if has_stepped else (),
+                **(self._held(plan, now) if has_stepped else {}),
             )
         )
-        if plan.node_rank == 0 and self.step and now >= self.marked_at + PROGRESS_SECONDS:
+        if plan.node_rank == 0 and has_stepped and now >= self.marked_at + PROGRESS_SECONDS:
             self.marked_at = now
             mark = Progress(
                 **self.session.next_header(), attempt=plan.attempt, step=self.step, loss=2.5
@@ -200,7 +212,7 @@ class FakeAgent:
     def on_acknowledged(self, facts: list[object]) -> None:
         """Report when the store had the signals that lead to decisions."""
         for fact in facts:
-            if isinstance(fact, RankExited | RanksTerminated | RanksStarted):
+            if isinstance(fact, RankExited | LinesMatched | RanksTerminated | RanksStarted):
                 emit(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
 
     def on_displaced(self, instance_id: str) -> None:
@@ -223,8 +235,10 @@ class FakeAgent:
     def _assigned(self, assignment: Assignment) -> None:
         plan, before = assignment.plan, self.plan
         if plan is not None and (before is None or before.attempt != plan.attempt):
-            self.plan, self.generation, self.step = plan, assignment.generation, 0
-            self.started_at = self.marked_at = self.computed_at = self.held_at = time.monotonic()
+            self.plan, self.generation = plan, assignment.generation
+            # As if there were a checkpoint of each step; another node of the gang may have been one step ahead.
+            self.resume_step, self.marked_at = self.step + 1 if self.step else 0, -math.inf
+            self.started_at = self.computed_at = self.held_at = time.monotonic()
             pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
             stamp = self.session.next_header()
             self.session.outbox.put(
@@ -240,23 +254,25 @@ class FakeAgent:
             self.plan, self.generation = None, assignment.generation
             self.session.outbox.put(gone)
 
-    def crash(self) -> None:
-        """Lose a rank."""
+    def lose_rank(self, *, stderr_tail: str = "", is_log_read: bool = False) -> None:
+        """Lose a rank: by SIGKILL, or by an error that it wrote; `is_log_read`: the node's reader reports on it at once."""
         plan = self.plan
         if plan is None:
-            emit(what="nothing to crash", node=self.node)
+            emit(what="no rank to lose", node=self.node)
             return
-        self.session.outbox.put(
-            RankExited(
-                **self.session.next_header(),
-                generation=self.generation,
-                attempt=plan.attempt,
-                rank=plan.ranks[0],
-                exit_code=1,
-                last_step=self.step or None,
-                stderr_tail="Error: made up",
-            )
+        of_launch: dict[str, Any] = {"generation": self.generation, "attempt": plan.attempt}
+        exited = RankExited(
+            **self.session.next_header(),
+            **of_launch,
+            rank=plan.ranks[0],
+            exit_code=1 if stderr_tail else -signal.SIGKILL,
+            last_step=self.step or None,
+            stderr_tail=stderr_tail,
         )
+        self.session.outbox.put(exited)
+        if is_log_read:
+            read = LinesMatched(**self.session.next_header(), **of_launch, is_last=True)
+            self.session.outbox.put(read)
 
     def _joined(self) -> NodeJoined:
         number = self.node[1:]
@@ -273,30 +289,45 @@ class FakeAgent:
 class Fleet:
     """The agents of this process, and the thread that owns them."""
 
+    _num_sessions = 0
+
     def __init__(self, cluster: ClusterSpec, first: int, count: int) -> None:
-        self._cluster = cluster
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._store = open_store(cluster)
-        signer = signer_of(cluster)
+        self.cluster, self.inbox = cluster, Inbox()
+        self.store, self.signer = open_store(cluster), signer_of(cluster)
         self._clients: list[StoreClient] = []
-        self._agents: dict[str, FakeAgent] = {}
-        for number in range(first, first + count):
-            if len(self._agents) % SESSIONS_PER_CLIENT == 0:
-                # A handle of its own: what wakes one reader need not wake the others.
-                self._clients.append(StoreClient(open_store(cluster)))
-            name = f"n{number}"
-            self._agents[name] = FakeAgent(
-                name, self._clients[-1], cluster, signer=signer, inbox=self._inbox
-            )
+        names = [f"n{number}" for number in range(first, first + count)]
+        self.agents = {name: FakeAgent(name, self.inbox, self.open_session) for name in names}
+
+    def open_session(self, instance: AgentInstance, agent: FakeAgent) -> Any:
+        """Return a session of its own for an agent, as real agents have."""
+        if not self._clients or self._num_sessions == SESSIONS_PER_CLIENT:
+            # A handle of its own: what wakes one reader need not wake the others.
+            self._clients.append(StoreClient(open_store(self.cluster)))
+            self._num_sessions = 0
+        self._num_sessions += 1
+        return AgentSession(
+            self._clients[-1],
+            instance,
+            agent,
+            signer=self.signer,
+            rejoin_seconds=self.cluster.heartbeat_timeout_seconds,
+        )
+
+    def start(self) -> None:
+        """Begin to send and to receive."""
+        for client in self._clients:
+            client.start()
+
+    def flush(self) -> None:
+        """Send what agents have put out; sessions do that by themselves."""
 
     def run(self) -> None:
         """Play until requested to stop."""
-        for agent in self._agents.values():
+        for agent in self.agents.values():
             agent.start()
-        for client in self._clients:
-            client.start()
+        self.start()
         threading.Thread(target=self._listen, daemon=True).start()
-        agents, every = list(self._agents.values()), self._cluster.heartbeat_seconds
+        agents, every = list(self.agents.values()), self.cluster.heartbeat_seconds
         begun, spoken = time.monotonic(), 0
         while True:
             now = time.monotonic()
@@ -306,12 +337,17 @@ class Fleet:
             for index in range(spoken, due):
                 agents[index % len(agents)].heartbeat(now)
             spoken = due
+            self.flush()
             try:
-                event = self._inbox.get(timeout=TICK_SECONDS)
+                event = self.inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
             if not self._handle(event):
                 return
+            while not self.inbox.empty():
+                if not self._handle(self.inbox.get()):
+                    return
+            self.flush()
 
     def _handle(self, event: Any) -> bool:
         """Handle a message or an order; return False to stop."""
@@ -320,27 +356,27 @@ class Fleet:
             agent.handle(message)
         elif event["do"] == "stop":
             return False
-        elif event["do"] == "crash":
-            self._agents[event["node"]].crash()
+        elif event["do"] in LOSSES:
+            self.agents[event["node"]].lose_rank(**LOSSES[event["do"]])
         elif event["do"] == "hang":
-            self._agents[event["node"]].is_unresponsive = True
+            self.agents[event["node"]].is_unresponsive = True
             emit(what="hung", node=event["node"])
         return True
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            self._inbox.put(json.loads(line))
-        self._inbox.put({"do": "stop"})
+            self.inbox.put(json.loads(line))
+        self.inbox.put({"do": "stop"})
 
 
-def main(path: str, first: int, count: int) -> None:
+def main(new_fleet: Callable[[ClusterSpec, int, int], Fleet], path: str, *numbers: str) -> None:
     """Play agents n<first>, n<first+1>, ... until stdin ends or has the line stop."""
-    cluster = load_cluster(path)
-    fleet = Fleet(cluster, first, count)
-    with closing(fleet._store):
+    first, count = map(int, numbers)
+    fleet = new_fleet(load_cluster(path), first, count)
+    with closing(fleet.store):
         emit(what="begun", count=count)
         fleet.run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(Fleet, *sys.argv[1:])

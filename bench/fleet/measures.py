@@ -49,13 +49,20 @@ class Decisions:
 
     # A rank's death -> its gang's idle assignments.
     idle_ms: list[float] = field(default_factory=list)
-    # Last node clear -> its gang's launch.
+    # Last node clear, and its lines read where they are waited for -> its gang's launch.
     launch_ms: list[float] = field(default_factory=list)
+    # A rank's death -> its gang's launch, what its nodes do in between included.
+    whole_ms: list[float] = field(default_factory=list)
 
     @property
     def all_ms(self) -> list[float]:
         """Both kinds."""
         return self.idle_ms + self.launch_ms
+
+    @property
+    def both_ms(self) -> list[float]:
+        """Both decisions about one death, one after the other: all that is the supervisor's in its answer."""
+        return [sum(pair) for pair in zip(self.idle_ms, self.launch_ms, strict=True)]
 
 
 def busy_cores() -> float:
@@ -102,56 +109,56 @@ def start_runs(stage: Stage, *, nodes_per_run: int = NODES_PER_RUN) -> float:
     return time.monotonic() - begun
 
 
-def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
-    """Kill a rank of some gang repeatedly; measure when its nodes get idle assignments, and when the next launch."""
+def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1, loss: str = "kill") -> Decisions:
+    """Lose a rank of some gang repeatedly; measure when its nodes get idle assignments, and when the next launch.
+
+    `loss`: in which of the agents' ways.
+    """
     dice, found = random.Random(seed), Decisions()
     status = stage.view()
     assert status is not None
-    runs = list(status.runs)
+    runs = [run.run for run in status.runs]
     dice.shuffle(runs)
-    # Run -> its furthest step at its last crash.
-    reached: dict[int, int] = {}
-    for number in range(rounds):
-        run = runs[number % len(runs)]
-        if (
-            run.run in reached
-            # Stoker stops a run that fails alike without a new step.
-        ):
-            run = _advanced(stage, run.run, beyond=reached[run.run])
-        reached[run.run] = run.best_step
-        nodes = run.nodes
+    for place in range(rounds):
+        number = runs[place % len(runs)]
+        nodes = _recovered(stage, number).nodes
         registers = {f"assignment/{name}": 0 for name in nodes}
         _read(stage, registers)
         victim = dice.choice(nodes)
         _drain(stage)
-        stage.order(victim, "crash")
-        written = {"idle": _written(stage, registers, is_idle=True)}
-        written["launch"] = _written(stage, registers, is_idle=False)
-        exited = _event(stage, "RankExited", [victim])
-        gone = _event(stage, "RanksTerminated", list(nodes), seen=exited[1])
-        _event(
-            stage,
-            "RanksStarted",
-            list(nodes),
-            seen=gone[1],
-            # Otherwise the next kill would find no rank.
-        )
-        found.idle_ms.append((written["idle"] - exited[0]) * 1e3)
-        found.launch_ms.append((written["launch"] - gone[0]) * 1e3)
+        stage.order(victim, loss)
+        idle_at, launch_at = _reassigned(stage, registers)
+        exited_at, others = _event(stage, "RankExited", [victim])
+        ready_at, others = _event(stage, "RanksTerminated", list(nodes), seen=others)
+        if loss == "fail":
+            read_at, others = _event(stage, "LinesMatched", [victim], seen=others)
+            ready_at = max(ready_at, read_at)
+        # Otherwise the next loss would find no rank.
+        _event(stage, "RanksStarted", list(nodes), seen=others)
+        found.idle_ms.append((idle_at - exited_at) * 1e3)
+        found.launch_ms.append((launch_at - ready_at) * 1e3)
+        found.whole_ms.append((launch_at - exited_at) * 1e3)
     return found
 
 
-def _advanced(stage: Stage, number: int, *, beyond: int) -> RunStatus:
-    """Wait until a run has gone further than that; return it."""
+def _recovered(stage: Stage, number: int) -> RunStatus:
+    """Wait until the attempt that the nodes of a run are assigned to runs, and the run's incidents are resolved; return the run.
+
+    A loss before that is the same failure again, which waits before it is answered.
+    """
 
     def run_in(status: ClusterStatus) -> RunStatus:
         return next(run for run in status.runs if run.run == number)
 
-    return run_in(
-        stage.wait_for(
-            lambda status: run_in(status).best_step > beyond, f"run {number} past {beyond}"
-        )
-    )
+    def has_recovered(status: ClusterStatus) -> bool:
+        run = run_in(status)
+        register = f"assignment/{run.nodes[0]}"
+        plan = _read(stage, {register: 0})[register].plan
+        is_calm = all(each.state == "resolved" for each in status.incidents if each.run == number)
+        is_newest = plan is not None and plan.attempt == run.attempt
+        return is_calm and is_newest and run.attempt_state == "running"
+
+    return run_in(stage.wait_for(has_recovered, f"recovery of run {number}"))
 
 
 def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
@@ -194,14 +201,20 @@ def _read(stage: Stage, registers: dict[str, int]) -> dict[str, Assignment]:
     return found
 
 
-def _written(stage: Stage, registers: dict[str, int], *, is_idle: bool) -> float:
-    """Wait until all of these registers hold an assignment of a kind; return when the last of them was read."""
-    left = dict(registers)
-    while left:
-        for name, assignment in _read(stage, left).items():
-            if (assignment.plan is None) == is_idle:
-                registers[name] = left.pop(name)
-    return time.monotonic()
+def _reassigned(stage: Stage, registers: dict[str, int]) -> tuple[float, float]:
+    """Wait until all of these registers hold a launch; return when the last idle assignment was read, and the last launch.
+
+    An idle assignment that was replaced before it could be read counts as read with the launch.
+    """
+    idle_at: dict[str, float] = {}
+    launched_at: dict[str, float] = {}
+    while len(launched_at) < len(registers):
+        found, now = _read(stage, registers), time.monotonic()
+        for name, assignment in found.items():
+            idle_at.setdefault(name, now)
+            if assignment.plan is not None:
+                launched_at[name] = now
+    return max(idle_at.values()), max(launched_at.values())
 
 
 def _event(

@@ -1,4 +1,4 @@
-"""The set-up of a measurement: a Redis server, a supervisor and the processes that simulate agents, all of them real processes."""
+"""The set-up of a measurement: a store, a supervisor and the processes that simulate agents, all of them real processes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,10 +40,13 @@ Event = dict[str, Any]
 
 
 class Stage:
-    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; with defaults except for its nodes and their heartbeats."""
+    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; with defaults except for its nodes and their heartbeats.
+
+    `redis`: where its store is; None: in SQLite, its agents share a writer, and its nodes are not checked.
+    """
 
     def __init__(
-        self, folder: Path, redis: RedisServer, count: int, *, heartbeat_seconds: float = 1.0
+        self, folder: Path, redis: RedisServer | None, count: int, *, heartbeat_seconds: float = 1.0
     ) -> None:
         self.folder, self.redis, self.count = folder, redis, count
         self.name = f"fleet-{uuid.uuid4().hex[:8]}"
@@ -51,7 +54,7 @@ class Stage:
         fields = {
             "name": self.name,
             "local": {"nodes": 0},
-            "store": wire.to_plain(redis.spec()),
+            **({"store": wire.to_plain(redis.spec())} if redis is not None else {"checks": []}),
             "spares_low": 0,
             "heartbeat_seconds": heartbeat_seconds,
             "heartbeat_timeout_seconds": SILENT_HEARTBEATS * heartbeat_seconds,
@@ -70,10 +73,12 @@ class Stage:
     def join(self) -> float:
         """Start all agents; return the seconds until every node is a spare."""
         begun = time.monotonic()
-        for first in range(1, self.count + 1, AGENTS_PER_PROCESS):
-            num = min(AGENTS_PER_PROCESS, self.count + 1 - first)
+        module = "bench.fleet.agents" if self.redis is not None else "bench.fleet.batched_agents"
+        per_process = AGENTS_PER_PROCESS if self.redis is not None else self.count
+        for first in range(1, self.count + 1, per_process):
+            num = min(per_process, self.count + 1 - first)
             process = self._start(
-                *(sys.executable, "-m", "bench.fleet.agents", str(self.path), str(first), str(num)),
+                *(sys.executable, "-m", module, str(self.path), str(first), str(num)),
                 is_talking=True,
             )
             assert process.stdin is not None
@@ -135,7 +140,7 @@ class Stage:
         """Return processor seconds that each part has used so far."""
         return {
             "supervisor": cpu_seconds(self.supervisor.pid),
-            "redis": cpu_seconds(self.redis.pid),
+            **({"redis": cpu_seconds(self.redis.pid)} if self.redis is not None else {}),
             "agents": sum(cpu_seconds(process.pid) for process in self.agents),
         }
 
@@ -168,12 +173,15 @@ class Stage:
 
 
 @contextmanager
-def stage(count: int, *, heartbeat_seconds: float = 1.0) -> Iterator[Stage]:
+def stage(
+    count: int, *, heartbeat_seconds: float = 1.0, is_on_redis: bool = True
+) -> Iterator[Stage]:
     """Set a stage with `count` nodes that have joined and passed their checks; end all of it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="stoker-fleet-") as name,
-        RedisServer(Path(name) / "redis") as redis,
-    ):
+    with ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-fleet-"))
+        redis = RedisServer(Path(name) / "redis") if is_on_redis else None
+        if redis is not None:
+            stack.enter_context(redis)
         harness = Stage(Path(name), redis, count, heartbeat_seconds=heartbeat_seconds)
         try:
             yield harness

@@ -1,6 +1,7 @@
 """Which rows are part of the run's state: those that no later attempt has overwritten."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from runner.facts.ids import AttemptId
 from runner.steps.rows import StepRow
@@ -22,7 +23,7 @@ def contributing(
         ranges = _ranges(by_attempt)
     for attempt, (first, last) in ranges.items():
         branch += [row for row in by_attempt.get(attempt, ()) if first <= row.step <= last]
-    return sorted(branch, key=lambda row: row.step)
+    return sorted(branch, key=itemgetter(0))
 
 
 def _ranges(

@@ -68,25 +68,30 @@ def packed(row: StepRow) -> Packed:
 
 def unpacker(run: int) -> Callable[[Packed], StepRow]:
     """Return what makes rows of a run of what `packed` and `translated` return."""
-    attempts: dict[tuple[float, float], AttemptId] = {}
-    missing: dict[float, list[int]] = {}
+    # Configuration, restart and bits, which are alike in nearly all rows -> the attempt, columns without a value, skipped.
+    met: dict[tuple[float, ...], tuple[AttemptId, list[int], bool]] = {}
+    make = StepRow._make
 
     def unpack(row: Packed) -> StepRow:
-        step, at, configuration, restart, bits, *values = row
-        attempt = attempts.get((configuration, restart))
-        if attempt is None:
-            attempt = AttemptId(run, int(configuration), int(restart))
-            attempts[configuration, restart] = attempt
-        places = missing.get(bits)
-        if places is None:
-            places = [place for place in range(len(COLUMNS)) if not int(bits) >> place & 1]
-            missing[bits] = places
-        known: list[Any] = values
-        for place in places:
-            known[place] = None
-        return StepRow._make((step, at, attempt, *known, bits >= SKIPPED))
+        alike = row[2:NUM_FIXED]
+        known = met.get(alike)
+        if known is None:
+            known = met[alike] = _alike(run, alike)
+        attempt, missing, is_skipped = known
+        if not missing:
+            return make((row[0], row[1], attempt, *row[NUM_FIXED:], is_skipped))
+        values: list[Any] = list(row[NUM_FIXED:])
+        for place in missing:
+            values[place] = None
+        return make((row[0], row[1], attempt, *values, is_skipped))
 
     return unpack
+
+
+def _alike(run: int, fixed: Packed) -> tuple[AttemptId, list[int], bool]:
+    configuration, restart, bits = map(int, fixed)
+    missing = [place for place in range(len(COLUMNS)) if not bits >> place & 1]
+    return AttemptId(run, configuration, restart), missing, bits >= SKIPPED
 
 
 def translated(rows: Sequence[Packed], columns: Sequence[str]) -> Sequence[Packed]:
