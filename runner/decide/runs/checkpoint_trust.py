@@ -179,27 +179,37 @@ def _of_folder(decision: Decision, run: Run) -> Iterator[Checkpoint]:
 def _prune(decision: Decision, run: Run, *, changed: Checkpoint) -> None:
     """Delete what is older than the newest `keep_checkpoints`, verified or not.
 
-    What stays: the newest that is intact, the newest `keep_proven` that are proven, and what is pinned. What is set aside counts
-    for none of them; it goes when the run has something intact again at that step.
+    What stays: the newest that is intact, the newest `keep_proven` that are proven, and what is pinned; while an incident in the
+    weights is live also what is older than its onset, since its ladder may go back there. What is set aside counts for none of
+    them; it goes when the run has something intact again at that step.
     """
     others = [c for c in run.checkpoints if c.path != changed.path and c.trust is not Trust.REFUSED]
     known = sorted([*others, changed], key=lambda c: c.age)
     kept = [c for c in known if not run.is_set_aside(c)]
     intact = [c.path for c in kept if c.trust in TRUSTED][-1:]
     proven = [c.path for c in kept if c.trust is Trust.PROVEN][-run.spec.keep_proven :]
+    onset = _earliest_onset(decision, run)
+    before = [c.path for c in kept if onset is not None and c.step < onset]
     busy = [run.verification.path] if run.verification and changed.trust not in TRUSTED else []
     passed = max((c.step for c in kept if c.trust in TRUSTED), default=-1)
     left = [c for c in known if run.is_set_aside(c) and c.step <= passed]
     paths = [
         c.path
         for c in (*kept[: -run.spec.keep_checkpoints], *left)
-        if not c.pinned and c.path not in (*intact, *proven, *busy)
+        if not c.pinned and c.path not in (*intact, *proven, *before, *busy)
     ]
     folder = folder_of(decision, run)
     if paths and run.spec.keep_checkpoints and not _prunings(decision, run):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
         prune = PruneCheckpoints(paths=paths, folder=folder, run_name=run.spec.name)
         decision.issue(prune, reason, run=run.run)
+
+
+def _earliest_onset(decision: Decision, run: Run) -> int | None:
+    """Return the first bad step of the run's live incidents that are in the weights; None without one."""
+    live = [one for one in decision.state.live_incidents(run=run.run) if decision.is_live(one)]
+    onsets = [one.onset for one in live if one.is_in_weights and one.onset is not None]
+    return min(onsets, default=None)
 
 
 def folder_of(decision: Decision, run: Run) -> str:

@@ -25,7 +25,7 @@ from runner.facts.remedies import (
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.remedies.learning_rate import MAX_LR_FACTOR
 from runner.facts.remedies.remedy import is_positive
-from runner.facts.remedies.skipped_steps import data_step, union
+from runner.facts.remedies.skipped_steps import Ranges, data_step, union
 from runner.facts.wording import known_words
 
 # Kept with the run and shown; far more than people order. Chosen, not measured.
@@ -225,17 +225,29 @@ def resume_point(run: Run) -> int:
     return max(usable, default=0)
 
 
-def data_position(run: Run, step: int) -> int:
-    """Return the data step that this training step of the run read, or would read; 0 for step 0."""
+def data_position(run: Run, step: int, *, without: str = "") -> int:
+    """Return the data step that this training step of the run read, or would read; 0 for step 0.
+
+    `without`: an incident, as if nothing had been left out for it. Its onset is a step of before.
+    """
     attempt = run.attempt
     skipped = run.remedies.get(SkipSteps.name, ())
     if attempt is not None and isinstance(read := attempt.settings.get("data_position"), int):
         if step > attempt.resume_step:
-            skipped = attempt.remedies.get(SkipSteps.name, ())
+            skipped = _kept_out(run, attempt.remedies.get(SkipSteps.name, ()), without)
             return data_step(step, skipped, after=(attempt.resume_step, read))
         if step == attempt.resume_step:
             return read
-    return data_step(step, skipped) if step > 0 else 0
+    return data_step(step, _kept_out(run, skipped, without)) if step > 0 else 0
+
+
+def _kept_out(run: Run, skipped: Ranges, without: str) -> Ranges:
+    """Return the data steps that are left out, for whatever else than one incident."""
+    skips = [one for one in run.applied_remedies if one.name == SkipSteps.name]
+    if not any(without and one.incident == without for one in skips):
+        return skipped
+    kept = [one for one in skips if one.state != "reverted" and one.incident != without]
+    return union([each for one in kept for each in one.value])
 
 
 def _past(run: Run, kind: type[Remedy], value: RemedyValue, *, resume_step: int | None) -> str:

@@ -74,7 +74,8 @@ class RunSpec(Value, kind="run_spec"):
         int,
         Limits("checkpoints", least=0, most=1_000_000),
         "Newest sealed checkpoints that are kept, verified or not; older ones are deleted, but never the newest that is "
-        "verified, nor one that is pinned. 0 keeps all.",
+        "verified, nor one that is pinned, nor one from before the first bad step while the run's numbers are not what they "
+        "should be. 0 keeps all.",
     ] = 3
     proven_steps: Annotated[
         int,

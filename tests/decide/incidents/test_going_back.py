@@ -82,6 +82,25 @@ def test_what_did_not_help_is_taken_back_before_the_next_rung() -> None:
     assert incident_of(harness).state == "resolved"
 
 
+def test_a_second_skip_is_around_the_data_of_the_onset_not_of_the_attempt_that_left_some_out() -> (
+    None
+):
+    """Step 310 read data step 310; in the attempt that left five out before it, another step reads that."""
+    harness = going_back({"before": 10, "skip": 5}, {"before": 10, "skip": 60})
+    found(harness, step=310)
+    assert harness.state.runs[1].remedies == {"skip_steps": [[300, 304]]}
+    clear(harness)
+    attempt = launch(harness)
+    attempt.resume_step = 250
+    values = {"data_position": 250, "skip_steps": [[300, 304]]}
+    name = attempt.attempt
+    harness.take(
+        s.SettingsInEffect(node="n1", incarnation=1, attempt=name, step=250, values=values)
+    )
+    judged(harness, "not_helped")
+    assert harness.state.runs[1].remedies == {"skip_steps": [[300, 359]]}
+
+
 def test_each_further_try_of_a_factor_multiplies_it_again() -> None:
     """0.9, then 0.81 of what the rate was: the first is taken back."""
     harness = going_back({"before": 100, "lr_factor": 0.9})

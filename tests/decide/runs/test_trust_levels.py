@@ -238,6 +238,26 @@ def test_the_last_proven_ones_and_pinned_ones_are_never_deleted() -> None:
     assert 20 in pruned(harness)
 
 
+def test_what_a_ladder_may_go_back_to_is_not_deleted_while_its_incident_is_live() -> None:
+    """A run waits for its loss to come back, and seals on: what is older than the onset stays until the incident is over."""
+    harness, folder = harness_of(keep_checkpoints=2, keep_proven=1, proven_steps=100), Folder()
+    for step in (10, 20, 30):
+        seal(harness, folder, step)
+        verify(harness)
+        pruned(harness)
+    name = find_onset(harness, 35)
+    for step in (40, 50, 60, 70):
+        seal(harness, folder, step)
+        verify(harness)
+        pruned(harness)
+    assert list(levels(harness)) == [20, 30, 60, 70]
+    end_incident(harness, name)
+    seal(harness, folder, 80)
+    verify(harness)
+    pruned(harness)
+    assert list(levels(harness)) == [70, 80]
+
+
 def test_what_cannot_be_pinned_is_refused_with_what_can() -> None:
     """Nothing is half-done; a pin that is there already is done."""
     harness, folder = harness_of(), Folder()

@@ -139,7 +139,8 @@ def _skipped(run: Run, incident: Incident, rung: Rung, checkpoint: Checkpoint) -
     if not length:
         return []
     first_step = max(checkpoint.step + 1, _onset(run, incident) - int(rung.args.get("before", 0)))
-    first = remedies.data_position(run, first_step)
+    # What an earlier rung left out is taken back: the onset's data is where it was before.
+    first = remedies.data_position(run, first_step, without=incident.incident)
     return [Change(SkipSteps.name, ((first, first + length - 1),))]
 
 
