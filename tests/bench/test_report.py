@@ -57,6 +57,7 @@ def test_every_benchmark_can_be_named() -> None:
         "journal",
         "live",
         "rank_edges",
+        "reassignment",
         "recovery",
         "scan",
         "step_time",
