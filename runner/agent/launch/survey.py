@@ -124,6 +124,15 @@ def _packages(launch: Launch, python: str, until: float) -> tuple[str, dict[str,
     return str(found["python"]), dict(sorted(packages.items())[:MAX_PACKAGES])
 
 
+def _yield_to_ranks(pid: int) -> None:
+    """Let a child, alone in its session, have what the ranks leave: they start meanwhile, and are waited for."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, LOWEST_PRIORITY)
+    # Missing in a kernel without autogroups.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(LOWEST_PRIORITY))
+
+
 def _output(launch: Launch, command: Sequence[str], until: float) -> bytes:
     """Run a child as the ranks' user, in their folder and environment, and return what it writes."""
     plan, user = launch.plan, launch.user
@@ -139,11 +148,11 @@ def _output(launch: Launch, command: Sequence[str], until: float) -> bytes:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Linux shares the cores among sessions first (autogroup), whatever the priority within one.
+        start_new_session=True,
         **as_user,
     ) as child:
-        # The ranks start meanwhile, and are waited for.
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST_PRIORITY)
+        _yield_to_ranks(child.pid)
         try:
             body, errors = child.communicate(timeout=max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -1,6 +1,8 @@
 """What a node finds out beside a launch, with a real agent and a real working folder."""
 
 import hashlib
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -156,3 +158,24 @@ def test_a_rank_reports_what_it_trains_on(make_node: MakeNode) -> None:
     node.wait_for("Progress")
     found = [one.conditions for one in node.signals("ConditionsFound") if one.conditions.data]
     assert found == [of_data("sha256:1")]
+
+
+def test_what_looks_at_the_code_leaves_the_cores_to_ranks_that_start(
+    make_node: MakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its child has the lowest priority, and so has its session, among which the kernel shares the cores first."""
+    code, programs, seen = tmp_path / "code", tmp_path / "programs", tmp_path / "seen"
+    repository(code)
+    programs.mkdir()
+    git_program = shutil.which("git")
+    (programs / "git").write_text(
+        # Later than the agent needs to say it.
+        f'#!/bin/sh\nsleep 0.3\nnice >> {seen}\ncat /proc/$$/autogroup >> {seen}\nexec {git_program} "$@"\n'
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    node = make_node()
+    node.start_agent()
+    assert conditions(node, 1, code).unknown == {}
+    priorities = [line.split()[-1] for line in seen.read_text().splitlines()]
+    assert set(priorities) == {"19"}
