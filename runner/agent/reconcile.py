@@ -248,6 +248,8 @@ class Reconciler:
         channels, self._early_channels = self._early_channels, {}
         self.channels.add(channels)
         self._emitter.heartbeat()
+        # Not before: its children would compete with what starts the ranks.
+        self.conditions.begin(launch)
         self.reconcile()
 
     def _on_spawn_failed(self, reason: str) -> None:

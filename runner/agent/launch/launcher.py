@@ -194,7 +194,6 @@ class Launcher:
         launch.is_sent, launch.sent_at = True, time.monotonic()
         self.keeper.send("spawn", **request)
         self.keeper.expect_answer()
-        self.conditions.begin(launch)
 
     def _program(self, launch: Launch) -> Program:
         """Return what the warm process is to run. Raises NotForkableCommand, and FolderHangs for a working folder that does."""
