@@ -1,7 +1,7 @@
 """How long the answer to a rank's death takes a supervisor: from the exit of the rank to the assignments of the next attempt.
 
-A real supervisor on SQLite, and agents whose sessions are real and whose ranks are not (bench/fleet). What the nodes do in between,
-to end their ranks, is theirs; how long that takes real nodes is a part of `bench.recovery`.
+A real supervisor on SQLite, and agents whose ranks are made up (bench/fleet/batched_agents.py). What the nodes do in between, to
+end their ranks, is theirs; how long that takes real nodes is a part of `bench.recovery`.
 """
 
 import argparse
@@ -71,20 +71,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES, help="sizes of fleets")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="ranks that are killed")
     parser.add_argument("--lines-rounds", type=int, default=LINES_ROUNDS, help="that wrote why")
-    parser.add_argument("--gang-rounds", type=int, default=GANG_ROUNDS, help="in the one gang")
+    parser.add_argument(
+        "--gang-rounds", type=int, default=GANG_ROUNDS, help="in the one gang; 0: none"
+    )
     given = parser.parse_args(arguments)
     # End what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(
         "reassignment: from the finding to the assignment",
-        "a real supervisor with its journal, codes and high-water mark on SQLite, synchronous=FULL; agents' own sessions with "
-        "made-up ranks, signed, one heartbeat a second each, on the same cores; deaths one after the other, each in another "
+        "a real supervisor with its journal, codes and high-water mark on SQLite (synchronous=FULL); agents on the same cores, "
+        "which share one writer, whose messages are signed and whose ranks are made up, one heartbeat a second each (bench/fleet), "
+        "without checks of nodes; deaths one after the other, each in another "
         f"gang, {given.rounds} killed ranks; milliseconds from the store's acknowledgment of a signal to the read of the last "
         "register written because of it, fsyncs included: median (smallest to largest)",
     )
     for nodes in given.nodes:
         measure_fleet(report, nodes, given.rounds, given.lines_rounds)
-    measure_gang(report, given.nodes[-1], given.gang_rounds)
+    if given.gang_rounds:
+        measure_gang(report, given.nodes[-1], given.gang_rounds)
     return min(report.num_missed, 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import names
+from bench.__main__ import main, names
 from bench.report import Report, median_interval
 from tests.e2e.fleet_harness import redis_server
 
@@ -82,6 +82,22 @@ def test_every_benchmark_can_be_named() -> None:
                 "a byte of a line of 10 MB, to a byte of short lines",
             },
         ),
+        (
+            "journal",
+            ("--appends=20", "--entries=3000", "--rounds=1"),
+            {
+                *(
+                    f"journal append, {which} codes, {what}"
+                    for which in ("without", "with")
+                    for what in ("median", "p99")
+                ),
+                "replay from disk",
+                "its memory",
+                "replay, with codes",
+                "with codes to without",
+            },
+        ),
+        ("steps", ("--steps=20000",), {"on disk", "read for a plot"}),
     ],
 )
 def test_costs_of_single_calls_are_measured(
@@ -90,6 +106,45 @@ def test_costs_of_single_calls_are_measured(
     """Each prints its figures, and has limits for these."""
     figures = run_bench(name, *arguments)
     assert {each for each, match in figures.items() if match["limit"] != "-"} == limited
+
+
+def test_results_are_written_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A result file begins with the machine and has all that is printed; a benchmark that breaks leaves the one before."""
+    monkeypatch.setattr("bench.__main__.RESULTS", tmp_path)
+    assert main(["heartbeat"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert main(["heartbeat", "--write"]) == 0
+    written = (tmp_path / "heartbeat.txt").read_text()
+    assert written.startswith("Linux")
+    assert "\nfull heartbeat, now\n  method: " in written
+    assert written.partition("\n")[2].rstrip() in capsys.readouterr().out
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.chdir(tmp_path)
+    assert main(["heartbeat", "--write"]) == 1
+    assert (tmp_path / "heartbeat.txt").read_text() == written
+
+
+@pytest.mark.slow
+def test_what_a_supervisor_does_about_a_death_is_measured() -> None:
+    """Of each kind of death: both decisions in their order, and their sum, which alone has a limit."""
+    small = ("--nodes=8", "--rounds=2", "--lines-rounds=1", "--gang-rounds=0")
+    figures = run_bench("reassignment", *small)
+    fleet, words = "8 nodes in gangs of 8: ", "8 nodes, a rank that wrote why it ended"
+    assert list(figures) == [
+        f"{fleet}killed rank's exit to idle assignments",
+        f"{fleet}last node clear to launch assignments",
+        f"{fleet}both, from finding to assignment",
+        f"{fleet}both, 90 %",
+        f"{fleet}with the nodes' own part between the two",
+        f"{words}: both, once its node has read that",
+        f"{words}, its node silent: beyond that wait",
+    ]
+    limited = [name for name, match in figures.items() if match["limit"] == "<= 50 ms"]
+    assert [name.partition(": ")[2].partition(",")[0] for name in limited] == ["both", "both"]
+    # An answer that did not wait for lines would come a second before.
+    assert float(figures[f"{words}, its node silent: beyond that wait"]["value"].split()[0]) > 0
 
 
 def test_an_unknown_benchmark_is_refused() -> None:
