@@ -54,18 +54,24 @@ class ControllerHarness:
 
 def training_harness(**spec: Any) -> ControllerHarness:
     """Return a harness with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
+    harness = started_harness(**spec)
+    launch(harness)
+    return harness
+
+
+def started_harness(**spec: Any) -> ControllerHarness:
+    """Return the same, its first attempt yet to be prepared."""
     harness = ControllerHarness()
     for node in ("n1", "n2"):
         harness.join(node, instance_id=f"agent-{node}", slots=spec.get("ranks_per_node", 2))
     given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
     run = RunSpec(**{**given, "working_directory": "/", **spec})
     harness.take(StartRun(id="q1", by="me", spec=run))
-    launch(harness)
     return harness
 
 
-def launch(harness: ControllerHarness) -> Attempt:
-    """Carry out all actions until the next gang is up; return its attempt."""
+def assign(harness: ControllerHarness) -> Attempt:
+    """Carry out all actions until the next gang has its assignments; return its attempt."""
     harness.settle()
     for _ in range(3):
         for action in list(harness.state.actions.values()):
@@ -74,12 +80,23 @@ def launch(harness: ControllerHarness) -> Attempt:
         harness.settle()
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
+    return attempt
+
+
+def launch(harness: ControllerHarness) -> Attempt:
+    """Carry out all actions until the next gang is up; return its attempt."""
+    attempt = assign(harness)
     for node in attempt.nodes:
-        generation, name = attempt.generation, attempt.attempt
-        harness.take(s.RanksStarted(node=node, incarnation=1, generation=generation, attempt=name))
+        harness.take(ranks_started(attempt, node))
     harness.settle()
     assert attempt.state == "running"
     return attempt
+
+
+def ranks_started(attempt: Attempt, node: str) -> s.RanksStarted:
+    """Make the signal that a node has started its ranks."""
+    generation, name = attempt.generation, attempt.attempt
+    return s.RanksStarted(node=node, incarnation=1, generation=generation, attempt=name)
 
 
 def exited(harness: ControllerHarness, *, node: str, rank: int, **fields: Any) -> s.RankExited:

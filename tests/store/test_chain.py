@@ -106,6 +106,19 @@ def test_an_entry_written_without_the_token_is_refused_by_number(
             followed(store, snapshot=snapshot)
 
 
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_entries_before_a_bad_one_are_passed(store: MemoryStore, snapshot: bool) -> None:
+    """Also where all of a batch are checked at once; the error names the first that is bad, and not its followers."""
+    entries = payloads(store)
+    entries[6] = entries[6].replace(b'"sequence":7', b'"sequence":8')
+    journal = Journal(rewritten(store, entries), signer=TOKEN)
+    begin = journal.latest_snapshot().through + 1 if snapshot else 1
+    passed = journal.replay(begin)
+    assert [next(passed).sequence for _ in range(begin, 7)] == list(range(begin, 7))
+    with pytest.raises(StoreCorrupt, match="journal entry 7 does not verify"):
+        next(passed)
+
+
 def test_with_another_token_nothing_verifies(store: MemoryStore) -> None:
     """Two clusters of one name that reach one store: the second refuses what the first wrote."""
     with pytest.raises(StoreCorrupt, match="journal entry 1 does not verify"):

@@ -12,7 +12,13 @@ from runner.facts.messages import records as r
 from runner.facts.specs.run import RunSpec
 from runner.facts.watch import WatchedAttempt
 from runner.simulate.world import World
-from tests.decide.controller_harness import CLUSTER, training_harness
+from tests.decide.controller_harness import (
+    CLUSTER,
+    assign,
+    ranks_started,
+    started_harness,
+    training_harness,
+)
 from tests.decide.scenario import parse_text
 
 HELD = """# A node whose devices are held, until 30.
@@ -43,6 +49,20 @@ def test_tensor_groups_are_placed_as_run_yaml_says(tensor: int, named: str) -> N
     message = harness.state.requests["q1"].message
     assert ("span nodes" in message) == bool(named)
     assert named in message
+
+
+def test_of_a_gang_that_starts_only_the_last_node_has_consequences() -> None:
+    """Thousands of nodes report their ranks one by one; nothing is to be decided before the last has."""
+    harness = started_harness()
+    attempt = assign(harness)
+    assert harness.controller.decide(r.Settle(), harness.now) == ()
+    settled = []
+    for node in attempt.nodes:
+        harness.take(ranks_started(attempt, node))
+        settled.append(harness.controller.is_settled)
+    assert settled == [True, False]
+    harness.settle()
+    assert attempt.state == "running"
 
 
 def watched(world: World) -> WatchedAttempt:
