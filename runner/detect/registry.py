@@ -39,7 +39,15 @@ class DetectorRegistry:
 
     def recall(self, wanted: StepsWanted, steps: Sequence[PastStep]) -> list[object]:
         """Hand steps to the detectors that wanted them; return findings."""
-        return [found for each in self._detectors for found in each.recall(wanted, steps)]
+        findings: list[object] = []
+        for index, detector in enumerate(self._detectors):
+            try:
+                findings += detector.recall(wanted, steps)
+            except Exception as error:
+                if not detector.is_advisory:
+                    raise
+                findings.append(self._reset(index, f"the steps of {wanted.attempt}", error))
+        return findings
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[object]:
         """Return what a heartbeat makes true. A heartbeat of another agent than the node's current one is ignored."""
@@ -54,17 +62,23 @@ class DetectorRegistry:
             except Exception as error:
                 if not detector.is_advisory:
                     raise
-                findings.append(self._reset(index, heartbeat.node, error))
+                findings.append(
+                    self._reset(
+                        index, f"a heartbeat of {heartbeat.node}", error, node=heartbeat.node
+                    )
+                )
         return findings
 
-    def _reset(self, index: int, node: str, error: Exception) -> Finding:
+    def _reset(
+        self, index: int, source: str, error: Exception, *, node: str | None = None
+    ) -> Finding:
         """Reset a detector that failed over what ranks report, or switch it off after too many failures."""
         kind = type(self._detectors[index])
         self._failures[kind] += 1
         is_off = self._failures[kind] >= MAX_FAILURES
         self._detectors[index] = (Detector if is_off else kind)(self._silence)
         what = "switched off" if is_off else "reset"
-        evidence = f"{kind.__name__} failed on a heartbeat of {node} and was {what}: {error!r}"
+        evidence = f"{kind.__name__} failed on {source} and was {what}: {error!r}"
         return Finding(fault="decision_failed", evidence=evidence[:300], node=node)
 
     def tick(self, now: float) -> list[object]:

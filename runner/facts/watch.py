@@ -57,22 +57,31 @@ class StepsWanted(NamedTuple):
     """Steps of a run's history, both included, that a detector wants about an attempt.
 
     Those that were part of the run before it, as if `without` had not been, and the attempt's own.
+    `newest`, instead: so many of the newest steps of all that are part of the run now, none of them thinned.
     """
 
     attempt: AttemptId
-    first: int
-    last: int
+    first: int = 0
+    last: int = 0
     without: tuple[AttemptId, ...] = ()
+    newest: int = 0
 
 
 class PastStep(NamedTuple):
-    """One step of a run's history. None: not reported."""
+    """One step of a run's history, done at `at` by the controller's clock. None: not reported."""
 
     attempt: AttemptId
     step: int
     loss: float | None = None
     lr: float | None = None
     data_step: float | None = None
+    at: float = 0.0
+    grad_norm: float | None = None
+    activation_norm: float | None = None
+    loss_scale: float | None = None
+    tokens_per_second: float | None = None
+    validation_loss: float | None = None
+    skipped: bool = False
 
 
 class WatchList(Value):

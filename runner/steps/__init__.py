@@ -18,6 +18,7 @@ from runner.steps.files import RunFiles as RunFiles
 from runner.steps.files import folder_beside as folder_beside
 from runner.steps.files import load as load
 from runner.steps.files import read as read
+from runner.steps.files import read_newest as read_newest
 from runner.steps.merger import StepMerger as StepMerger
 from runner.steps.rows import COLUMNS as COLUMNS
 from runner.steps.rows import StepRow as StepRow

@@ -91,8 +91,21 @@ def _code(head: bytes, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(head[: _BLOCK.size - 4]))
 
 
-def decode(data: bytes, first: int, last: int) -> Contents:
-    """Return the rows of steps `first` to `last`; whatever the bytes are, nothing is raised."""
+class _Block(NamedTuple):
+    """A block that matches its checksum: the steps that it spans, how many rows it has, and where."""
+
+    least: int
+    greatest: int
+    num_rows: int
+    begin: int
+    end: int
+
+
+def decode(data: bytes, first: int, last: int, *, newest: int | None = None) -> Contents:
+    """Return the rows of steps `first` to `last`; whatever the bytes are, nothing is raised.
+
+    `newest`: no more than the last blocks that hold so many rows are read.
+    """
     end = data.find(b"\n", 0, MAX_HEAD_BYTES)
     head = _head_of(data[:end]) if end > 0 else None
     if head is None:
@@ -101,23 +114,31 @@ def decode(data: bytes, first: int, last: int) -> Contents:
         return Contents(None, [], f"it is of version {head.version}, this release reads {VERSION}")
     if len(head.columns) > MAX_COLUMNS:
         return Contents(None, [], f"its head names {len(head.columns)} columns")
+    form = layout(len(head.columns))
+    found = list(_blocks(data, end + 1, form))
+    damage = next((one for one in found if isinstance(one, str)), "")
+    blocks = [one for one in found if isinstance(one, _Block)]
     rows: list[Packed] = []
-    damage = ""
-    for found in _blocks(data, end + 1, len(head.columns)):
-        if isinstance(found, str):
-            damage = damage or found
-        elif found[1] >= first and found[0] <= last:
-            rows += translated(found[2], head.columns)
+    for block in blocks if newest is None else _last(blocks, newest):
+        if block.greatest >= first and block.least <= last:
+            body = memoryview(data)[block.begin : block.end]
+            rows += translated(list(form.iter_unpack(body)), head.columns)
     if first > 0 or last < MAX_STEP:
         rows = [row for row in rows if first <= row[0] <= last]
     return Contents(head, rows, damage)
 
 
-def _blocks(
-    data: bytes, place: int, num_columns: int
-) -> Iterator[tuple[int, int, list[Packed]] | str]:
-    """Yield least step, greatest step and rows of each block, and in words what is damaged."""
-    form = layout(num_columns)
+def _last(blocks: Sequence[_Block], num_rows: int) -> Sequence[_Block]:
+    """Return the last blocks that hold so many rows together."""
+    begin = len(blocks)
+    while begin and num_rows > 0:
+        begin -= 1
+        num_rows -= blocks[begin].num_rows
+    return blocks[begin:]
+
+
+def _blocks(data: bytes, place: int, form: struct.Struct) -> Iterator[_Block | str]:
+    """Yield each block, and in words what is damaged."""
     while place < len(data):
         if place + _BLOCK.size > len(data):
             yield f"it ends in half a block, at byte {place}"
@@ -134,7 +155,7 @@ def _blocks(
             yield f"the block at byte {place} does not match its checksum"
             place = _next_block(data, place)
         else:
-            yield least, greatest, list(form.iter_unpack(data[begin:end]))
+            yield _Block(least, greatest, count, begin, end)
             place = end
 
 

@@ -1,17 +1,25 @@
 """The files of histories: a leader's own to append to, all to read, and the step that makes one small file of many."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from runner.atomic_files import sync_folder, write_atomically
 from runner.folder_modes import SHARED, make_folder
-from runner.steps.blocks import VERSION, StepsHead, decode, encode_blocks, encode_head
-from runner.steps.buckets import MAX_ROWS, bounded
+from runner.steps.blocks import (
+    MAX_HEAD_BYTES,
+    VERSION,
+    StepsHead,
+    decode,
+    encode_blocks,
+    encode_head,
+)
+from runner.steps.buckets import FINE_ROWS, MAX_ROWS, bounded
 from runner.steps.rows import COLUMNS, MAX_STEP, Packed, StepRow, packed, unpacker
 
 SUFFIX = ".steps"
@@ -22,6 +30,8 @@ MAX_FILES = 16
 _BY_ATTEMPT_AND_STEP = itemgetter(2, 3, 0)
 # A reader whose file another process replaces meanwhile lists the folder again this often; chosen.
 _LOOKS = 5
+
+T = TypeVar("T")
 
 
 def folder_beside(journal_folder: Path) -> Path:
@@ -47,6 +57,17 @@ def read(
     return load(folder, run, first, last).rows
 
 
+def read_newest(folder: Path, run: int, num_rows: int) -> list[StepRow]:
+    """Return the newest rows of a run, at most about so many, ordered by attempt, then by step: none of them is thinned.
+
+    Raises OSError for a folder that cannot be read.
+    """
+    count = min(num_rows, FINE_ROWS)
+    rows = _looked(lambda: _load_newest(folder / str(run), count))
+    unpack = unpacker(run)
+    return [unpack(row) for row in sorted(rows, key=_BY_ATTEMPT_AND_STEP)]
+
+
 def load(folder: Path, run: int, first: int | None = None, last: int | None = None) -> History:
     """Return the same, and what is damaged."""
     found = _load_packed(folder / str(run), first or 0, MAX_STEP if last is None else last)
@@ -66,13 +87,36 @@ class _Found(NamedTuple):
 
 def _load_packed(folder: Path, first: int, last: int, *, token: int | None = None) -> _Found:
     """Read all files of leaders up to this one; a row of a later file replaces the same step's of an earlier one."""
+    return _looked(lambda: _load_once(folder, first, last, token))
+
+
+def _looked(load_once: Callable[[], T]) -> T:
+    """Return what is loaded; a file that a leader made one of with others, meanwhile, is looked for again."""
     for _ in range(_LOOKS - 1):
-        try:
-            return _load_once(folder, first, last, token)
-        except FileNotFoundError:
-            # A leader made one file of several, meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            return load_once()
+    return load_once()
+
+
+def _load_newest(folder: Path, count: int) -> list[Packed]:
+    """Read files from the newest one back, until there are so many rows: at the end of each file, they are whole."""
+    heads = {name: _read_head(folder / name) for name in _names(folder)}
+    admitted_at = max((head.admitted_at for head in heads.values() if head), default=0.0)
+    rows: dict[tuple[float, float, float], Packed] = {}
+    for name, head in reversed(heads.items()):
+        if len(rows) >= count:
+            break
+        if head is None or head.admitted_at != admitted_at:
             continue
-    return _load_once(folder, first, last, token)
+        one = decode((folder / name).read_bytes(), 0, MAX_STEP, newest=count - len(rows))
+        for row in reversed(one.rows):
+            rows.setdefault((row[2], row[3], row[0]), row)
+    return list(rows.values())[:count]
+
+
+def _read_head(path: Path) -> StepsHead | None:
+    with path.open("rb") as file:
+        return decode(file.read(MAX_HEAD_BYTES), 0, 0, newest=0).head
 
 
 def _load_once(folder: Path, first: int, last: int, token: int | None) -> _Found:

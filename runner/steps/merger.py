@@ -1,6 +1,6 @@
 """Heartbeats to rows: the nodes of a gang report the same step, and a history has one row of it.
 
-The row is that of the attempt's source, the first node with a loss, as for the live detectors (`detect/live_numerics.py`). Norms
+The row is that of the attempt's source, the first node with a loss, as for the live detectors (`detect/live`). Norms
 are the greatest that any node reports before the row is taken, and what the source lacks comes from another node.
 """
 

@@ -19,13 +19,15 @@ from runner.errors import StokerError
 from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import PastStep, StepsWanted
-from runner.steps import RunFiles, StepMerger, StepRow, contributing, read
+from runner.steps import RunFiles, StepMerger, StepRow, contributing, read, read_newest
 from runner.steps.merger import MAX_WAITING
 
 _LOG = logging.getLogger("stoker")
 
 # Between two writes: the rows that `kill -9` costs. Chosen.
 WRITE_SECONDS = 2.0
+# Rows that are read for each of the newest steps: attempts that went back made some of them again. Chosen.
+SPARE_FACTOR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class RecalledSteps(NamedTuple):
 
 
 def steps_around(wanted: StepsWanted, rows: Iterable[StepRow]) -> list[PastStep]:
-    """Return of a run's rows those that count before an attempt, then its own."""
+    """Return of a run's rows those that count before an attempt, then its own; or the newest that are part of the run."""
+    if wanted.newest:
+        return [_past(row) for row in contributing(rows)[-wanted.newest :]]
     own, before = list[StepRow](), list[StepRow]()
     for row in rows:
         if wanted.first <= row.step <= wanted.last and row.attempt not in wanted.without:
@@ -53,8 +57,11 @@ def steps_around(wanted: StepsWanted, rows: Iterable[StepRow]) -> list[PastStep]
                 own.append(row)
             elif row.attempt < wanted.attempt:
                 before.append(row)
-    chosen = [*contributing(before), *own]
-    return [PastStep(row.attempt, row.step, row.loss, row.lr, row.data_step) for row in chosen]
+    return [_past(row) for row in [*contributing(before), *own]]
+
+
+def _past(row: StepRow) -> PastStep:
+    return PastStep(**{name: getattr(row, name) for name in PastStep._fields})
 
 
 class StepHistory:
@@ -157,8 +164,12 @@ class StepHistory:
             self._idle.set()
 
     def _read(self, wanted: StepsWanted) -> list[PastStep]:
+        run = wanted.attempt.run
         try:
-            rows = read(self._folder, wanted.attempt.run, wanted.first, wanted.last)
+            if wanted.newest:
+                rows = read_newest(self._folder, run, SPARE_FACTOR * wanted.newest)
+            else:
+                rows = read(self._folder, run, wanted.first, wanted.last)
         except OSError as error:
             _LOG.warning("the steps before %s are not compared: %s", wanted.attempt, error)
             return []

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
-from runner.steps import RunFiles, StepMerger, StepRow, contributing, folder_beside, load, read
+from runner.steps import (
+    RunFiles,
+    StepMerger,
+    StepRow,
+    contributing,
+    folder_beside,
+    load,
+    read,
+    read_newest,
+)
 from runner.steps import rows as form
 from runner.steps.blocks import StepsHead, decode, encode_blocks, encode_head
 from runner.steps.buckets import FINE_ROWS, MAX_ROWS, OLD_ROWS, thinned
@@ -192,6 +201,25 @@ def test_a_long_history_is_thinned_evenly_and_keeps_what_matters(tmp_path: Path)
     assert kept[6235].loss == 55.5
     assert kept[7001].validation_loss == 2.25
     assert sum(os.path.getsize(tmp_path / "1" / name) for name in names(tmp_path)) < 15e6
+    # Of a file that was thinned, and one that a next leader has begun.
+    leader(tmp_path, 2).append([row(step) for step in range(total + 1, total + 1001)])
+    for count in (500, 1000, 5000, 10 * MAX_ROWS):
+        newest = [each.step for each in read_newest(tmp_path, 1, count)]
+        assert newest == list(range(total + 1001 - min(count, FINE_ROWS), total + 1001))
+
+
+def test_the_newest_rows_are_those_that_all_leaders_wrote_last(tmp_path: Path) -> None:
+    """A row that a later leader wrote again counts once, as it wrote it; a run without a history, or another one, has none."""
+    assert read_newest(tmp_path, 1, 10) == []
+    leader(tmp_path, 1).append([row(step) for step in range(1, 21)])
+    leader(tmp_path, 2).append([row(step, loss=7.0) for step in range(19, 23)])
+    leader(tmp_path, 3, admitted_at=1.0).append([row(99)])
+    found = read_newest(tmp_path, 1, 6)
+    assert [(each.step, each.loss == 7.0) for each in found] == [
+        (17, False),
+        (18, False),
+        *((step, True) for step in range(19, 23)),
+    ]
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=300), st.integers(0, 5))

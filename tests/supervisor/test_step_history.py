@@ -118,7 +118,7 @@ def test_a_folder_of_another_cluster_is_not_written(
 
 
 def test_steps_that_a_detector_wants_are_read_with_those_that_wait(tmp_path: Path) -> None:
-    """Those that counted before the attempt, as if a mismatched one had not been, then its own; none of a folder that is gone."""
+    """Those that counted before the attempt, as if a mismatched one had not been, then its own; or the newest of the run."""
     known, recalled = state(), list[RecalledSteps]()
     history = StepHistory(tmp_path, 1, on_recalled=recalled.append)
     history.start()
@@ -127,10 +127,14 @@ def test_steps_that_a_detector_wants_are_read_with_those_that_wait(tmp_path: Pat
         history.on_heartbeat(heartbeat(*steps, attempt=attempt), known, 100.0)
     history.recall(StepsWanted(two, 4, 9, (bad,)), known)
     history.recall(StepsWanted(two, 4, 9), known)
+    history.recall(StepsWanted(two, newest=4), known)
     history.close(known, LONG_SECONDS)
     found = [[(step.attempt, step.step) for step in each.steps] for each in recalled]
     own = [(two, 6), (two, 7)]
     assert found == [
         [*((one, step) for step in range(4, 10)), *own],
         [(one, 4), (one, 5), (bad, 6), (bad, 7), (bad, 8), *own],
+        [(one, 4), (one, 5), *own],
     ]
+    last = recalled[-1].steps[-1]
+    assert (last.loss, last.at) == (1.0 / 7, 100.0)

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from runner.decide.runs import resumes
 from runner.decide.state.apply_people import count_page_use, let_ladder_go_on
 from runner.decide.state.cluster_state import (
     MAX_FAILURES_KEPT,
@@ -32,6 +33,7 @@ def opened_incident(record: r.IncidentOpened, now: float) -> Incident:
 def _incident_opened(state: State, record: r.IncidentOpened) -> None:
     state.incidents[record.incident] = opened_incident(record, state.now)
     state.next_incident += 1
+    resumes.note_mismatch(state, state.incidents[record.incident])
     if record.run is not None and not record.non_fatal:
         state.runs[record.run].incident = record.incident
     if record.run is not None and record.on_trial:
@@ -50,6 +52,7 @@ def _is_needed(state: State, incident: Incident) -> bool:
 
 def _incident_amended(state: State, record: r.IncidentAmended) -> None:
     amend(state.incidents[record.incident], record)
+    resumes.note_mismatch(state, state.incidents[record.incident])
 
 
 def amend(incident: Incident, record: r.IncidentAmended) -> None:

@@ -194,6 +194,8 @@ class Attempt(MutableValue):
     # The last attempt before it that made a step and went on as the run had before, and its remedies.
     stepped_before: AttemptId | None = None
     remedies_before: dict[str, Any] = field(default_factory=dict)
+    # Attempts after that one -> their remedies.
+    passed_over: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
     drills: list[str] = field(default_factory=list)
@@ -292,6 +294,8 @@ class Run(MutableValue):
     checkpoints: list[Checkpoint] = field(default_factory=list)
     verification: Verification | None = None
     rewinds: list[Rewind] = field(default_factory=list)
+    # The newest attempts that did not go on as the run had before them, oldest first.
+    mismatched: list[AttemptId] = field(default_factory=list)
     # Whose steps the run's state is made of, oldest first; the last is the newest attempt.
     line: list[LinePart] = field(default_factory=list)
     # The furthest step when the last incident about its numbers was over.

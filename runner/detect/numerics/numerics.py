@@ -176,6 +176,11 @@ class Numerics:
         return findings
 
     @property
+    def last_step(self) -> int:
+        """The newest step that came in order; -1: none did."""
+        return self._last_steps[-1] if self._last_steps else -1
+
+    @property
     def not_judged(self) -> str:
         """Why no loss of these records was judged, for people; empty once one was."""
         if self._num_usable_losses > LEAST:

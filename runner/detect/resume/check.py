@@ -59,7 +59,7 @@ class ResumeCheck(Detector):
     def recall(self, wanted: StepsWanted, steps: Sequence[PastStep]) -> list[Finding]:
         """Take what the history has of these steps."""
         gang = self._gangs.known.get(wanted.attempt)
-        if gang is None or gang.past is not None:
+        if gang is None or gang.past is not None or wanted.newest:
             return []
         gang.past = [step for step in steps if step.attempt != wanted.attempt]
         gang.last = min(gang.last, max((step.step for step in gang.past), default=0))

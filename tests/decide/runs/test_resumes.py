@@ -1,7 +1,13 @@
 """With which attempt one that resumed is compared: the last that made a step and went on as it should."""
 
-from runner.decide.runs.resumes import incidents_with_onset, note_earlier, resumed
+from runner.decide.runs.resumes import (
+    incidents_with_onset,
+    note_earlier,
+    note_mismatch,
+    resumed,
+)
 from runner.decide.state.cluster_state import Attempt, Incident, Run, State
+from runner.facts.checkpoints import LinePart
 from runner.facts.ids import AttemptId
 from runner.facts.specs.run import RunSpec
 
@@ -30,9 +36,32 @@ def test_an_attempt_without_a_step_or_that_went_wrong_is_no_measure() -> None:
     second.last_step = 85
     note_earlier(state, third, second)
     assert (third.stepped_before, third.remedies_before) == (TWO, {})
-    state.incidents["i1"] = incident("i1", "resume_mismatch", TWO, 81)
+    note_mismatch(state, incident("i1", "resume_mismatch", TWO, 81))
     note_earlier(state, third, second)
     assert (third.stepped_before, third.remedies_before) == (ONE, {"lr_factor": 0.9})
+
+
+def test_a_checkpoint_of_an_attempt_that_went_wrong_is_followed_by_its_own_steps() -> None:
+    """The next is compared with them, by that attempt's remedies, until one in order has made steps after it; or with none."""
+    run = Run(run=1, spec=RunSpec(name="a", command=("x",), nodes=1), mismatched=[TWO])
+    state = State(runs={1: run})
+    first, second = attempt(ONE), attempt(TWO, remedies={"lr_factor": 0.9})
+    third, fourth = attempt(THREE), attempt(AttemptId(1, 1, 3))
+    note_earlier(state, second, first)
+    note_earlier(state, third, second)
+    note_earlier(state, fourth, third)
+
+    def measure(of: Attempt, *line: AttemptId) -> tuple[object, ...]:
+        run.line = [LinePart(attempt=one, last_step=90) for one in line]
+        run.line.append(LinePart(attempt=of.attempt))
+        found = resumed(run, of, ())
+        assert found is not None
+        return found.before, found.remedies_before, found.mismatched
+
+    assert measure(third, ONE, TWO) == (TWO, {"lr_factor": 0.9}, ())
+    assert measure(third, ONE) == (ONE, {}, (TWO,))
+    assert measure(fourth, ONE, TWO) == (THREE, {}, ())
+    assert measure(fourth, ONE) == (THREE, {}, (TWO,))
 
 
 def test_sick_steps_are_those_that_are_made_again() -> None:
@@ -47,6 +76,8 @@ def test_sick_steps_are_those_that_are_made_again() -> None:
         incident("i6", "rank_crash", TWO, None),
     ]
     state = State(runs={1: run}, incidents={one.incident: one for one in found})
+    for one in found:
+        note_mismatch(state, one)
     some = incidents_with_onset(state)[1]
     assert len(some) == 5
     last = attempt(THREE, stepped_before=ONE, remedies={"clip": 0.5})

@@ -4,7 +4,7 @@ import math
 import random
 from typing import Any
 
-from runner.detect.live_numerics import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
+from runner.detect.live.live_numerics import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
 from runner.facts.faults import Finding, MetricNote
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord

@@ -1,4 +1,7 @@
-"""What was learned outlives a supervisor that is killed in the middle of a slow drift: the next one finds its onset."""
+"""What was learned outlives a supervisor that is killed in the middle of a slow drift: the next one finds its onset.
+
+Also where its summary is lost: the run's step history has what it was made of.
+"""
 
 import random
 import sys
@@ -46,6 +49,12 @@ def loss_of(step: int) -> float:
     return 2.0 * (1 + noise + RISE * max(0, step - ONSET))
 
 
+def kept_through(harness: ClusterHarness) -> int:
+    """Return the newest step in the run's history; 0 without one."""
+    rows = read(folder_beside(harness.state / "journal"), 1)
+    return max((row.step for row in rows), default=0)
+
+
 def learned_through(harness: ClusterHarness) -> int:
     """Return the newest step in the run's summary; 0 without one."""
     name = learned_register(1)
@@ -59,10 +68,15 @@ def learned_through(harness: ClusterHarness) -> int:
     return max(map(int, numerics.get("last_steps", [0])))
 
 
+@pytest.mark.shared
+@pytest.mark.parametrize("summary", ["kept", "lost"])
 def test_supervisors_killed_in_the_middle_of_a_slow_drift_find_its_onset(
-    harness: ClusterHarness,
+    harness: ClusterHarness, summary: str
 ) -> None:
-    """SIGKILL half way up, SIGTERM after the finding: one incident, at the onset that one supervisor finds, which stays open."""
+    """SIGKILL half way up, SIGTERM after the finding: one incident, at the onset that one supervisor finds, which stays open.
+
+    The second supervisor has the first one's summary, or the step history alone.
+    """
     whole = Numerics()
     records = [StepRecord(step=step, loss=loss_of(step)) for step in range(1, 2_000)]
     found = [one for record in records for one in whole.judge(record)]
@@ -76,8 +90,12 @@ def test_supervisors_killed_in_the_middle_of_a_slow_drift_find_its_onset(
     harness.until(
         lambda: learned_through(harness) == PAUSE_STEP, "a summary of the drift", seconds=300
     )
+    if summary == "lost":
+        harness.until(lambda: kept_through(harness) == PAUSE_STEP, "the steps in the history")
     first.kill()
     first.wait()
+    if summary == "lost":
+        harness.store.delete(learned_register(1))
     second = harness.start("supervise")
     holds = f":{second.pid}:"
     harness.wait(lambda view: holds in view.holder or None, "a second View")
@@ -92,7 +110,7 @@ def test_supervisors_killed_in_the_middle_of_a_slow_drift_find_its_onset(
     assert [one.fault for one in incidents_of(view)] == ["divergence"]
     inputs = [entry.input for entry in Journal(harness.store).replay()]
     started = [one for one in inputs if isinstance(one, r.SupervisorStarted)]
-    assert [one.learned_runs for one in started] == [(), (1,), (1,)]
+    assert [one.learned_runs for one in started] == [(), (1,) if summary == "kept" else (), (1,)]
     opened = [
         record
         for entry in Journal(harness.store).replay()

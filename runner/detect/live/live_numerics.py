@@ -4,16 +4,20 @@ Each node of a gang reports the same step. Loss and norms are judged as one node
 loss. All nodes report whose gradient was not finite before it was reduced: a NaN came from that rank, and all others only got it
 from there.
 
-What is learned outlives attempts and supervisors, except whose gradients were not finite in the last two minutes.
+What is learned outlives attempts and supervisors, except whose gradients were not finite in the last two minutes. Where a new
+supervisor finds no summary of a run, or one that is older than the run's step history, the history has the rest.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
 from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
+from runner.detect.live.awaited_past import AwaitedPast, record_of
+from runner.detect.live.nonfinite_origins import NonfiniteOrigins
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics, NumericsMemory
 from runner.detect.numerics.trial import TrialSample, kept, sample_of, trajectory_before
@@ -21,14 +25,11 @@ from runner.facts import wire
 from runner.facts.faults import FAULTS, Finding, MetricNote
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
-from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.watch import PastStep, StepsWanted, WatchedAttempt, WatchList
 from runner.facts.wire import Value
 
 # A drop in throughput is reported when it has lasted that long: shared machines have slow minutes; chosen.
 SLOW_SECONDS = 300.0
-# Newest steps for which the ranks whose gradient was not finite are kept; chosen.
-MAX_ORIGINS = 64
-SEVERAL = 2
 # Notes of these faults are reported.
 SLOW_TRENDS = ("activation_norm_drift", "grad_norm_drift", "plateau", "validation_divergence")
 # Between two searches for the origin, which go through all nodes; chosen.
@@ -37,8 +38,6 @@ SEARCH_SECONDS = 1.0
 NAMING_SECONDS = 120.0
 # Whose detectors are kept between attempts; chosen.
 MAX_IDLE_RUNS = 50
-# Steps that one rank alone has spoilt, for it to be named the origin; chosen.
-LEAST_SKIPPED = 3
 # Every other one of the newest 256 steps, from among which a finding says what was usual before its onset: a rise is found up to
 # 192 samples after it began (numerics/drift.py). Chosen, so that the summary for the next supervisor holds them all.
 KEPT_EVERY, MAX_SAMPLES = 2, 128
@@ -50,14 +49,7 @@ class _Run:
     numerics: Numerics
     # The node whose records are judged.
     source: str = ""
-    # Step -> nodes (two at most) with ranks whose own gradient was not finite -> that rank; None: several.
-    origins: dict[int, dict[str, int | None]] = field(default_factory=dict)
-    # Of these steps, those that the trainer skipped.
-    skipped: dict[int, None] = field(default_factory=dict)
-    # Node -> the last step that it reported.
-    last_steps: dict[str, int] = field(default_factory=dict)
-    # Node -> the last gap in the steps that it reported: a heartbeat was lost.
-    gaps: dict[str, range] = field(default_factory=dict)
+    origins: NonfiniteOrigins = field(default_factory=NonfiniteOrigins)
     # When to search for the origin again.
     search_at: float = 0.0
     unnamed_until: float = 0.0
@@ -94,6 +86,67 @@ class LiveNumerics(Detector):
         super().__init__(silence)
         self._runs: dict[int, _Run] = {}
         self._gangs = WatchedGangs[WatchedAttempt](lambda watched: watched)
+        # Runs whose past was asked for; those for which it has not come.
+        self._asked: dict[int, None] = {}
+        self._awaited: dict[int, AwaitedPast] = {}
+
+    def wanted(self, watch: WatchList) -> list[StepsWanted]:
+        """Ask once for the past of each run: what its summary, if there is one, does not know."""
+        new = [each for each in watch.attempts if each.attempt.run not in self._asked]
+        self._asked.update(dict.fromkeys(each.attempt.run for each in new))
+        self._awaited.update({each.attempt.run: AwaitedPast(each) for each in new})
+        return [self._awaited[each.attempt.run].wanted for each in new]
+
+    def recall(self, wanted: StepsWanted, steps: Sequence[PastStep]) -> list[Any]:
+        """Learn from the past of a run, then judge what has come meanwhile."""
+        awaited = self._awaited.pop(wanted.attempt.run, None) if wanted.newest else None
+        if awaited is None:
+            return []
+        findings = self._learn(awaited.watched, awaited.before(steps))
+        return findings + self._judge_waiting(awaited)
+
+    def _judge_waiting(self, awaited: AwaitedPast) -> list[Any]:
+        return [
+            finding
+            for heartbeat, watched, now in awaited.waiting
+            for finding in self._judge(heartbeat, watched, now)
+        ]
+
+    def _learn(self, watched: WatchedAttempt, steps: Sequence[PastStep]) -> list[Finding]:
+        """Learn from steps that a supervisor before has judged; return what no incident is open for any more, and lasts.
+
+        What is on trial has an incident as long as it is open, and of a run whose summary is known so has all else.
+        """
+        number = watched.attempt.run
+        known = self._runs.get(number)
+        is_summarised = known is not None
+        if known is not None:
+            since = (known.watched.attempt, known.numerics.last_step)
+            steps = [one for one in steps if (one.attempt, one.step) > since]
+        if not steps:
+            return []
+        if known is None:
+            first = replace(watched, attempt=steps[0].attempt)
+            known = self._runs[number] = _Run(first, Numerics(planned=watched.planned))
+            self._forget_idle()
+        open_findings: dict[str, Finding] = {}
+        for one in steps:
+            run = self._run(replace(watched, attempt=one.attempt))
+            record = record_of(one)
+            for found in run.numerics.judge(record):
+                for each in self._to_findings(run, found, record, one.at):
+                    if isinstance(each, Finding):
+                        open_findings.pop(each.fault, None)
+                        if not each.recovered:
+                            open_findings[each.fault] = each
+            _keep(run, record)
+        known.unnamed = None
+        return [
+            each
+            for each in open_findings.values()
+            if not (is_summarised or FAULTS[each.fault].on_trial)
+            and each.attempt == watched.attempt
+        ]
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Any]:
         """Return findings about the steps that a heartbeat reports, and notes (MetricNote) of slow trends."""
@@ -101,14 +154,19 @@ class LiveNumerics(Detector):
         watched = self._gangs.of(heartbeat, watch) if steps else None
         if watched is None:
             return []
+        awaited = self._awaited.get(watched.attempt.run)
+        if awaited is not None:
+            if awaited.add(heartbeat, watched, now):
+                return []
+            del self._awaited[watched.attempt.run]
+            return self._judge_waiting(awaited)
+        return self._judge(heartbeat, watched, now)
+
+    def _judge(self, heartbeat: Heartbeat, watched: WatchedAttempt, now: float) -> list[Any]:
         run = self._run(watched)
         findings: list[Any] = []
-        for record in steps:
-            self._record_origin(run, heartbeat.node, record)
-            before = run.last_steps.get(heartbeat.node, record.step - 1)
-            if record.step > before + 1:
-                run.gaps[heartbeat.node] = range(before + 1, record.step)
-            run.last_steps[heartbeat.node] = record.step
+        for record in heartbeat.steps or heartbeat.logged_steps:
+            run.origins.record(heartbeat.node, record)
             if not run.source and record.loss is not None:
                 run.source = heartbeat.node
             if heartbeat.node == run.source:
@@ -119,7 +177,7 @@ class LiveNumerics(Detector):
         unnamed = run.unnamed
         if unnamed is not None and now >= run.search_at:
             run.search_at = now + SEARCH_SECONDS
-            named = _with_origin(run, unnamed)
+            named = run.origins.named(unnamed, run.watched.nodes)
             if named is not None:
                 findings = [one for one in findings if one is not unnamed] + [named]
             if named is not None or now >= run.unnamed_until:
@@ -135,8 +193,7 @@ class LiveNumerics(Detector):
         elif run.watched.attempt != watched.attempt:
             run.numerics.begin_attempt()
             run.source, run.unnamed, run.slow = "", None, None
-            for memory in (run.origins, run.skipped, run.last_steps, run.gaps):
-                memory.clear()
+            run.origins = NonfiniteOrigins()
         run.watched = watched
         run.numerics.planned = watched.planned
         return run
@@ -179,21 +236,6 @@ class LiveNumerics(Detector):
         idle = [number for number in self._runs if number not in watched]
         for number in idle[: max(0, len(idle) - MAX_IDLE_RUNS)]:
             del self._runs[number]
-
-    def _record_origin(self, run: _Run, node: str, record: StepRecord) -> None:
-        norm, rank = record.local_grad_norm_max, record.local_grad_norm_max_rank
-        if norm is None or rank is None or math.isfinite(norm):
-            return
-        is_alone = (record.num_nonfinite or 1) == 1
-        nodes = run.origins.setdefault(record.step, {})
-        if len(nodes) < SEVERAL or node in nodes:
-            nodes[node] = rank if is_alone else None
-        if record.skipped:
-            run.skipped[record.step] = None
-        if len(run.origins) > MAX_ORIGINS:
-            oldest = next(iter(run.origins))
-            run.skipped.pop(oldest, None)
-            del run.origins[oldest]
 
     def _to_findings(
         self, run: _Run, one: NumericFinding, record: StepRecord, now: float
@@ -262,30 +304,3 @@ def _keep(run: _Run, record: StepRecord) -> None:
 def _numbers(sample: TrialSample) -> tuple[float, ...]:
     step, loss, norm = sample[:3]
     return (step, *(one for one in (loss, norm) if one is not None))
-
-
-def _with_origin(run: _Run, finding: Finding) -> Finding | None:
-    """Name the rank whose own gradient, and no other's, was not finite to begin with; None: not known."""
-    onset = finding.step or 0
-    if finding.fault == "nan_loss":
-        # A step's NaN is in the weights, and in the loss, at the next step.
-        spoilt = [step for step in run.origins if step not in run.skipped]
-        first = next((step for step in (onset - 1, onset) if step in spoilt), None)
-        steps, least = ([first] if first is not None else []), 1
-    else:
-        steps, least = [step for step in run.origins if step >= onset], LEAST_SKIPPED
-    until = max([onset, *steps])
-    # A node that has not reported all these steps may be the origin.
-    for node in run.watched.nodes:
-        has_missed = any(step in run.gaps.get(node, ()) for step in steps)
-        if run.last_steps.get(node, -1) < until or has_missed:
-            return None
-    spoilt_by = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
-    nodes = {node: True for node, _ in spoilt_by}
-    if len(nodes) != 1 or len(steps) < least:
-        return None
-    node = next(iter(nodes))
-    rank = next(iter(spoilt_by))[1] if len(spoilt_by) == 1 else None
-    who = f"ranks on {node}" if rank is None else f"rank {rank} on {node}"
-    origin = f"{who} alone had a gradient of their own that was not finite, at step {min(steps)}"
-    return replace(finding, evidence=f"{finding.evidence}; {origin}", node=node, rank=rank)
