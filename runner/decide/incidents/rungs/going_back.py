@@ -108,7 +108,8 @@ def _newest_with_scale(run: Run, before_step: int, *, least: float) -> Checkpoin
     not asked for.
     """
     known = [one for one in run.checkpoints if one.trust in PREFERRED and not run.is_set_aside(one)]
-    for one, later in reversed(list(zip(known, [*known[1:], None], strict=True))):
+    for place, one in reversed(list(enumerate(known))):
+        later = known[place + 1] if place + 1 < len(known) else None
         norm, after = one.activation_norm, later.activation_norm if later is not None else None
         has_fallen = norm is None or (after is not None and after < norm)
         has_scale = one.loss_scale is not None and one.loss_scale >= least
