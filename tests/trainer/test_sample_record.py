@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from runner import checkpoints  # noqa: E402  torch is optional
-from tests.trainer.gangs import Gangs, Layout  # noqa: E402
-from tests.trainer.integrity.test_replicas import SMALL  # noqa: E402
-from tests.trainer.sample_order import contributing_steps, due_steps  # noqa: E402
+from runner import checkpoints
+from tests.trainer.gangs import Gangs, Layout
+from tests.trainer.integrity.test_replicas import SMALL
+from tests.trainer.sample_order import contributing_steps, due_steps
 
 pytestmark = pytest.mark.trainer
 PAIR = Layout(data=2)

@@ -60,7 +60,7 @@ def run(
     return gangs.run(given, layout=LAYOUT, environment=environment, expect=expect)
 
 
-def moments(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+def moments(folder: Path) -> tuple[Any, Any]:
     """Return both moments of one layer's norm, from a checkpoint's file."""
     names = [f"{part}/blocks.0.attention_norm.weight" for part in ("exp_avg", "exp_avg_sq")]
     state = {name: torch.zeros(SETTINGS["model"]["width"]) for name in names}
