@@ -1,8 +1,7 @@
 """A record of the samples that a rank has trained on, for who wants to know which text a step read.
 
 One file for each attempt and rank, `<attempt>-rank<rank>.jsonl`, one line for each step, written once the step has read:
-`{"step": 61, "data_step": 81, "windows": [1093, 7, 412, 88]}`. Window i covers tokens i x sequence to
-(i + 1) x sequence of the text.
+`{"step": 61, "data_step": 81, "windows": [1093, 7, 412, 88]}`. Window i covers the tokens from i x sequence to (i + 1) x sequence.
 """
 
 import json
