@@ -37,14 +37,12 @@ class Struck:
     outcome: Outcome
 
 
-def play(folder: Path, case: Case, seed: int) -> Struck:
+def play(case: Case, seed: int) -> Struck:
     """Start a cluster, strike its run at a step and rank drawn by the seed, and wait for the run's end."""
     dice = random.Random(f"{seed} {case.name}")
     step, rank = dice.randint(FIRST_STEP, LAST_STEP), dice.randrange(RANKS)
-    setup = Setup(
-        trainer={**TRAINER, **case.trainer}, ranks_per_node=RANKS_PER_NODE, run=case.run
-    )
-    with own_cluster(folder) as harness:
+    setup = Setup(trainer={**TRAINER, **case.trainer}, ranks_per_node=RANKS_PER_NODE, run=case.run)
+    with own_cluster() as harness:
         process = start_run(harness, setup)
         node, note = _strike(harness, case, step=step, rank=rank)
         outcome = outcome_of(harness, process, note=note)

@@ -6,8 +6,8 @@ line. Single outliers on either side move neither. The line is drawn over the lo
 
 A loss that was falling has to come back to where it would be by now, not only to where it was: half of the fall that the line
 predicts is demanded. Half, since losses flatten: where all of it was demanded, up to 40 % of the early stretches of clean curves
-were called sick. With half of it and one and a half spreads, none of 4,000 stretches of the curves that this was chosen on was (real
-ones and tiny_cpu's; 1 % of synthetic ones that wander slowly), and one in a thousand of others; with one spread, one in a hundred.
+were called sick. With half of it and one and a half spreads, none of 6,000 stretches of the curves that this was chosen on was
+(real ones and tiny_cpu's; 1 % of synthetic ones that wander slowly), and 5 of 8,000 of others; with one spread, 41 of these.
 
 Sources of the limits. A loss counts as back within half of what the detector calls a lasting rise (`loss.LASTING_RATIO`); below
 that no spike is reported either. OPT-175B's gradient norm rose by a third to three quarters when it drifted (0.14 to 0.18 and
