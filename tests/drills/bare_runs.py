@@ -11,6 +11,9 @@ from typing import Any
 from tests.trainer.gangs import Gangs, Layout, start_server, stop_server
 from trainer.faults.injection_plan import VARIABLE
 
+# Far above the usual time, for a loaded machine.
+RUN_SECONDS = 900.0
+
 
 @dataclass(frozen=True, slots=True)
 class BareRun:
@@ -35,7 +38,9 @@ class BareRuns:
         if poisoned is not None:
             environment = poison(self.folder, *poisoned)
         settings = {**trainer, "checkpoint_every": 0, **changes}
-        ended = self.gangs.run(settings, layout=Layout(), environment=environment)
+        ended = self.gangs.run(
+            settings, layout=Layout(), environment=environment, timeout_seconds=RUN_SECONDS
+        )
         validations = ended.of_kind("validation")
         return BareRun(tuple(ended.values("loss")), float(validations[-1]["loss"]))
 

@@ -1,4 +1,4 @@
-"""One run on a real cluster, struck by one drill."""
+"""One run on a real cluster, disturbed by one drill."""
 
 import random
 import time
@@ -28,8 +28,8 @@ from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Struck:
-    """Where a drill struck, and what came of the run."""
+class Disturbed:
+    """Where a drill disturbed, and what came of the run."""
 
     rank: int
     step: int
@@ -37,19 +37,19 @@ class Struck:
     outcome: Outcome
 
 
-def play(case: Case, seed: int) -> Struck:
+def play(case: Case, seed: int) -> Disturbed:
     """Start a cluster, strike its run at a step and rank drawn by the seed, and wait for the run's end."""
     dice = random.Random(f"{seed} {case.name}")
     step, rank = dice.randint(FIRST_STEP, LAST_STEP), dice.randrange(RANKS)
     setup = Setup(trainer={**TRAINER, **case.trainer}, ranks_per_node=RANKS_PER_NODE, run=case.run)
     with own_cluster() as harness:
         process = start_run(harness, setup)
-        node, note = _strike(harness, case, step=step, rank=rank)
+        node, note = _disturb(harness, case, step=step, rank=rank)
         outcome = outcome_of(harness, process, note=note)
-    return Struck(rank=rank, step=step, node=node, outcome=outcome)
+    return Disturbed(rank=rank, step=step, node=node, outcome=outcome)
 
 
-def _strike(harness: ClusterHarness, case: Case, *, step: int, rank: int) -> tuple[str, str]:
+def _disturb(harness: ClusterHarness, case: Case, *, step: int, rank: int) -> tuple[str, str]:
     """Order the drill once the run is past a step; return the rank's node, and why it was not done."""
     if not case.fault:
         return "", ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runner.facts.messages.cluster_status import IncidentStatus
 from tests.drills.cases import CASES, CONTROL, STEPS, TOLERANCE, Case
-from tests.drills.disturbed_run import Struck, play
+from tests.drills.disturbed_run import Disturbed, play
 
 HEAD = ("drill", "rank@step", "diagnosis", "culprit", "action", "validation loss", "", "")
 WIDTHS = (24, 9, 44, 18, 26, 22, 5, 0)
@@ -25,15 +25,15 @@ def play_drills(names: Collection[str], seed: int) -> int:
             # The same training without a fault, for runs of another layout or precision.
             undisturbed = replace(CONTROL, trainer=case.trainer)
             controls[settings] = play(undisturbed, seed).outcome.loss
-        struck = play(case, seed)
-        outcome = struck.outcome
+        disturbed = play(case, seed)
+        outcome = disturbed.outcome
         if not case.fault:
             controls[settings] = outcome.loss
-        verdicts = _judge(case, struck, controls[settings])
+        verdicts = _judge(case, disturbed, controls[settings])
         is_missed = not all(is_right for _, is_right in verdicts)
         missed += is_missed
         cells = [text if is_right else f"{text} WRONG" for text, is_right in verdicts]
-        where = f"{struck.rank}@{struck.step}" if case.fault else "-"
+        where = f"{disturbed.rank}@{disturbed.step}" if case.fault else "-"
         note = (
             f"{outcome.state}, {outcome.num_attempts} attempts, {time.monotonic() - started:.0f} s"
         )
@@ -44,9 +44,9 @@ def play_drills(names: Collection[str], seed: int) -> int:
     return missed
 
 
-def _judge(case: Case, struck: Struck, due: float | None) -> list[tuple[str, bool]]:
+def _judge(case: Case, disturbed: Disturbed, due: float | None) -> list[tuple[str, bool]]:
     """Return diagnosis, culprit, action and loss, each with whether it is right."""
-    seen = struck.outcome
+    seen = disturbed.outcome
     found = [
         each
         for each in seen.incidents
@@ -54,7 +54,7 @@ def _judge(case: Case, struck: Struck, due: float | None) -> list[tuple[str, boo
     ]
     diagnosis = ", ".join(dict.fromkeys(_diagnosis(each) for each in seen.incidents)) or "none"
     named = [each.rank if case.culprit == "rank" else each.node for each in found]
-    expected = {"rank": struck.rank, "node": struck.node}.get(case.culprit)
+    expected = {"rank": disturbed.rank, "node": disturbed.node}.get(case.culprit)
     rungs = list(dict.fromkeys(rung for each in seen.incidents for rung in each.rungs))
     if not case.fault:
         culprit, action = ("-", True), (", ".join(rungs) or "none", not rungs)

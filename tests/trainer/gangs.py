@@ -91,6 +91,7 @@ class Gangs:
         freeze: Mapping[str, int] | None = None,
         expect: int | None = 0,
         patience_seconds: float = 0.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         body: str = "trainer.cli",
     ) -> Ended:
         """Run a gang to its end; all ranks must end with code `expect` (None: any).
@@ -110,7 +111,7 @@ class Gangs:
             "requests": list(requests),
             "freeze": freeze,
             "output": str(output),
-            "timeout_seconds": TIMEOUT_SECONDS,
+            "timeout_seconds": timeout_seconds,
             "patience_seconds": patience_seconds,
         }
         assert self.server.stdin is not None

@@ -11,7 +11,7 @@ from tests.suite.share import current
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(600)]
 
-# tiny_cpu, made narrow for the minutes of continuous integration; `python -m tests.drills poisoned` plays it whole, with five seeds.
+# tiny_cpu, made narrow for the minutes of CI; `python -m tests.drills poisoned` plays it whole, with five seeds.
 SMALL = {
     **TRAINER,
     "steps": 170,
