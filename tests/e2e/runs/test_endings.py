@@ -28,7 +28,7 @@ def test_a_script_that_always_fails_is_started_four_times_and_then_stopped(
     assert run.reason in output
     (incident,) = incidents_of(harness.view())
     assert (incident.fault, incident.state) == ("rank_crash", "gave_up")
-    assert incident.rungs == ("restart", "restart", "restart", "stop")
+    assert incident.rungs == ("restart", "restart_elsewhere", "restart", "stop")
     for attempt in ("1.1.0", "1.1.1", "1.1.2", "1.1.3"):
         # Either rank may be first; the other may have been killed before it printed a line.
         errors = (Path(run.folder) / "attempts" / attempt).glob("rank*.err")
