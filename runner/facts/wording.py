@@ -1,7 +1,7 @@
 """Lists and suggestions for messages that people read."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 # Of one list in one sentence. Chosen, not measured.
 MAX_WORDS = 16
@@ -32,6 +32,12 @@ def printable_words(words: Sequence[str]) -> str:
 def setting(value: object) -> str:
     """Write a setting's value, floats with six digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settings_text(values: Mapping[str, object], names: Iterable[str]) -> str:
+    """List the settings of these names that have a value, each once; "" for none. An empty list is no value: nothing is skipped."""
+    shown = [name for name in dict.fromkeys(names) if values.get(name) not in (None, [], ())]
+    return ", ".join(f"{name} {setting(values[name])}" for name in shown)
 
 
 def join_words(words: Sequence[object], *, most: int = MAX_WORDS) -> str:

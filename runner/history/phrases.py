@@ -22,7 +22,7 @@ from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
 from runner.facts.trials import TrialJudged
-from runner.facts.wording import join_words, printable, printable_words, setting
+from runner.facts.wording import join_words, printable, printable_words, settings_text
 from runner.rootcause.error_output import root_error
 
 # Of a request or an acceptance that names no one.
@@ -320,9 +320,8 @@ def _start_timed(record: r.StartTimed) -> str:
 
 
 def _settings_read(record: r.SettingsRead) -> str:
-    named = ("lr", *REMEDIES, "betas", "weight_decay")
-    parts = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
-    return f"settings in effect in {record.attempt}: {printable(', '.join(parts))}" if parts else ""
+    settings = settings_text(record.values, ("lr", *REMEDIES, "betas", "weight_decay"))
+    return f"settings in effect in {record.attempt}: {printable(settings)}" if settings else ""
 
 
 def _verification_begun(record: r.VerificationBegun) -> str:

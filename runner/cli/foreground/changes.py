@@ -12,7 +12,7 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
 )
 from runner.facts.remedies import REMEDIES
-from runner.facts.wording import printable, setting
+from runner.facts.wording import printable, settings_text
 
 # Characters; those of a check's message in the state.
 MAX_SHORTAGE = 1000
@@ -86,11 +86,9 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
     if new.not_forked_reason and (old is None or old.not_forked_reason != new.not_forked_reason):
         yield f"ranks of {new.attempt} are fresh processes: {printable(new.not_forked_reason)}"
-    if new.settings and (old is None or old.settings != new.settings):
-        named = ("lr", *REMEDIES)
-        settings = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]
-        if settings:
-            yield f"settings in effect: {printable(', '.join(settings))}"
+    settings = settings_text(new.settings or {}, ("lr", *REMEDIES))
+    if settings and (old is None or old.settings != new.settings):
+        yield f"settings in effect: {printable(settings)}"
 
 
 def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`stoker demo`: a real run on real text that loses a rank and then a node, recovers from both, and prints the cost."""
 
+import shlex
 import shutil
 import sys
 import time
@@ -173,8 +174,9 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
         code = code or exit_codes.FAILED
     elif not as_json:
         output.print_text("nothing is left behind: no process, no file in shared memory")
+        place = shlex.quote(str(folder))
         output.print_text(
-            f"look again with: stoker story --cluster {folder}; stoker lineage --cluster {folder}"
+            f"look again with: stoker story --cluster {place}; stoker lineage --cluster {place}"
         )
     click.get_current_context().exit(code)
 

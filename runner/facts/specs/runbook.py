@@ -141,7 +141,8 @@ VERBS: Mapping[str, Verb] = {
         "(`steps`; default: 1). It is read again once the ladder goes on to another rung.",
         {
             "steps": Parameter(
-                "counts", what="data steps that each try leaves out, the last for all later ones"
+                "counts",
+                what="whole numbers from 1: how many data steps each try leaves out, the last for all later ones",
             ),
             **_DELAYS,
         },
