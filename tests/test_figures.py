@@ -144,9 +144,9 @@ def test_method_between_the_marks() -> None:
 def test_a_wrong_figure_is_found() -> None:
     """Another digit, another unit and one figure more are each reported."""
     for right, other in (
-        ("| 2.16 s", "| 2.17 s"),
+        ("| 2.46 s", "| 2.47 s"),
         ("540 MB", "540 ms"),
-        ("112 MB", "112 MB, 1 MB"),
+        ("120 MB", "120 MB, 1 MB"),
     ):
         assert README.count(right) == 1
         assert len(wrong_in_the_marked(README.replace(right, other))) == 1
