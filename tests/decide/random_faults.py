@@ -5,13 +5,15 @@ from the state.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.decide.runs.verification import SHARE_BYTES
-from runner.decide.state.cluster_state import Attempt, Node, State
+from runner.decide.state.cluster_state import LAUNCHED, Attempt, Node, State
 from runner.errors import StoreUnavailable
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, PrepareAttempt
+from runner.facts.checkpoints import Rewind
 from runner.facts.faults import (
     CorrelatedSilence,
     DomainSilence,
@@ -24,17 +26,21 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
+from runner.facts.trials import MetricLevel, Trajectory, TrialJudged, TrialVerdict
 from runner.journal.journal import Journal
+from runner.simulate.training import SimCheckpoints, Training
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
+from tests.decide.rules import Rules
 from tests.decide.scenario import runbooks
 
 NODES = ("n1", "n2", "n3", "n4")
 UNKNOWN_NODES = ("n9", "x")
-CODES = (0, 0, 1, 75, 78, -9, None)
+CODES = (0, 0, 1, 75, 78, 79, -9, None)
 WORDS = ("", "RuntimeError: a", "OSError: b 0x17")
 FINDINGS: tuple[Fault, ...] = (
     "node_silent",
@@ -45,6 +51,21 @@ FINDINGS: tuple[Fault, ...] = (
     "divergence",
     "straggler",
 )
+# Found in a run's numbers.
+NUMERIC: tuple[Fault, ...] = (
+    "loss_spike",
+    "divergence",
+    "nan_loss",
+    "grad_norm_spike",
+    "loss_scale_floor",
+    "skipped_steps",
+    "replicas_disagree",
+    "validation_divergence",
+    "throughput_drop",
+)
+VERDICTS: tuple[TrialVerdict, ...] = ("helped", "not_helped", "not_helped", "made_worse")
+MODES: tuple[Literal["", "act", "advise", "off"], ...] = ("", "act", "act", "advise", "off")
+PEAK_LR = 1e-3
 
 
 def policy() -> Policy:
@@ -67,12 +88,14 @@ class RandomFaults:
         self.policy = given or policy()
         self.store = MemoryStore()
         self.lease = self.store.acquire_lease("supervisor", "faults", ttl_seconds=1e9)
-        self.books = Books(policy=self.policy)
+        self.books, self.rules = Books(policy=self.policy), Rules(policy=self.policy)
         self.entries: list[r.JournalEntry] = []
         self.now = 100.0
         self.cursor = 0
         self.num_requests = 0
         self.last: object | None = None
+        # Of each run, as a survey finds them.
+        self.folders: dict[int, SimCheckpoints] = {}
         self.turns = self._turns(self._note)
         self.take(r.SupervisorStarted(holder="h", token=1, version="0", nodes=NODES))
 
@@ -86,6 +109,7 @@ class RandomFaults:
     def _note(self, entry: r.JournalEntry) -> None:
         self.entries.append(entry)
         self.books.take(entry)
+        self.rules.take(entry)
 
     @property
     def state(self) -> State:
@@ -174,15 +198,38 @@ class RandomFaults:
                 "ranks_alive": [[], [1], [0, 1]][how % 3],
             }
         elif action.action == "prepare_attempt":
-            item = {"path": f"ck/{how % 5}", "attempt": "1.1.0", "step": how % 5}
-            item["unverified"] = how % 2 == 0
-            bad = [{**item, "path": "ck/bad", "reason": "torn"}] if how % 7 == 0 else []
-            chosen = item if how % 3 else None
-            detail = {"chosen": chosen, "refused": bad, "address": "10.0.0.1", "port": 29500}
+            detail = self._surveyed(action, how)
+        elif action.action == "prune_checkpoints":
+            folder, gone = self.folder(action.run or 0), action.args["paths"]
+            folder.sealed = [known for known in folder.sealed if known.path not in gone]
+        elif action.args.get("task") == "verify":
+            is_sick, is_covered = how % 7 == 3, how % 5 != 2
+            detail = {"tensors": 1, "uncovered": "" if is_covered else "no known format"}
+            detail["not_finite"] = "weight has NaN" if is_sick else ""
         elif action.action == "inspect_checkpoint":
             size_bytes = how * SHARE_BYTES
             detail = {"stamp": "st", "manifest": "ma", "size_bytes": size_bytes, "step": 1}
         return ActionResult(id=action.id, outcome="done", detail=detail)
+
+    def folder(self, run: int) -> SimCheckpoints:
+        """Return what lies in the folder of a run's checkpoints."""
+        return self.folders.setdefault(run, SimCheckpoints())
+
+    def _surveyed(self, action: Action, how: int) -> dict[str, object]:
+        """Choose what an attempt resumes from as a survey does; now and then it finds something torn that no one has reported."""
+        work = action.read(PrepareAttempt)
+        chosen = self.folder(action.run or 0).survey(
+            skip=work.refused,
+            verified=work.verified,
+            newest_first=work.newest_first,
+            set_aside=[Rewind.of_plain(each) for each in work.set_aside],
+        )
+        if not work.folder:
+            # Its script saves on its own.
+            chosen = None
+        torn = {"path": "ck/1.1.0-00000003", "attempt": "1.1.0", "step": 3, "reason": "torn"}
+        bad = [torn] if how % 23 == 7 else []
+        return {"chosen": chosen, "refused": bad, "address": "10.0.0.1", "port": 29500}
 
     def join(self, pick: int, how: int) -> None:
         """Let an agent report in: new or stale, alone or with ranks."""
@@ -319,8 +366,10 @@ class RandomFaults:
             values = {"lr": 1e-3, "lr_factor": (1.0, 0.9)[how % 2]}
             fact = s.SettingsInEffect(**where, step=how, values=values)  # type: ignore[arg-type]
         elif kind == 2:
-            path = f"ck/{attempt}-{how % 9}"
-            fact = s.CheckpointSealed(**where, step=how % 9, path=path)  # type: ignore[arg-type]
+            folder = self.folder(attempt.run)
+            sealed = folder.seal(attempt, folder.generation, how % 9, Training())
+            assert sealed is not None, "its generation is the newest"
+            fact = s.CheckpointSealed(**where, step=how % 9, path=sealed.path)  # type: ignore[arg-type]
         else:
             fact = s.Progress(**where, step=how % 60 + 1)  # type: ignore[arg-type]
         self.read(fact)
@@ -336,6 +385,72 @@ class RandomFaults:
                 attempt=None if fault == "node_silent" else attempt,
                 node=self.node(pick) if how % 4 else None,
                 silent_seconds=5.0,
+            )
+        )
+
+    def train(self, pick: int, how: int) -> None:
+        """Let the ranks of a gang that runs make steps, seal a checkpoint, or show what they can and what is in effect."""
+        current, _ = self._running(pick)
+        if current is None or current.state not in LAUNCHED:
+            return
+        where = {**self._stamp(current.nodes[0]), "attempt": current.attempt}
+        step = (current.last_step or current.resume_step) + 1 + how % 13
+        kind = how % 5
+        if kind == 0:
+            hello = {"requests": ("stop", "checkpoint"), "remedies": tuple(REMEDIES)}
+            checks = pick % 3 == 0
+            self.read(s.RanksReady(**where, **hello, checks_checkpoints=checks))  # type: ignore[arg-type]
+            factor = current.remedies.get("lr_factor", 1.0)
+            values = {"lr": PEAK_LR * factor, "lr_peak": PEAK_LR, **current.remedies}
+            values |= {"lr_factor": factor, "data_position": current.resume_step}
+            fact = s.SettingsInEffect(**where, step=current.resume_step, values=values)  # type: ignore[arg-type]
+            self.read(fact)
+        else:
+            self.read(s.Progress(**where, step=step, loss=2.0))  # type: ignore[arg-type]
+        if kind == 4:
+            run, training = current.attempt.run, Training()
+            generation = current.generation
+            sealed = self.folder(run).seal(current.attempt, generation, step, training)
+            if sealed is not None:
+                self.read(s.CheckpointSealed(**where, step=step, path=sealed.path))  # type: ignore[arg-type]
+
+    def find_in_numbers(self, pick: int, how: int) -> None:
+        """Let a detector find something in the numbers of a gang that runs, or that it is over."""
+        current, name = self._running(pick)
+        if current is None:
+            return
+        step = current.last_step or current.resume_step
+        onset = max(1, step - how % 40)
+        trajectory = Trajectory(
+            first_step=1, last_step=onset, num_samples=9, loss=MetricLevel(level=0.7)
+        )
+        self.take(
+            Finding(
+                fault=NUMERIC[how % len(NUMERIC)],
+                evidence=f"seen at step {step}",
+                attempt=current.attempt,
+                node=name if pick % 3 == 0 else None,
+                rank=pick % 4 if pick % 6 == 0 else None,
+                step=onset,
+                recovered=how % 7 == 6,
+                before=trajectory,
+            )
+        )
+
+    def judge_trial(self, pick: int, how: int) -> None:
+        """Let a trial come to a verdict: of an incident that is tried, or of another."""
+        incidents = [one for one in self.state.incidents.values() if one.trial is not None]
+        tried = incidents[pick % len(incidents)] if incidents and how % 9 else None
+        run = self.state.runs.get(tried.run or 0) if tried is not None else None
+        attempt = run.attempt.attempt if run is not None and run.attempt else self.attempt(pick)[0]
+        self.take(
+            TrialJudged(
+                incident=tried.incident if tried is not None else f"i{pick % 9}",
+                attempt=attempt,
+                step=how,
+                verdict=VERDICTS[how % len(VERDICTS)],
+                evidence="judged",
+                loss=2.0,
             )
         )
 
@@ -400,7 +515,12 @@ class RandomFaults:
                 command=command,
                 trainer={} if command else {"recipe": "tiny"},
                 steady_seconds=5.0,
-                keep_checkpoints=2,
+                keep_checkpoints=2 + how % 4,
+                proven_steps=5,
+                mode=MODES[pick % len(MODES)],
+                reference_lr=5e-4 if how % 2 else 0.0,
+                lr_floor=2e-4,
+                max_attempts_without_progress=2 + pick % 3,
             )
             fact: object = q.StartRun(id=name, spec=spec)
         elif kind == 3:
@@ -500,7 +620,14 @@ DEEDS: tuple[Deed, ...] = (
     RandomFaults.clear,
     RandomFaults.clear,
     RandomFaults.report,
+    RandomFaults.train,
+    RandomFaults.train,
+    RandomFaults.train,
+    RandomFaults.train,
     RandomFaults.find,
+    RandomFaults.find_in_numbers,
+    RandomFaults.judge_trial,
+    RandomFaults.judge_trial,
     RandomFaults.send_heartbeats,
     RandomFaults.ask,
     RandomFaults.ask,

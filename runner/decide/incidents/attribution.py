@@ -11,8 +11,8 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import consent
 from runner.decide.incidents.conditions import sure_cause
 from runner.decide.incidents.diagnosis import explain
-from runner.decide.incidents.ladder import respond
-from runner.decide.runs.endings import end_attempt, give_up
+from runner.decide.incidents.ladder import hold_for_person, respond
+from runner.decide.runs.endings import end_attempt, end_run, give_up
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.causes import Failure
 from runner.facts.faults import Finding, awaits_probe, fault_kind
@@ -52,6 +52,7 @@ def report_failure(
         if awaits_probe(known.fault) and not awaits_probe(finding.fault):
             # The diagnosis goes on, the gang cannot.
             end_attempt(decision, run, incident=known, outcome="crashed")
+            wait_for_person(decision, run, known)
         return
     elif known.fingerprint != mark or best > (known.step or 0):
         known = None
@@ -107,6 +108,29 @@ def _failure(attempt: Attempt, finding: Finding, *, reached: int | None) -> Fail
         checkpoint=attempt.resume,
         steps_made=done > attempt.resume_step,
     )
+
+
+def wait_for_person(decision: Decision, run: Run, incident: Incident) -> None:
+    """Hold a run whose gang has died where its ladder may not answer by itself; it is told so once."""
+    refusal = consent.refusal(decision, incident)
+    if refusal is not None and refusal.needs_person:
+        hold_for_person(decision, run, incident, refusal.why)
+
+
+def stop_if_spent(decision: Decision, run: Run) -> None:
+    """Give up a run that has had its attempts without progress, whatever ended the last one; a person's request is one more."""
+    num, limit = run.attempts_without_progress, run.spec.max_attempts_without_progress
+    if num < limit or consent.awaited(run):
+        return
+    reason = f"{counted(num, 'attempt')} in a row ended without a new step (limit {limit})"
+    incident = decision.state.incidents.get(run.incident or "")
+    if incident is None or not incident.is_live:
+        decision.page(f"run {run.spec.name}: {reason}", run=run.run)
+        end_run(decision, run, state="failed", reason=reason)
+    elif consent.refusal(decision, incident) is None:
+        give_up(decision, incident, reason=reason)
+    else:
+        wait_for_person(decision, run, incident)
 
 
 def respond_or_stop(

@@ -46,8 +46,10 @@ def refusal(decision: Decision, incident: Incident) -> Refusal | None:
     run = decision.state.runs.get(incident.run or 0)
     if run is None or decision.approved == incident.incident:
         return None
-    if waited := _awaited(run):
+    if waited := awaited(run):
         return Refusal(f"the ladder waits: {waited}")
+    if run.hold is not None:
+        return Refusal("the run waits for a person already", True)
     book = decision.policy.page_for(incident)
     if incident.left_to:
         return Refusal(f"left to people: {incident.left_to} denied what was proposed", True)
@@ -57,7 +59,7 @@ def refusal(decision: Decision, incident: Incident) -> Refusal | None:
     return Refusal(spent, True) if spent else None
 
 
-def _awaited(run: Run) -> str:
+def awaited(run: Run) -> str:
     """Return which person's request the ladder waits for; "" for none."""
     for pending in run.pending_requests:
         if is_pending(pending, run.attempt):

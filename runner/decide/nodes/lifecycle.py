@@ -88,6 +88,16 @@ def settle(decision: Decision) -> None:
             probe(decision, node, reason="still suspect")
     if not decision.records:
         spares.settle(decision)
+    if not decision.records:
+        _close_silences(decision)
+
+
+def _close_silences(decision: Decision) -> None:
+    """Resolve what is open about an idle node that was silent and has left service meanwhile: nothing probes it any more."""
+    for incident in decision.state.live_incidents(fault="node_silent", run=None):
+        node = decision.state.nodes.get(incident.node or "")
+        if node is not None and node.state in GONE:
+            decision.move_incident(incident, "resolved", f"{node.node} is {node.state}")
 
 
 def _start(decision: Decision, node: Node) -> None:

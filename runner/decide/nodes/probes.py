@@ -86,7 +86,8 @@ def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
     state: r.NodeStateName = "active" if node.attempt is not None else free
     decision.move_node(node.node, state, "heartbeats resumed")
     for incident in decision.state.live_incidents(fault="node_silent", node=node.node):
-        if not incident.rungs_taken:
+        is_idle = incident.run is None and incident.rungs_taken[-1:] == ["start_agent"]
+        if is_idle or not incident.rungs_taken:
             decision.move_incident(incident, "resolved", "heartbeats resumed")
 
 
@@ -234,8 +235,12 @@ def on_node_dead(decision: Decision, node: Node, evidence: str) -> None:
         respond_or_stop(decision, attempt, incident, reason=evidence)
     else:
         respond(decision, incident, reason=evidence)
-    if incident.run is None and decision.is_live(incident):
-        decision.move_incident(incident, "resolved", "an idle node left the pool")
+    run = decision.state.runs.get(incident.run or 0)
+    if (run is None or not run.is_wanted) and decision.is_live(incident):
+        whose = (
+            "an idle node" if run is None else f"a node of run {run.run}, which has {run.state},"
+        )
+        decision.move_incident(incident, "resolved", f"{whose} left the pool")
 
 
 def _amended(decision: Decision, node: Node, condition: str, evidence: str) -> Incident:

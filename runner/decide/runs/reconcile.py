@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import answers, numeric, pending_evidence
+from runner.decide.incidents.attribution import stop_if_spent
 from runner.decide.incidents.ladder import go_on
 from runner.decide.incidents.trials import awaits_rung
 from runner.decide.nodes import lifecycle
@@ -31,6 +32,7 @@ from runner.decide.runs.attempts import (
 from runner.decide.runs.endings import end_attempt, end_run, idle
 from runner.decide.state.cluster_state import GONE, LAUNCHED, RUNNING, Attempt, Run
 from runner.facts.actions import PrepareAttempt
+from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.specs.placeholders import remedies_of_command
@@ -99,6 +101,8 @@ def _settle_between(decision: Decision, run: Run) -> None:
     if is_early or answers.is_awaited(decision, run) or _needs_nodes(decision, run):
         return
     trust_levels.judge_death(decision, run)
+    if not decision.records:
+        stop_if_spent(decision, run)
     if decision.records:
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
@@ -222,6 +226,12 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     ]
     if gone or run.stop_requests or run.hold is not None or decision.state.closing:
         reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
+        decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
+        return
+    resumes_from = checkpoint_trust.find(run, attempt.resume)
+    if resumes_from is not None and resumes_from.trust is Trust.REFUSED:
+        # A node has read it since the survey chose it.
+        reason = f"the checkpoint of step {resumes_from.step} is refused: {resumes_from.reason}"
         decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
         return
     decision.move_attempt(attempt, "launching", attempt.reason)
