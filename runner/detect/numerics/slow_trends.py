@@ -9,6 +9,7 @@ from typing import ClassVar
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.gradient import GradientDetector
 from runner.detect.numerics.loss import LossDetector, Usual
+from runner.detect.numerics.memory import Remembered
 from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 from runner.facts.faults import Fault
@@ -27,6 +28,9 @@ ACTIVATION_WINDOW = 32
 ACTIVATION_RISE = 0.25
 # Of the median gradient norm above the lowest one; chosen: healthy norms wander by less over thousands of steps.
 GRADIENT_RISE = 1.0
+# Of the median above the lowest one so far, for an incident whatever the loss does; chosen, as for a jump. The furthest rise of
+# eight clean curves is 1.8.
+GRADIENT_INCIDENT_RISE = 9.0
 
 # Of a rise that counts: up to that a median is near the lowest one; chosen.
 NEAR_SHARE = 0.25
@@ -94,10 +98,34 @@ class ValidationDetector(MetricDetector):
         return incident("validation_divergence", self._onset[ratio], step, evidence)
 
 
+class LowestLevel(Remembered):
+    """Where a median was lowest, and when it was last near that."""
+
+    lowest: float
+    # The learning rate when it was lowest, and rate and loss when it was last near that; None: not logged.
+    rate_then: float | None
+    near_step: int
+    near_rate: float | None
+    near_loss: float | None
+
+    def __init__(self) -> None:
+        self.lowest = math.inf
+        self.rate_then, self.near_rate, self.near_loss = None, None, None
+        self.near_step = 0
+
+    def add(self, median: float, near: float, record: StepRecord, loss: float | None) -> None:
+        """Follow a median; up to `near`, a share of the lowest one, it counts as near that."""
+        rate = finite(record.lr)
+        if median < self.lowest:
+            self.lowest, self.rate_then = median, rate
+        if median <= self.lowest * (1 + near):
+            self.near_step, self.near_rate, self.near_loss = record.step, rate, loss
+
+
 class NormTrend(MetricDetector):
     """Reports a norm whose median has risen, with what the learning rate and the loss did meanwhile.
 
-    It is a note, since some runs go on well; unless the kind says otherwise of a loss that rises meanwhile.
+    It is a note, since some runs go on well; unless the kind says otherwise of a loss that rises meanwhile, or of a rise so far.
     """
 
     fault: ClassVar[Fault]
@@ -105,13 +133,12 @@ class NormTrend(MetricDetector):
     rise: ClassVar[float]
     # A rise is an incident where the loss rose, too, at a learning rate that did not fall.
     is_incident_of_risen_loss: ClassVar[bool] = False
+    # Over the lowest median of all, for an incident whatever the loss does.
+    incident_rise: ClassVar[float] = math.inf
     _level: RollingQuantiles
-    _lowest: float
-    # When the median was lowest, and when it was last near that; None: not logged.
-    _rate_then: float | None
-    _near_step: int
-    _near_rate: float | None
-    _near_loss: float | None
+    # Since the last report, and of all.
+    _lately: LowestLevel
+    _ever: LowestLevel
     _onset: int | None
     # The onset of an incident, and the median at which it is over.
     _reported: int | None
@@ -119,9 +146,7 @@ class NormTrend(MetricDetector):
 
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
-        self._lowest = math.inf
-        self._rate_then, self._near_rate, self._near_loss = None, None, None
-        self._near_step = 0
+        self._lately, self._ever = LowestLevel(), LowestLevel()
         self._onset, self._reported = None, None
         self._back_at = 0.0
 
@@ -138,45 +163,60 @@ class NormTrend(MetricDetector):
         self._level.add(norm)
         if len(self._level) < ACTIVATION_WINDOW:
             return []
-        median, rate = self._level.median, finite(record.lr)
-        usual = self.peer(LossDetector).usual
-        if median < self._lowest:
-            self._lowest, self._rate_then = median, rate
-        if median <= self._lowest * (1 + self.rise * NEAR_SHARE):
-            self._near_step, self._near_rate, self._near_loss = step, rate, usual.median
+        median, usual = self._level.median, self.peer(LossDetector).usual
+        for each in (self._lately, self._ever):
+            each.add(median, self.rise * NEAR_SHARE, record, usual.median)
         if self._reported is not None and median <= self._back_at:
             onset, self._reported = self._reported, None
             evidence = f"the median {self.label} norm is {number(median)} again"
             return [recovery(self.fault, onset, step, evidence)]
-        limit = self._lowest * (1 + self.rise)
+        limit = self._lately.lowest * (1 + self.rise)
         if norm <= limit:
             self._onset = None
         elif self._onset is None:
             self._onset = step
+        if self._reported is None and median > self._ever.lowest * (1 + self.incident_rise):
+            return [self._incident(self._ever, 1 + self.incident_rise, record)]
         if median <= limit or self._onset is None:
             return []
-        evidence = (
-            f"the median {self.label} norm of {ACTIVATION_WINDOW} samples rose from {number(self._lowest)} to {number(median)} "
-            f"(limit {number(limit)}){_rates(self._rate_then, rate)}"
-        )
-        is_incident = self._reported is None and self._has_cost(rate, usual)
-        onset, self._onset = self._onset, None
-        if is_incident:
-            # It has been rising since then: a level from just before the limit would be sick already.
-            onset = self._near_step + 1
-            self._reported, self._back_at = onset, self._lowest * (1 + self.rise / 2)
-            evidence += ", and the loss rose by more than its noise"
-        self._lowest, self._rate_then = median, rate
-        return [(incident if is_incident else note)(self.fault, onset, step, evidence)]
+        if self._reported is None and self._has_cost(record, usual):
+            because = ", and the loss rose by more than its noise"
+            return [self._incident(self._lately, 1 + self.rise, record, because)]
+        onset = self._onset
+        evidence = self._evidence(self._lately, 1 + self.rise, record)
+        self._begin_again(record)
+        return [note(self.fault, onset, step, evidence)]
 
-    def _has_cost(self, rate: float | None, loss: Usual) -> bool:
+    def _incident(
+        self, since: LowestLevel, factor: float, record: StepRecord, because: str = ""
+    ) -> NumericFinding:
+        evidence = self._evidence(since, factor, record) + because
+        # It has been rising since then: a level from just before the limit would be sick already.
+        onset = since.near_step + 1
+        self._reported, self._back_at = onset, since.lowest * (1 + self.rise / 2)
+        self._begin_again(record)
+        return incident(self.fault, onset, record.step, evidence)
+
+    def _begin_again(self, record: StepRecord) -> None:
+        """Measure the next rise from here."""
+        self._onset = None
+        self._lately.lowest, self._lately.rate_then = self._level.median, finite(record.lr)
+
+    def _evidence(self, since: LowestLevel, factor: float, record: StepRecord) -> str:
+        return (
+            f"the median {self.label} norm of {ACTIVATION_WINDOW} samples rose from {number(since.lowest)} to "
+            f"{number(self._level.median)} (limit {number(since.lowest * factor)}){_rates(since.rate_then, finite(record.lr))}"
+        )
+
+    def _has_cost(self, record: StepRecord, loss: Usual) -> bool:
         """Whether the loss has risen since the norm was last near its lowest, at a learning rate that has not fallen."""
-        rates = [one for one in (self._rate_then, self._near_rate) if one is not None]
+        lately, rate = self._lately, finite(record.lr)
+        rates = [one for one in (lately.rate_then, lately.near_rate) if one is not None]
         if not self.is_incident_of_risen_loss or rate is None or not rates:
             return False
-        if self._near_loss is None or loss.median is None or rate < (1 - SAME_RATE) * max(rates):
+        if lately.near_loss is None or loss.median is None or rate < (1 - SAME_RATE) * max(rates):
             return False
-        return loss.median > self._near_loss + LOSS_SPREADS * loss.spread
+        return loss.median > lately.near_loss + LOSS_SPREADS * loss.spread
 
 
 def _rates(then: float | None, now: float | None) -> str:
@@ -214,6 +254,7 @@ class GradientTrendDetector(NormTrend):
     label = "gradient"
     rise = GRADIENT_RISE
     is_incident_of_risen_loss = True
+    incident_rise = GRADIENT_INCIDENT_RISE
 
     def norm_of(self, record: StepRecord, extra: Extra) -> float | None:
         """None while it jumps, or the loss does."""

@@ -336,6 +336,31 @@ def test_a_gradient_norm_that_doubles_while_the_loss_rises_is_an_incident_until_
         assert of(found(others), "grad_norm_drift", "note")
 
 
+@pytest.mark.parametrize("growth", [1.01, 1.03, 1.08])
+def test_a_gradient_norm_that_grows_tenfold_is_an_incident_though_the_loss_falls(
+    growth: float,
+) -> None:
+    """However slowly, and at a rate that falls: it is told once, from where it began to grow, until the norm is back."""
+    begins, lasts = 300, math.ceil(math.log(30) / math.log(growth))
+    ends = begins + lasts + 40
+
+    def grown(at: int) -> float:
+        return growth ** max(0, min(at - begins, lasts)) if at < ends else 1.0
+
+    records = [
+        replace(one, lr=1e-3 * 0.999**one.step, grad_norm=(one.grad_norm or 1.0) * grown(one.step))
+        for one in run(ends + 100)
+    ]
+    findings = [one for one in found(records) if one.severity == "incident" or one.recovered]
+    assert [(one.fault, one.recovered) for one in findings] == [
+        ("grad_norm_drift", False),
+        ("grad_norm_drift", True),
+    ]
+    assert begins < findings[0].onset_step < begins + math.log(2) / math.log(growth) + 32
+    half = [replace(one, grad_norm=(one.grad_norm or 1.0) ** 0.5) for one in records]
+    assert not [one for one in found(half) if one.severity == "incident"]
+
+
 def test_a_loss_that_stops_falling_at_once_is_a_note() -> None:
     """A steady fall that ends is a note; one that slows down as power laws do is none."""
     chance = random.Random(3)
