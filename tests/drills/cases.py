@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+from tests.drills.observed_run import SMALL_RUN_PAGES, STUCK_SECONDS
 
 STEPS = 130
 # Drawn: far enough for the detectors' windows, and early enough for what follows.
@@ -21,6 +24,8 @@ TRAINER: dict[str, Any] = {
     "optimizer": {"lr": 2e-3},
     "log_every": 0,
 }
+# A rank is a straggler once it was slow for twelve minutes.
+STRAGGLER_SECONDS = 1_500.0
 # Of tiny_3d, whose eight ranks do not fit two cores: replicas, and stages.
 REPLICAS = {"layout": {"tensor": 1, "pipeline": 2, "data": 2}}
 HALF = {"precision": {"dtype": "fp16", "initial_scale_power": 8, "hysteresis": 1}}
@@ -31,7 +36,8 @@ class Case:
     """One drill. `fault`, `options`: of the request, beside the rank; "": none is sent.
 
     `faults`: what the incident or its cause may be called. `culprit`: what must be named. `rungs`: any of them must have come,
-    none: nothing is to be done. `then_kill`: a rank is killed later, so that the run resumes. `trainer`, `run`: other settings.
+    none: nothing is to be done. `then_kill`: a rank is killed later, so that the run resumes. `trainer`, `run`: other settings;
+    `pages`: a folder with other pages. `seconds`: that the run may take after the drill.
     """
 
     name: str
@@ -41,6 +47,8 @@ class Case:
     rungs: tuple[str, ...]
     trainer: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
+    pages: Path | None = None
+    seconds: float = STUCK_SECONDS
     options: Mapping[str, Any] = field(default_factory=dict)
     takes_rank: bool = True
     then_kill: bool = False
@@ -99,6 +107,8 @@ CASES = (
         faults=("loss_spike", "grad_norm_spike", "divergence"),
         culprit="none",
         rungs=BACK,
+        trainer={"steps": 200, "validate_every": 200},
+        pages=SMALL_RUN_PAGES,
         takes_rank=False,
     ),
     Case(
@@ -129,11 +139,13 @@ CASES = (
     Case(
         name="slow-rank",
         fault="slow-rank",
-        options={"strength": 8},
+        options={"strength": 50, "steps": 10_000},
         faults=("straggler",),
         culprit="rank",
-        rungs=("watch", "swap", "swap_at_checkpoint"),
-        trainer=REPLICAS,
+        rungs=("swap_at_checkpoint",),
+        # More than the slow rank makes in the twelve minutes.
+        trainer={**REPLICAS, "steps": 1_000, "validate_every": 1_000},
+        seconds=STRAGGLER_SECONDS,
     ),
     Case(
         name="sdc",

@@ -41,11 +41,12 @@ def play(case: Case, seed: int) -> Disturbed:
     """Start a cluster, strike its run at a step and rank drawn by the seed, and wait for the run's end."""
     dice = random.Random(f"{seed} {case.name}")
     step, rank = dice.randint(FIRST_STEP, LAST_STEP), dice.randrange(RANKS)
-    setup = Setup(trainer={**TRAINER, **case.trainer}, ranks_per_node=RANKS_PER_NODE, run=case.run)
+    trainer = {**TRAINER, **case.trainer}
+    setup = Setup(trainer=trainer, ranks_per_node=RANKS_PER_NODE, run=case.run, pages=case.pages)
     with own_cluster() as harness:
         process = start_run(harness, setup)
         node, note = _disturb(harness, case, step=step, rank=rank)
-        outcome = outcome_of(harness, process, note=note)
+        outcome = outcome_of(harness, process, note=note, seconds=case.seconds)
     return Disturbed(rank=rank, step=step, node=node, outcome=outcome)
 
 

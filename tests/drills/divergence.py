@@ -13,8 +13,15 @@ from bench.report import Report
 from runner.facts.remedies import REMEDIES, LearningRate, LrFactor
 from runner.facts.remedies.applied import AppliedRemedy
 from tests.drills.bare_runs import BareRuns, bare_runs
-from tests.drills.observed_run import Outcome, Setup, outcome_of, own_cluster, start_run
-from tests.drills.poisoned_run import PAGES, TRAINER
+from tests.drills.observed_run import (
+    SMALL_RUN_PAGES,
+    Outcome,
+    Setup,
+    outcome_of,
+    own_cluster,
+    start_run,
+)
+from tests.drills.poisoned_run import TRAINER
 
 # After the warm-up the rate stays, as in the middle of a long run.
 OPTIMIZER = {"warmup_steps": 100, "decay_steps": 100_000}
@@ -45,7 +52,7 @@ def main(_seed: int) -> int:
         ranks_per_node=1,
         spares=0,
         run={"reference_lr": REFERENCE_LR, "lr_floor": REFERENCE_LR / 10},
-        pages=PAGES,
+        pages=SMALL_RUN_PAGES,
     )
     with own_cluster() as harness:
         outcome = outcome_of(harness, start_run(harness, setup))

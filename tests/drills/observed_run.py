@@ -17,6 +17,8 @@ from tests.e2e.cluster_harness import ClusterHarness, run_of
 
 # A run that is neither over nor further after so long is given up.
 STUCK_SECONDS = 240.0
+# For runs of which Stoker's own pages, which go back hundreds of steps, would leave nothing.
+SMALL_RUN_PAGES = Path(__file__).with_name("small_run_pages")
 _VALIDATION = re.compile(r"^step (\d+)  validation loss (\S+)$", re.MULTILINE)
 
 
@@ -68,11 +70,15 @@ def start_run(harness: ClusterHarness, setup: Setup) -> subprocess.Popen[bytes]:
 
 
 def outcome_of(
-    harness: ClusterHarness, process: subprocess.Popen[bytes], *, note: str = ""
+    harness: ClusterHarness,
+    process: subprocess.Popen[bytes],
+    *,
+    note: str = "",
+    seconds: float = STUCK_SECONDS,
 ) -> Outcome:
-    """Wait for the run's end, and return what came of it."""
+    """Wait for the run's end, so long at most, and return what came of it."""
     try:
-        harness.finish(process, seconds=STUCK_SECONDS)
+        harness.finish(process, seconds=seconds)
     except AssertionError:
         note += "; not over"
         harness.stoker("shutdown", seconds=120)

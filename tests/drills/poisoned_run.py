@@ -5,15 +5,13 @@ The run is small, so it has pages of its own (`small_run_pages`, `runbooks_folde
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.drills.bare_runs import poison
-from tests.drills.observed_run import Outcome, Setup, outcome_of, start_run
+from tests.drills.observed_run import SMALL_RUN_PAGES, Outcome, Setup, outcome_of, start_run
 from tests.e2e.cluster_harness import ClusterHarness
 from tests.trainer.sample_order import ReadStep, contributing_steps, due_steps
 
-PAGES = Path(__file__).with_name("small_run_pages")
 # Two replicas, which read different halves of each batch.
 TRAINER: dict[str, Any] = {
     "recipe": "tiny_cpu",
@@ -54,7 +52,7 @@ def play_poisoned(
         ranks_per_node=1,
         spares=0,
         run={**run, "environment": environment},
-        pages=PAGES,
+        pages=SMALL_RUN_PAGES,
     )
     outcome = outcome_of(harness, start_run(harness, setup))
     kept = [one for one in outcome.remedies if one.state != "reverted" and one.name == "skip_steps"]
