@@ -7,7 +7,7 @@ keeps the books; every other kind that has a phrase is something that was done, 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
@@ -21,11 +21,13 @@ from runner.history.ledger import Ledger
 from runner.history.phrases import input_phrase, record_phrase
 
 EntryKind = Literal["start", "incident", "request", "note", "checkpoint", "supervisor", "end"]
+PieceList = Literal["evidence", "done", "came_of_it"]
 
 # Who did what no person asked for.
 STOKER = "Stoker"
-# Pieces of one entry; a crash loop's entry does not grow beyond. Chosen, not measured.
-MAX_PIECES = 40
+# Pieces of a list of an entry, half of them its first and half its last: a crash loop's entry does not grow beyond. Chosen, not
+# measured: a ladder of a dozen rungs has some seventy.
+MAX_PIECES = 200
 # Actions that are an answer to something. The others prepare or look.
 _SHOWN_ACTIONS = ("page", "start_agent", "stop_agent")
 # They say again what the entry says already, or keep the books.
@@ -45,8 +47,6 @@ _STOPS = ("stop_requested", "stopping")
 # Their words are in entries of their own.
 _ELSEWHERE = ("start_run", "add_note")
 
-Piece = TypeVar("Piece")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
@@ -63,7 +63,7 @@ class LogbookEntry:
 
     `lost_seconds` is what the ledger counts as lost from the entry's beginning to the first step after it; None: it ended no
     attempt, or no step has followed yet. `lost_steps`: made, and overwritten. Entries that ended the same attempt have its cost
-    each: they do not add up.
+    each: they do not add up. `left_out`: of a list that was too long, by its name, how many pieces between its first and last half.
     """
 
     kind: EntryKind
@@ -80,6 +80,17 @@ class LogbookEntry:
     state: str = ""
     lost_seconds: float | None = None
     lost_steps: int | None = None
+    left_out: dict[PieceList, int] = field(default_factory=dict)
+
+    def add(self, name: PieceList, piece: str | Deed) -> None:
+        """Add a piece that is not there yet; of a list that is full, the oldest of the last half goes."""
+        pieces: list[Any] = getattr(self, name)
+        if piece in pieces:
+            return
+        pieces.append(piece)
+        if len(pieces) > MAX_PIECES:
+            del pieces[MAX_PIECES // 2]
+            self.left_out[name] = self.left_out.get(name, 0) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +338,7 @@ class _Writer:
         words = input_phrase(fact) if is_it else f"{who} asks for {record.request}"
         answered = self.by_id.get(record.incident)
         if answered is not None and answered.kind == "incident":
-            _add(answered.done, Deed(at=now, by=who, what=words))
+            answered.add("done", Deed(at=now, by=who, what=words))
             return answered
         run = record.run
         if run is None and record.node in self.attempt_of_node:
@@ -351,7 +362,7 @@ class _Writer:
             return
         state = "accepted" if record.state == "open" else record.state
         words = f"{state}: {printable(record.message)}" if record.message else state
-        _add(section.came_of_it, words)
+        section.add("came_of_it", words)
 
     def _note_added(self, record: p.NoteAdded, now: float) -> None:
         run = record.run
@@ -380,13 +391,13 @@ class _Writer:
         if section is None:
             return
         after = now - section.at
-        _add(section.came_of_it, f"{attempt} made step {record.step} {after:.1f} s later")
+        section.add("came_of_it", f"{attempt} made step {record.step} {after:.1f} s later")
 
     def _run_changed(self, record: r.RunChanged, now: float) -> None:
         self.states[record.run] = record.state
         section = self.by_id.get(record.incident or "")
         if section is not None:
-            _add(section.came_of_it, record_phrase(record))
+            section.add("came_of_it", record_phrase(record))
         if record.state not in _ENDS:
             return
         self._settle(record.run, now)
@@ -407,7 +418,7 @@ class _Writer:
         action = entry.input.id if isinstance(entry.input, ActionResult) else ""
         section = self.by_id.get(self.of_action.get(action, ""))
         if section is not None:
-            _add(section.evidence, record_phrase(record))
+            section.add("evidence", record_phrase(record))
             return
         self._write(
             LogbookEntry(
@@ -446,20 +457,20 @@ class _Writer:
             return
         match record:
             case r.IncidentAmended():
-                _add(section.evidence, printable(record.evidence))
+                section.add("evidence", printable(record.evidence))
                 section.what = (
                     f"{section.what}, then {record.fault}" if record.fault else section.what
                 )
             case r.IncidentDiagnosed():
-                _add(section.evidence, record_phrase(record))
+                section.add("evidence", record_phrase(record))
                 for line in record.cause.lines:
-                    _add(section.evidence, printable(line))
+                    section.add("evidence", printable(line))
             case r.IncidentChanged():
                 section.state = record.state
                 if record.state in ("resolved", "gave_up") or record.reason:
-                    _add(section.came_of_it, record_phrase(record))
+                    section.add("came_of_it", record_phrase(record))
             case TrialEnded() | r.RemedyChecked():
-                _add(section.came_of_it, record_phrase(record))
+                section.add("came_of_it", record_phrase(record))
             case _:
                 self._deed(section, record, now)
 
@@ -485,10 +496,4 @@ class _Writer:
         if words:
             is_asked = bool(getattr(record, "request", ""))
             by = printable(str(getattr(record, "by", "")), 60) if is_asked else ""
-            _add(section.done, Deed(at=now, by=by or STOKER, what=words))
-
-
-def _add(pieces: list[Piece], piece: Piece) -> None:
-    """Add a piece that is not there yet, up to a limit."""
-    if piece not in pieces and len(pieces) < MAX_PIECES:
-        pieces.append(piece)
+            section.add("done", Deed(at=now, by=by or STOKER, what=words))

@@ -2,12 +2,13 @@
 
 import pytest
 
+from runner.cli.reports.logbook import markdown
 from runner.facts.messages import records as r
 from runner.facts.messages.records_people import NoteAdded
 from runner.facts.messages.requests import AddRemedy
 from runner.facts.remedies import REMEDIES
 from runner.history.ledger import Ledger
-from runner.history.logbook import STOKER, Logbook, LogbookEntry, logbook
+from runner.history.logbook import MAX_PIECES, STOKER, Logbook, LogbookEntry, logbook
 from tests.decide.scenario import Scenario, scenarios
 from tests.history.journal_script import (
     ONE,
@@ -53,6 +54,24 @@ def test_an_incident_is_told_with_its_cost() -> None:
     total = sum(lost[cause] for cause in ("detect", "stop", "prepare", "start", "rework"))
     assert section.lost_seconds == pytest.approx(total, abs=0.01)
     assert section.lost_steps == 11
+
+
+def test_a_long_entry_keeps_its_beginning_and_its_end_and_counts_the_rest() -> None:
+    """What helped in the end is the last piece: it is not cut off, and the page says how many pieces are."""
+    entry = LogbookEntry(kind="incident", id="i1", at=0.0, what="rank_crash")
+    for number in range(MAX_PIECES + 50):
+        entry.add("came_of_it", f"attempt {number} failed")
+        entry.add("came_of_it", f"attempt {number} failed")
+    half = MAX_PIECES // 2
+    assert entry.came_of_it[half - 1 : half + 1] == [
+        f"attempt {half - 1} failed",
+        f"attempt {half + 50} failed",
+    ]
+    assert entry.came_of_it[-1] == f"attempt {MAX_PIECES + 49} failed"
+    assert entry.left_out == {"came_of_it": 50}
+    page = "\n".join(markdown(Logbook(runs=(), entries=(entry,))))
+    assert page.count("failed") == MAX_PIECES
+    assert "\n- (50 more; `stoker story` has them all)\n" in page
 
 
 def test_a_run_that_ends_sick_says_so() -> None:

@@ -1,7 +1,7 @@
 """`stoker logbook`: what a team writes by hand, from the journal, as Markdown."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -11,7 +11,14 @@ from runner.cli.options import cluster_option, command, json_option
 from runner.cli.reports.past import journal_option, past_entries
 from runner.errors import UserError
 from runner.facts.wording import counted, known_words
-from runner.history.logbook import Deed, Logbook, LogbookEntry, RunChapter
+from runner.history.logbook import (
+    MAX_PIECES,
+    Deed,
+    Logbook,
+    LogbookEntry,
+    PieceList,
+    RunChapter,
+)
 from runner.history.logbook import logbook as write_logbook
 
 
@@ -38,11 +45,12 @@ def logbook(run: str | None, copy: Path | None, where: str | None, *, as_json: b
     if as_json:
         output.print_json(book)
         return
-    for line in _lines(book):
+    for line in markdown(book):
         output.print_text(line)
 
 
-def _lines(book: Logbook) -> Iterator[str]:
+def markdown(book: Logbook) -> Iterator[str]:
+    """Return the lines of a logbook as Markdown."""
     names = {chapter.run: chapter.name for chapter in book.runs}
     yield f"# Logbook of {', '.join(names.values()) or 'a cluster without runs'}"
     yield ""
@@ -76,20 +84,32 @@ def _section(entry: LogbookEntry, names: dict[int, str]) -> Iterator[str]:
     if entry.evidence:
         yield ""
         yield "Evidence:"
-        yield from (f"- `{line.replace('`', chr(39))}`" for line in entry.evidence)
+        yield from _items(
+            entry, "evidence", (f"`{line.replace('`', chr(39))}`" for line in entry.evidence)
+        )
     if entry.done:
         yield ""
         yield "Done:"
-        yield from (f"- {output.clock(deed.at)[:8]} {_deed(deed)}" for deed in entry.done)
-    came = [_plain(words) for words in entry.came_of_it]
-    if came:
+        yield from _items(
+            entry, "done", (f"{output.clock(deed.at)[:8]} {_deed(deed)}" for deed in entry.done)
+        )
+    if entry.came_of_it:
         yield ""
         yield "What came of it:"
-        yield from (f"- {words}" for words in came)
+        yield from _items(entry, "came_of_it", map(_plain, entry.came_of_it))
     if entry.lost_seconds is not None:
         steps = "" if entry.lost_steps is None else f", {counted(entry.lost_steps, 'step')}"
         yield ""
         yield f"Lost: {output.seconds(entry.lost_seconds)}{steps}."
+
+
+def _items(entry: LogbookEntry, name: PieceList, texts: Iterable[str]) -> Iterator[str]:
+    """List the pieces of an entry, and where some are left out."""
+    num_left_out = entry.left_out.get(name, 0)
+    for index, text in enumerate(texts):
+        if num_left_out and index == MAX_PIECES // 2:
+            yield f"- ({num_left_out} more; `stoker story` has them all)"
+        yield f"- {text}"
 
 
 def _head(entry: LogbookEntry, names: dict[int, str]) -> Iterator[str]:
