@@ -137,7 +137,8 @@ def due_lines(outcome: Outcome) -> list[str]:
     lines = []
     for incident in outcome.incidents:
         lines += [f"{incident.incident}: {rung} (rung " for rung in incident.rungs]
-        lines += [one for one in incident.evidence if one.startswith(("helped: ", "not helped: "))]
+        verdicts = (one.partition(": ") for one in incident.evidence)
+        lines += [why for verdict, _, why in verdicts if verdict in ("helped", "not helped")]
     for remedy in outcome.remedies:
         lines.append(f"({remedy.id})")
         lines += [f"{remedy.id} is reverted"] if remedy.state == "reverted" else []
