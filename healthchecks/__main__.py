@@ -10,11 +10,13 @@ import math
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
 from healthchecks.coverage import overall, pick
-from healthchecks.deadline import DEADLINE_SECONDS, run_check
+from healthchecks.deadline import deadline_of, run_check
+from healthchecks.levels import LEVELS, Level, seconds_at
 from healthchecks.limits import parse_overrides
 from healthchecks.registry import all_checks
 from runner.errors import UserError
@@ -37,28 +39,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the requested checks; return the exit code."""
     try:
         options = _parser().parse_args(arguments)
-        names, required = pick(options.check)
+        node = _node(options)
+        names, required = pick(options.check, node)
         declared = {
             key: limit for check in all_checks().values() for key, limit in check.limits.items()
         }
         limits = parse_overrides(options.limit, declared)
-        node = _node(options)
     except UserError as error:
         print(f"healthchecks: {error}", file=sys.stderr)
         return REFUSED
     verdicts: list[Verdict] = []
     try:
         for name in names:
+            seconds = _seconds(name, node.level)
             verdict = run_check(
                 name,
-                node,
+                replace(node, seconds=seconds),
                 limits=limits,
-                deadline_seconds=options.seconds,
+                deadline_seconds=options.seconds or deadline_of(seconds),
                 shortage_serves=options.shortage_serves,
             )
             verdicts.append(verdict)
             _print(to_plain(verdict))
-        total = overall(verdicts, required=required)
+        total = overall(verdicts, required=required, node=node)
         _print(total)
     except BrokenPipeError:
         # The reader is gone. Send what is buffered to nowhere, so that the interpreter's own flush does not fail as well.
@@ -71,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -P -m healthchecks", description="Check this node.")
     parser.add_argument("--check", action="append", default=[], metavar="NAME")
     parser.add_argument("--folder", action="append", default=[], metavar="DIR")
-    parser.add_argument("--seconds", type=_positive, default=DEADLINE_SECONDS, metavar="N")
+    parser.add_argument("--level", choices=LEVELS, default=LEVELS[0])
+    parser.add_argument("--python", default="", metavar="FILE")
+    parser.add_argument("--seconds", type=_positive, metavar="N")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--kernel-log", metavar="FILE")
     parser.add_argument("--shared-memory", metavar="DIR")
@@ -79,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=_count, metavar="N")
     parser.add_argument("--shortage-serves", action="store_true")
     return parser
+
+
+def _seconds(name: str, level: Level) -> float:
+    """Return the time that a check has at a level; one that is named has at least its shortest time."""
+    declared = all_checks()[name].seconds
+    return seconds_at(declared, level) or min(declared.values(), default=1.0)
 
 
 def _count(text: str) -> int:
@@ -105,6 +116,8 @@ def _node(options: argparse.Namespace) -> NodeFacts:
         folders=tuple(dict.fromkeys(map(os.path.abspath, folders))),
         slots=options.slots or max(1, num_gpus),
         num_gpus=num_gpus,
+        python=options.python,
+        level=options.level,
         **paths,
     )
 

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from healthchecks.levels import Level
+
 Rule = Literal["at least", "at most", "noted"]
+# Which side a value's peers are compared with: nodes of the same hardware class. "": it is compared with none.
+Better = Literal["", "higher", "lower"]
 
 
 class Outcome(StrEnum):
@@ -39,6 +43,8 @@ class Evidence:
     way_out: str = ""
     # Being short of it keeps no node from serving.
     is_advice: bool = False
+    # The supervisor compares it with the values of other nodes of this class.
+    better: Better = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -114,6 +120,11 @@ class NodeFacts:
     # Ranks that the node can hold at once.
     slots: int = 1
     num_gpus: int = 0
+    # The interpreter of the node's runs, which may have torch; "": there is none.
+    python: str = ""
+    # How thorough a check is to be, and the time it may take: sizes follow from them.
+    level: Level = "passive"
+    seconds: float = 1.0
 
 
 class Judge:
@@ -138,6 +149,7 @@ class Judge:
             note=note,
             way_out=like.way_out,
             is_advice=like.is_advice,
+            better=like.better,
         )
 
 
@@ -193,6 +205,7 @@ def to_plain(verdict: Verdict) -> dict[str, Any]:
                 "note": each.note,
                 "way_out": "" if each.outcome is Outcome.PASS else each.way_out,
                 "is_advice": each.is_advice,
+                "better": each.better,
             }
             for each in verdict.evidence
         ],
@@ -220,8 +233,15 @@ def _evidence(plain: Any) -> Evidence:
             pass
         case other:
             raise ValueError(f"no rule {other!r}; known: at least, at most, noted")
+    better: Better
+    match plain["better"]:
+        case "" | "higher" | "lower" as better:
+            pass
+        case other:
+            raise ValueError(f"no side {other!r}; known: higher, lower, or none")
     return Evidence(
         rule=rule,
+        better=better,
         value=_number(plain["value"]),
         limit=_number(plain["limit"]),
         is_advice=plain["is_advice"] is True,

@@ -11,6 +11,8 @@ from healthchecks.check import NodeFacts, Verdict, to_plain
 from healthchecks.limits import judge_of
 from healthchecks.registry import load
 
+# Fields of NodeFacts that every check gets.
+ALWAYS = ("level", "seconds")
 # From prctl(2).
 PR_SET_PDEATHSIG = 1
 
@@ -28,7 +30,8 @@ def run(name: str, asked: dict[str, Any]) -> Verdict:
     """Run one check here; whatever it raises becomes UNKNOWN."""
     try:
         check = load(name)
-        facts = {field: asked["node"][field] for field in check.needs if field in asked["node"]}
+        needs = (*check.needs, *ALWAYS)
+        facts = {field: asked["node"][field] for field in needs if field in asked["node"]}
         facts["folders"] = tuple(facts.get("folders", ()))
         node = NodeFacts(**facts)
         overrides = {key: value for key, value in asked["limits"].items() if key in check.limits}

@@ -1,40 +1,62 @@
 """Which checks a node must pass, and the overall outcome of all verdicts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from healthchecks.check import Outcome, Verdict
+from healthchecks.check import NodeFacts, Outcome, Verdict
+from healthchecks.levels import seconds_at
 from healthchecks.limits import nearest
 from healthchecks.registry import all_checks
 from runner.errors import UserError
 
-# What ranks depend on and no check looks at; a check that does removes its words here.
-NOT_COVERED = ("GPUs and other accelerators", "the network between nodes")
+GPUS, NETWORK = "GPUs and other accelerators", "the network between nodes"
+# What ranks depend on and no check has looked at until one that covers it has a verdict.
+AREAS = (GPUS, NETWORK)
 
 
-def required_checks() -> tuple[str, ...]:
-    """Return the names of those that a node must pass before it is called healthy."""
-    return tuple(name for name, check in all_checks().items() if check.is_required)
+def checks_of(node: NodeFacts) -> tuple[str, ...]:
+    """Return the names of the checks that run on a node at its level."""
+    return tuple(
+        name
+        for name, check in all_checks().items()
+        if seconds_at(check.seconds, node.level) is not None
+        and (node.num_gpus or not check.needs_gpu)
+    )
 
 
-def pick(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def required_checks(node: NodeFacts) -> tuple[str, ...]:
+    """Return the names of those that a node must pass at its level before it is called healthy."""
+    checks = all_checks()
+    return tuple(name for name in checks_of(node) if checks[name].is_required)
+
+
+def pick(names: Sequence[str], node: NodeFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which checks to run and which of these are required; named ones are. Raises UserError for an unknown name."""
     checks = all_checks()
     for name in names:
         if name not in checks:
             raise UserError(f"no check {name!r}; {nearest(name, checks)}")
     if not names:
-        return tuple(checks), required_checks()
+        return checks_of(node), required_checks(node)
     picked = tuple(name for name in checks if name in names)
     return picked, picked
 
 
-def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str, Any]:
+def overall(
+    verdicts: Sequence[Verdict], *, required: Sequence[str], node: NodeFacts
+) -> dict[str, Any]:
     """Return the overall result as plain values: FAIL if a check failed, PASS if every required one passed, else UNKNOWN.
 
-    A PASS proves nothing about required checks that were not requested (`left_out`), nor about what no check looks at
+    A PASS proves nothing about required checks that were not requested (`left_out`), nor about what no check has looked at
     (`not_covered`).
     """
+    checks = all_checks()
+    covered = {
+        area
+        for verdict in verdicts
+        if verdict.outcome is not Outcome.UNKNOWN
+        for area in checks[verdict.check].covers
+    }
     outcomes = {verdict.check: verdict.outcome for verdict in verdicts}
     missing = [name for name in required if outcomes.get(name) is not Outcome.PASS]
     if Outcome.FAIL in outcomes.values():
@@ -49,6 +71,7 @@ def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str
         "failed": [name for name, each in outcomes.items() if each is Outcome.FAIL],
         "unknown": [name for name, each in outcomes.items() if each is Outcome.UNKNOWN],
         "not_run": [name for name in required if name not in outcomes],
-        "left_out": [name for name in required_checks() if name not in required],
-        "not_covered": list(NOT_COVERED),
+        "left_out": [name for name in required_checks(node) if name not in required],
+        "not_covered": [area for area in AREAS if area not in covered],
+        "level": node.level,
     }

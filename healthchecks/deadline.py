@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
 
-# For one check; chosen: some ten times what the slowest takes on two busy cores.
-DEADLINE_SECONDS = 30.0
+# For one check: at least, and of the time that it may take at its level; chosen: some ten times what the slowest short one takes on
+# two busy cores.
+DEADLINE_SECONDS, DEADLINE_FACTOR = 30.0, 2.0
 # For SIGKILL to take effect; a process in uninterruptible sleep stays longer. Chosen, not measured.
 KILL_SECONDS = 2.0
 # Of a child's output; a verdict is a few KB.
@@ -32,6 +33,11 @@ class Ending:
     hung: bool
     output: bytes
     errors: bytes
+
+
+def deadline_of(seconds: float) -> float:
+    """Return the deadline of a check that may take so long."""
+    return max(DEADLINE_SECONDS, DEADLINE_FACTOR * seconds)
 
 
 def run_check(

@@ -1,10 +1,11 @@
 """What a check declares about itself: its limits, what it needs, and whether a node must pass it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from healthchecks.check import Judge, NodeFacts, Verdict
+from healthchecks.check import Better, Judge, NodeFacts, Verdict
+from healthchecks.levels import Level
 
 CHOSEN = "chosen, not measured"
 DEFINED = "by definition"
@@ -31,6 +32,8 @@ class Limit:
     most: float
     way_out: str = ""
     sizing: Sizing | None = None
+    # Its values are compared with those of the node's peers, too.
+    better: Better = ""
 
     def on(self, node: NodeFacts) -> "Limit":
         """Return the limit as it is on a node."""
@@ -68,7 +71,9 @@ class HealthCheck:
     """One check. `name` is its module's name, and the first part of the names of its limits.
 
     `position`: checks run in the order of these numbers, cheap ones first. `needs`: the fields of NodeFacts that it reads; it
-    gets no others. `is_required`: a node that has not passed it is not healthy; a FAIL of any check counts.
+    gets no others, but `level` and `seconds` always. `is_required`: a node that has not passed it is not healthy; a FAIL of any
+    check counts. `seconds`: by level, from the lowest one at which it runs. `covers`: which of `coverage.AREAS` it looks at.
+    `needs_gpu`: on a node without GPUs it does not run, and is not missed.
     """
 
     name: str
@@ -77,3 +82,6 @@ class HealthCheck:
     limits: Mapping[str, Limit]
     needs: tuple[str, ...] = ()
     is_required: bool = True
+    seconds: Mapping[Level, float] = field(default_factory=lambda: {"passive": 1.0})
+    covers: tuple[str, ...] = ()
+    needs_gpu: bool = False

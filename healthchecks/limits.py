@@ -35,6 +35,7 @@ def judge_of(
                 source="command line" if name in overrides else limit.source,
                 way_out=limit.way_out,
                 is_advice=shortage_serves and limit.way_out != "",
+                better=limit.better,
             )
             for name, limit in limits.items()
         }

@@ -10,14 +10,16 @@ import pytest
 
 from healthchecks import checks
 from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
-from healthchecks.child import run
-from healthchecks.coverage import overall, pick, required_checks
+from healthchecks.child import ALWAYS, run
+from healthchecks.coverage import GPUS, checks_of, overall, pick, required_checks
+from healthchecks.levels import BUDGET_SECONDS, LEVELS, seconds_at
 from healthchecks.limits import judge_of, parse_overrides
 from healthchecks.registry import LAST, all_checks, check_names, load
 from runner.errors import UserError
 
 CHECKS = all_checks()
-REQUIRED = required_checks()
+NODE = NodeFacts()
+REQUIRED = required_checks(NODE)
 LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits.items()}
 
 GOOD = judge_of(LIMITS, {})("memory.wrong_bytes", 0)
@@ -156,34 +158,37 @@ def verdicts(**outcomes: Evidence) -> list[Verdict]:
 def test_a_node_passes_with_all_required_checks_only() -> None:
     """Every required check has to have run and passed; one that was not run or does not know is not enough."""
     every = dict.fromkeys(REQUIRED, GOOD)
-    assert overall(verdicts(**every), required=REQUIRED)["outcome"] == "PASS"
+    assert overall(verdicts(**every), required=REQUIRED, node=NODE)["outcome"] == "PASS"
     for name in REQUIRED:
         without = {other: GOOD for other in REQUIRED if other != name}
-        total = overall(verdicts(**without), required=REQUIRED)
+        total = overall(verdicts(**without), required=REQUIRED, node=NODE)
         assert (total["outcome"], total["not_run"]) == ("UNKNOWN", [name])
-        total = overall(verdicts(**without, **{name: UNMEASURED}), required=REQUIRED)
+        total = overall(verdicts(**without, **{name: UNMEASURED}), required=REQUIRED, node=NODE)
         assert (total["outcome"], total["unknown"]) == ("UNKNOWN", [name])
-    assert overall([], required=())["outcome"] == "UNKNOWN"
+    assert overall([], required=(), node=NODE)["outcome"] == "UNKNOWN"
 
 
 def test_a_check_that_is_not_required_still_counts() -> None:
     """The kernel log may stay unknown, but its FAIL fails the node."""
     every = dict.fromkeys(REQUIRED, GOOD)
-    unknown = overall(verdicts(**every, kernel_log=UNMEASURED), required=REQUIRED)
+    unknown = overall(verdicts(**every, kernel_log=UNMEASURED), required=REQUIRED, node=NODE)
     assert (unknown["outcome"], unknown["unknown"]) == ("PASS", ["kernel_log"])
-    assert overall(verdicts(**every, kernel_log=BAD), required=REQUIRED)["outcome"] == "FAIL"
+    assert (
+        overall(verdicts(**every, kernel_log=BAD), required=REQUIRED, node=NODE)["outcome"]
+        == "FAIL"
+    )
 
 
 def test_a_named_check_is_required() -> None:
     """Asking for some checks requires these, and the total names the required ones that were left out."""
-    assert pick([]) == (tuple(CHECKS), REQUIRED)
-    names, required = pick(["kernel_log", "clock"])
+    assert pick([], NODE) == (tuple(CHECKS), REQUIRED)
+    names, required = pick(["kernel_log", "clock"], NODE)
     assert names == required == ("clock", "kernel_log")
-    total = overall(verdicts(clock=GOOD, kernel_log=UNMEASURED), required=required)
+    total = overall(verdicts(clock=GOOD, kernel_log=UNMEASURED), required=required, node=NODE)
     assert total["outcome"] == "UNKNOWN"
     assert total["left_out"] == [name for name in REQUIRED if name != "clock"]
     with pytest.raises(UserError, match="did you mean 'clock'"):
-        pick(["clok"])
+        pick(["clok"], NODE)
 
 
 def test_every_check_declares_itself() -> None:
@@ -195,7 +200,9 @@ def test_every_check_declares_itself() -> None:
         assert check.name == name
         assert all(limit.startswith(f"{name}.") for limit in check.limits)
         assert set(check.needs) <= known
-    assert {field for check in CHECKS.values() for field in check.needs} == known
+    assert {field for check in CHECKS.values() for field in check.needs} == known - set(ALWAYS) - {
+        "python"
+    }
     positions = [check.position for check in CHECKS.values()]
     assert positions == sorted(set(positions))
     assert positions[-1] < LAST
@@ -215,7 +222,7 @@ def test_a_check_that_cannot_be_imported_is_unknown(
     all_checks.cache_clear()
     try:
         assert list(all_checks()) == [*CHECKS, "broken"]
-        assert "broken" in required_checks()
+        assert "broken" in required_checks(NODE)
         verdict = run("broken", {"node": {}, "limits": {}})
         assert (verdict.outcome, verdict.reason) == (
             Outcome.UNKNOWN,
@@ -223,3 +230,24 @@ def test_a_check_that_cannot_be_imported_is_unknown(
         )
     finally:
         all_checks.cache_clear()
+
+
+def test_the_checks_of_a_level_fit_its_budget() -> None:
+    """Each level runs what the cheaper ones run, and the times that its checks declare are within its budget."""
+    names: set[str] = set()
+    for level in LEVELS:
+        node = NodeFacts(level=level, num_gpus=1)
+        assert names <= set(checks_of(node))
+        names = set(checks_of(node))
+        seconds = [seconds_at(CHECKS[name].seconds, level) or 0.0 for name in names]
+        assert 0 < sum(seconds) <= BUDGET_SECONDS[level]
+
+
+def test_a_check_of_gpus_is_not_missed_on_a_node_without_any() -> None:
+    """It is left out, and what it would cover is reported as not covered; with a GPU it runs."""
+    without, with_gpu = NodeFacts(level="deep"), NodeFacts(level="deep", num_gpus=8)
+    assert set(checks_of(with_gpu)) - set(checks_of(without)) == {
+        name for name, check in CHECKS.items() if check.needs_gpu
+    }
+    total = overall(verdicts(clock=GOOD), required=("clock",), node=without)
+    assert GPUS in total["not_covered"]
