@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         node = _node(options)
-        names, required = pick(options.check, node)
+        names, required = pick(options.check, node, also=options.require)
         declared = {
             key: limit for check in all_checks().values() for key, limit in check.limits.items()
         }
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -P -m healthchecks", description="Check this node.")
     parser.add_argument("--check", action="append", default=[], metavar="NAME")
     parser.add_argument("--folder", action="append", default=[], metavar="DIR")
+    parser.add_argument("--require", action="append", default=[], metavar="NAME")
     parser.add_argument("--level", choices=LEVELS, default=LEVELS[0])
     parser.add_argument("--python", default="", metavar="FILE")
     parser.add_argument("--seconds", type=_positive, metavar="N")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from healthchecks.check import NodeFacts, Outcome, Verdict
+from healthchecks.hardware_class import hardware_class
 from healthchecks.levels import seconds_at
 from healthchecks.limits import nearest
 from healthchecks.registry import all_checks
@@ -30,16 +31,22 @@ def required_checks(node: NodeFacts) -> tuple[str, ...]:
     return tuple(name for name in checks_of(node) if checks[name].is_required)
 
 
-def pick(names: Sequence[str], node: NodeFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which checks to run and which of these are required; named ones are. Raises UserError for an unknown name."""
+def pick(
+    names: Sequence[str], node: NodeFacts, *, also: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which checks to run and which of these are required: those that are named, or else those of the level and `also`.
+
+    Raises UserError for an unknown name.
+    """
     checks = all_checks()
-    for name in names:
+    for name in (*names, *also):
         if name not in checks:
             raise UserError(f"no check {name!r}; {nearest(name, checks)}")
-    if not names:
-        return checks_of(node), required_checks(node)
-    picked = tuple(name for name in checks if name in names)
-    return picked, picked
+    run = (*(names or checks_of(node)), *also)
+    required = (*(names or required_checks(node)), *also)
+    return tuple(name for name in checks if name in run), tuple(
+        name for name in checks if name in required
+    )
 
 
 def overall(
@@ -74,4 +81,5 @@ def overall(
         "left_out": [name for name in required_checks(node) if name not in required],
         "not_covered": [area for area in AREAS if area not in covered],
         "level": node.level,
+        "hardware_class": hardware_class(),
     }

@@ -98,6 +98,7 @@ class Agent:
         self._check_runner = CheckRunner(
             folder=config.folder,
             num_ranks=config.ranks_to_check,
+            python=config.python,
             shortage_serves=config.is_made_up,
             loop=self._loop,
             answer=self._answer,

@@ -18,6 +18,7 @@ from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
+from runner.facts.messages.records_checks import HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
@@ -464,6 +465,14 @@ def _hardware_judged(record: r.HardwareJudged) -> str:
     return f"hardware {what} {verdict}{by}{_because(record.reason)}"
 
 
+def _hardware_checked(record: HardwareChecked) -> str:
+    level = f" at level {record.level}" if record.level else ""
+    text = f"hardware {hardware_name(record.hardware)}: {record.outcome}{level}"
+    if not record.behind:
+        return text
+    return f"{text}; behind: {printable('; '.join(record.behind), 400)}"
+
+
 def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
@@ -553,6 +562,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
         f"a hardware fault of {d.node} ({hardware_name(d.hardware)}): {d.fault}{_because(d.evidence)}"
     ),
     r.HardwareJudged: _hardware_judged,
+    HardwareChecked: _hardware_checked,
     r.SparesRecorded: lambda d: (
         f"spares are low: {d.spares} left, {d.wanted} wanted"
         if d.low

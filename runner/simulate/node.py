@@ -16,6 +16,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
+from runner.simulate.check_verdicts import detail_of
 from runner.simulate.lines import kernel_matches, matches_in
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class SimNode:
         self.name = name
         self.hardware = hardware or f"board:{name}"
         self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "hang"] = "PASS"
+        # TFLOP/s that its checks measure, and their floor, 0 without one.
+        self.rate: tuple[float, float] | None = None
         self.instance_id = ""
         self.agent = self.keeper = False
         # From store and probes; `isolated`: its ranks from their peers, too.
@@ -491,14 +494,10 @@ class SimNode:
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""
         instance_id, outcome = self.instance_id, self.check_outcome
-        names = list(task.args["checks"])
-        checks = [{"check": name, "outcome": "PASS", "reason": ""} for name in names]
-        reason = "" if outcome == "PASS" else "as the story has it"
-        checks[0] |= {"outcome": outcome, "reason": reason}
-        detail = {"outcome": outcome, "checks": checks}
+        detail = {} if outcome == "hang" else detail_of(task, outcome, self.rate)
 
         def answer() -> None:
-            if self.agent and self.instance_id == instance_id and outcome != "hang":
+            if self.agent and self.instance_id == instance_id and detail:
                 self._answer(task, "done", detail=detail)
 
         self._agenda.after(CHECK_SECONDS, answer)

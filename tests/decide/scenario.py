@@ -385,6 +385,7 @@ DEEDS: Mapping[str, Maker] = {
     "bring-machine": _named("add_machine"),
     "kill-machine": _named("kill_machine"),
     "spoil-node": _set("check_outcome", lambda words: words[0] if words else "FAIL"),
+    "measure": _set("rate", lambda words: (float(words[0]), float(words[1]) if words[1:] else 0.0)),
     "kill-agent": _set("agent", lambda _: False),
     "kill-keeper": _on_machine("kill_keeper_and_ranks"),
     "kill-node": _on_machine("die"),

@@ -23,6 +23,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.messages.records_checks import HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.remedies import value_text
 from runner.facts.trials import TrialJudged
@@ -314,6 +315,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
     r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
+    HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",
     r.NodeKeptInService: lambda x: f"{x.node} kept",
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.confirmed_by == "probe" else "")

@@ -19,6 +19,7 @@ from runner.agent.launch.rank_commands import base_environment
 from runner.errors import TemporaryError
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
+from runner.facts.specs.check_levels import LEVELS
 from runner.keeper.procfs import kill_group
 
 log = logging.getLogger("stoker.agent")
@@ -41,12 +42,13 @@ OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 class CheckRunner:
     """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked.
 
-    `shortage_serves`: a node that is short of room, but not broken, passes, and the answer's message says of what. `num_ranks`: for
-    how many the machine is checked.
+    `python`: the interpreter of checks that need torch, where a task names none. `shortage_serves`: a node that is short of room,
+    but not broken, passes, and the answer's message says of what. `num_ranks`: for how many the machine is checked.
     """
 
     folder: Path
     num_ranks: Callable[[], int]
+    python: str
     shortage_serves: bool
     loop: EventLoop
     answer: Callable[[ActionResult], None]
@@ -58,15 +60,22 @@ class CheckRunner:
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
-        checks = task.args.get("checks")
+        checks, level = task.args.get("checks"), task.args.get("level", "")
         if self._task is not None:
             if self._task.id != task.id:
                 reason = f"check task {self._task.id} is under way here; ask again"
                 self.answer(tasks.result(task, "failed", reason))
             return
         names = tuple(checks) if isinstance(checks, list | tuple) else ()
-        if not 0 < len(names) <= MAX_CHECKS or not all(isinstance(name, str) for name in names):
-            reason = f"checks: {str(checks)[:80]!r} is no list of 1 to {MAX_CHECKS} names"
+        least = 0 if level else 1
+        if not least <= len(names) <= MAX_CHECKS or not all(
+            isinstance(name, str) for name in names
+        ):
+            reason = f"checks: {str(checks)[:80]!r} is no list of {least} to {MAX_CHECKS} names"
+            self.answer(tasks.result(task, "failed", reason))
+            return
+        if level not in ("", *LEVELS):
+            reason = f"level: {str(level)[:80]!r} is none of {', '.join(LEVELS)}"
             self.answer(tasks.result(task, "failed", reason))
             return
         self._task = task
@@ -95,11 +104,11 @@ class CheckRunner:
         deadline = time.monotonic() + LAST_RATIO * task.deadline_seconds
         command = [
             *PROGRAM,
-            *(f"--check={name}" for name in names),
+            *_what(task, names),
             f"--folder={self.folder}",
             f"--slots={self.num_ranks()}",
+            f"--python={task.args.get('python') or self.python}",
             *(("--shortage-serves",) if self.shortage_serves else ()),
-            f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}",
         ]
         with self._lock:
             if self._is_closed:
@@ -125,6 +134,14 @@ class CheckRunner:
         return _detail(output, trouble, names)
 
 
+def _what(task: Task, names: tuple[str, ...]) -> list[str]:
+    """Return what to check: a level, whose checks have their own deadlines, and what is named besides; or what is named."""
+    if level := task.args.get("level"):
+        return [f"--level={level}", *(f"--require={name}" for name in names)]
+    seconds = SHARED_RATIO * task.deadline_seconds / len(names)
+    return [*(f"--check={name}" for name in names), f"--seconds={seconds:.3f}"]
+
+
 def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:
     """Return the output, and why it is incomplete, if so."""
     output = b""
@@ -146,9 +163,10 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return outcome and verdicts. A check that did not end is UNKNOWN, which is not healthy."""
+    """Return outcome, verdicts and the class of the hardware. A check that did not end is UNKNOWN, which is not healthy."""
     verdicts: list[dict[str, Any]] = []
-    has_ended, other = False, ""
+    total: dict[str, Any] = {}
+    other = ""
     for line in output.splitlines():
         try:
             plain = json.loads(line)
@@ -161,18 +179,22 @@ def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, An
             text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
             verdicts.append(json.loads(text))
         elif kind == "overall":
-            has_ended = True
+            total = plain
     reason = trouble or other or "the health checks printed no verdict on it"
     unknown = {"outcome": "UNKNOWN", "reason": reason[:MAX_REASON_CHARACTERS]}
     known = [verdict.get("check") for verdict in verdicts]
-    verdicts += [{"check": name, **unknown} for name in dict.fromkeys(names) if name not in known]
+    missing = [*names] if names or total else ["checks"]
+    verdicts += [{"check": name, **unknown} for name in dict.fromkeys(missing) if name not in known]
     outcomes = [verdict.get("outcome") for verdict in verdicts]
+    required = [*names, *total.get("required", ())]
+    passed = [each.get("check") for each in verdicts if each.get("outcome") == "PASS"]
     outcome = "UNKNOWN"
     if "FAIL" in outcomes:
         outcome = "FAIL"
-    elif has_ended and all(each == "PASS" for each in outcomes):
+    elif total and required and all(name in passed for name in required):
         outcome = "PASS"
-    return {"outcome": outcome, "checks": _cut(verdicts)}
+    hardware_class = str(total.get("hardware_class", ""))[:MAX_REASON_CHARACTERS]
+    return {"outcome": outcome, "checks": _cut(verdicts), "hardware_class": hardware_class}
 
 
 def _shortage(verdicts: list[dict[str, Any]]) -> str:
@@ -184,15 +206,37 @@ def _shortage(verdicts: list[dict[str, Any]]) -> str:
 
 
 def _cut(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the verdicts, without their evidence if that would not fit a message."""
-    if len(json.dumps(verdicts)) <= MAX_DETAIL_BYTES:
-        return verdicts
-    return [
-        {
-            "check": str(verdict.get("check"))[:MAX_REASON_CHARACTERS],
-            "outcome": verdict.get("outcome") if verdict.get("outcome") in OUTCOMES else "UNKNOWN",
-            "reason": str(verdict.get("reason", ""))[:MAX_REASON_CHARACTERS],
-            "shortage": str(verdict.get("shortage", ""))[:MAX_REASON_CHARACTERS],
-        }
-        for verdict in verdicts
-    ]
+    """Return the verdicts; of their evidence what is compared with peers, or none, if all would not fit a message."""
+    for keeps in (_is_any, _is_compared, _is_none):
+        kept = [_with_evidence(verdict, keeps) for verdict in verdicts]
+        if len(json.dumps(kept)) <= MAX_DETAIL_BYTES:
+            return kept
+    return kept
+
+
+def _with_evidence(verdict: dict[str, Any], keeps: Callable[[Any], bool]) -> dict[str, Any]:
+    if keeps is _is_any:
+        return verdict
+    evidence = verdict.get("evidence")
+    outcome = verdict.get("outcome") if verdict.get("outcome") in OUTCOMES else "UNKNOWN"
+    return {
+        "check": str(verdict.get("check"))[:MAX_REASON_CHARACTERS],
+        "outcome": outcome,
+        "reason": str(verdict.get("reason", ""))[:MAX_REASON_CHARACTERS],
+        "shortage": str(verdict.get("shortage", ""))[:MAX_REASON_CHARACTERS],
+        "evidence": [each for each in evidence if keeps(each)]
+        if isinstance(evidence, list)
+        else [],
+    }
+
+
+def _is_any(_: Any) -> bool:
+    return True
+
+
+def _is_compared(evidence: Any) -> bool:
+    return isinstance(evidence, dict) and bool(evidence.get("better"))
+
+
+def _is_none(_: Any) -> bool:
+    return False

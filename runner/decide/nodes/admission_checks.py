@@ -1,14 +1,22 @@
-"""Admission checks: a node must pass them before it takes ranks, whenever it joins the pool. Unknown is not healthy."""
+"""Admission checks: a node must pass them before it takes ranks, whenever it joins the pool. Unknown is not healthy.
+
+A value that is behind those of the node's peers, or beyond a floor, is one weak sign: the node is checked once more, when no other
+node is, and blamed if the sign is there again. A floor that all peers miss is suspect itself, and no node is blamed for it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
+from runner.decide.nodes import check_results
+from runner.decide.nodes.check_results import CheckResult
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import Finding
+from runner.facts.messages.records import ActionIssued
+from runner.facts.specs.check_levels import LEVELS
 
 # At the same time: a fleet that joins at once is checked in turns, so that no result waits behind all others past its deadline;
 # chosen, not measured.
@@ -29,24 +37,70 @@ def settle(decision: Decision, node: Node) -> bool:
 
     A task outlives the agent it was sent to: the next agent answers it, or its deadline passes and it is tried again.
     """
-    checks = decision.policy.cluster.checks
-    if not checks:
+    cluster, state = decision.policy.cluster, decision.state
+    if not cluster.wants_checks:
         decision.move_node(node.node, "spare", "the cluster wants no checks")
         return False
-    state = decision.state
     if node.ranks_may_run is not None:
         # They have the devices that are to be checked.
         return False
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return False
-    args = {"checks": list(checks)}
-    reason = "once more" if node.check_tries else node.reason
+    if (cluster.check_level or _is_behind(state, node)) and any(
+        _disturbs(state, node, state.nodes[name]) for name in _being_checked(decision)
+    ):
+        return False
     decision.issue(
-        NodeTask(node=node.node, task="check", generation=node.generation, args=args),
-        f"check {node.node}: {reason}",
-        deadline_seconds=decision.policy.cluster.check_seconds,
+        NodeTask(
+            node=node.node,
+            task="check",
+            generation=node.generation,
+            args=_args(decision, node),
+        ),
+        f"check {node.node}: {_why(state, node)}",
+        deadline_seconds=cluster.seconds_of_checks,
     )
     return True
+
+
+def _being_checked(decision: Decision) -> list[str]:
+    """Return the nodes that are checked now, or will be by this decision."""
+    issued = [each.action for each in decision.records if isinstance(each, ActionIssued)]
+    actions = [*decision.state.open_tasks("check"), *issued]
+    return [action.read(NodeTask).node for action in actions if action.args.get("task") == "check"]
+
+
+def _disturbs(state: State, node: Node, other: Node) -> bool:
+    """Whether a node has to wait for the checks of another: of its own machine; or, if it was behind, for a peer's first values."""
+    shares_machine = bool(node.address) and other.address == node.address
+    return shares_machine or (_is_behind(state, node) and not _is_behind(state, other))
+
+
+def _is_behind(state: State, node: Node) -> bool:
+    known = state.hardware.get(node.hardware)
+    return known is not None and bool(known.behind)
+
+
+def _why(state: State, node: Node) -> str:
+    if _is_behind(state, node):
+        return "once more, since it was behind"
+    if node.checked is not None and node.checked.at >= node.since and not node.check_tries:
+        return "once more, since it was out of service for a fault"
+    return "once more" if node.check_tries else node.reason
+
+
+def _args(decision: Decision, node: Node) -> dict[str, Any]:
+    """Return what to check: after a pass that still counts, only what may have changed since."""
+    cluster, state = decision.policy.cluster, decision.state
+    args: dict[str, Any] = {"checks": list(cluster.checks)}
+    if not cluster.check_level:
+        return args
+    still_counts = check_results.has_valid_pass(state, node, cluster, decision.now)
+    args["level"] = LEVELS[0] if still_counts else cluster.check_level
+    pythons = (run.spec.python for run in state.runs.values() if run.is_wanted)
+    if python := next(filter(None, pythons), ""):
+        args["python"] = python
+    return args
 
 
 def on_checked(decision: Decision, action: Action, result: ActionResult) -> None:
@@ -55,20 +109,52 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
     node = decision.state.nodes.get(work.node)
     if node is None or node.state != "checking":
         return
-    outcome = result.detail.get("outcome") if result.outcome == "done" else "UNKNOWN"
-    if outcome == "PASS":
-        checks = ", ".join(work.args["checks"])
-        decision.move_node(node.node, "spare", f"passed its checks ({checks})")
-    elif outcome == "FAIL":
+    found = check_results.read(result)
+    was_behind = _is_behind(decision.state, node)
+    behind = check_results.record(decision, node, work, found)
+    if found.outcome == "UNKNOWN":
+        _no_verdict(decision, node, summary(result))
+    elif found.outcome == "FAIL" and not found.is_weak:
         _failed(decision, node, summary(result))
-    elif node.check_tries + 1 < MAX_TRIES:
-        decision.move_node(node.node, "checking", f"no verdict ({summary(result)})")
-    else:
-        reason = f"its checks gave no verdict {MAX_TRIES} times: {summary(result)}"
-        decision.move_node(node.node, "quarantined", reason)
+    elif behind and node.hardware and not was_behind:
+        # The sign is recorded with its hardware, and the node is checked once more.
+        return
+    elif behind:
+        _stayed_behind(decision, node, found, behind)
+    elif check_results.passes_due(decision.state, node) <= 1:
+        what = work.args.get("level") or ", ".join(work.args["checks"])
+        decision.move_node(node.node, "spare", f"passed its checks ({what})")
+
+
+def _no_verdict(decision: Decision, node: Node, found: str) -> None:
+    if node.check_tries + 1 < MAX_TRIES:
+        decision.move_node(node.node, "checking", f"no verdict ({found})")
+        return
+    reason = f"its checks gave no verdict {MAX_TRIES} times: {found}"
+    decision.move_node(node.node, "quarantined", reason)
+    decision.page(
+        f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware gets no verdict; "
+        f"`stoker readmit {node.node}` checks it again"
+    )
+
+
+def _stayed_behind(
+    decision: Decision, node: Node, found: CheckResult, behind: tuple[str, ...]
+) -> None:
+    """Blame a node that was behind twice, unless all that it misses are floors that its whole class misses."""
+    suspect = check_results.suspect_floors(decision, node, found)
+    if len(suspect) < len(behind):
+        _failed(decision, node, f"behind twice in a row: {'; '.join(behind)}"[:MAX_SUMMARY])
+        return
+    floors = ", ".join(f"{each.value.name} {each.floor:g}" for each in suspect)
+    reason = (
+        f"no node of its class reaches the floor of {floors}: the floor is suspect, not the node"
+    )
+    decision.move_node(node.node, "spare", reason)
+    if all(floors not in other.reason for other in decision.state.nodes.values()):
         decision.page(
-            f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware gets no verdict; "
-            f"`stoker readmit {node.node}` checks it again"
+            f"{node.node} serves: {reason}; `stoker hardware` has the values, `checks` and `check_level` in cluster.yaml say what "
+            "is checked"
         )
 
 

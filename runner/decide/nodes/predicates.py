@@ -32,7 +32,7 @@ def has_left(node: Node) -> bool:
 
 def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
     """Return the state of a node without ranks: a spare, unless it has yet to pass its checks."""
-    return "checking" if unchecked and cluster.checks else "spare"
+    return "checking" if unchecked and cluster.wants_checks else "spare"
 
 
 def live_attempt(decision: Decision, node: Node) -> Attempt | None:

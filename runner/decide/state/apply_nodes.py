@@ -15,6 +15,11 @@ from runner.decide.state.cluster_state import (
 )
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
+from runner.facts.messages.records_checks import HardwareChecked
+from runner.facts.specs.check_levels import covers
+
+# Of hardware that was refused or failed, in a row: one may have passed by chance; the figure.
+PASSES_AFTER_REPAIR = 2
 
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
@@ -71,15 +76,32 @@ def _hardware_fault_recorded(state: State, record: r.HardwareFaultRecorded) -> N
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
     hardware_fault = HardwareFault(**shared_fields(record, HardwareFault), at=state.now)
     known.faults = [*known.faults, hardware_fault][-MAX_HARDWARE_FAULTS_KEPT:]
+    if record.fault == "node_unfit":
+        known.passes_due, known.passed_at, known.passed_level = PASSES_AFTER_REPAIR, None, ""
     state.count("hardware_faults")
 
 
 def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    was_refused = bool(known.verdict)
     known.verdict, known.reason, known.by = record.verdict, record.reason, record.by
     known.judged_at = state.now
     if not record.verdict:
         known.faults = []
+        if was_refused:
+            known.passes_due = PASSES_AFTER_REPAIR
+
+
+def _hardware_checked(state: State, record: HardwareChecked) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    known.hardware_class, known.behind = record.hardware_class, list(record.behind)
+    if record.values:
+        known.values, known.measured_at = list(record.values), state.now
+    if record.outcome == "PASS" and not record.behind:
+        known.passes_due = max(0, known.passes_due - 1)
+        if known.passed_at is None or covers(record.level, known.passed_level):
+            known.passed_at, known.passed_level = state.now, record.level
+    state.count(f"hardware_checks_{record.outcome.lower()}")
 
 
 def _spares_recorded(state: State, record: r.SparesRecorded) -> None:
@@ -179,6 +201,7 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.HardwareSeen: _hardware_seen,
     r.HardwareFaultRecorded: _hardware_fault_recorded,
     r.HardwareJudged: _hardware_judged,
+    HardwareChecked: _hardware_checked,
     r.SparesRecorded: _spares_recorded,
     r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: _node_changed,

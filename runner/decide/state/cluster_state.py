@@ -27,6 +27,7 @@ from runner.facts.messages.records import (
     RequestRecorded,
     RunStateName,
 )
+from runner.facts.messages.records_checks import MeasuredValue
 from runner.facts.messages.signals import StartPhase
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.specs.placeholders import remedies_of_command
@@ -88,6 +89,16 @@ class Hardware(MutableValue):
     reason: str = ""
     judged_at: float | None = None
     by: str = ""
+    # The newest pass of checks: when, and at which level ("": checks that were named one by one).
+    passed_at: float | None = None
+    passed_level: str = ""
+    # Passes in a row that it owes before it serves, after its checks failed, or it was refused and readmitted.
+    passes_due: int = 0
+    # What was measured at the newest check that passed or failed, and which of it was behind.
+    hardware_class: str = ""
+    measured_at: float | None = None
+    values: list[MeasuredValue] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
 
 
 class Source(MutableValue):

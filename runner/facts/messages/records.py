@@ -20,6 +20,7 @@ from runner.facts.matches import Match
 from runner.facts.messages import (  # noqa: F401
     assignments,
     records_checkpoints,
+    records_checks,
     records_drift,
     records_people,
     records_trials,

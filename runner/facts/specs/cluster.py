@@ -1,10 +1,11 @@
 """The content of cluster.yaml: nodes, spares, store and limits. One journal, lease and fleet per cluster."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import field
 
+from runner.facts.specs.check_levels import BUDGET_SECONDS, Level
 from runner.facts.specs.runbook import Mode
 from runner.facts.specs.setting import (
     Default,
@@ -17,6 +18,10 @@ from runner.facts.specs.setting import (
     Seconds,
 )
 from runner.facts.wire import Value
+
+CheckLevel = Literal["", Level]
+# Of the time of a level, for its checks to end or be killed; chosen.
+LEVEL_SECONDS_FACTOR = 2.0
 
 
 class LocalNodes(Value):
@@ -124,9 +129,22 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "the network between nodes.",
         Default("`[disk_space, shared_memory, processes]`"),
     ] = ("disk_space", "shared_memory", "processes")
+    check_level: Annotated[
+        CheckLevel,
+        "How thoroughly such a node is checked besides: by all checks of this level, which `stoker check --level` runs by hand, as "
+        "well as those in `checks`. `passive` takes 10 s at most, `quick` 60, `standard` 120, `deep` an hour.",
+        Default("none: `checks` alone"),
+    ] = ""
+    check_valid_hours: Annotated[
+        float,
+        Limits("hours", least=0, most=8784),
+        "How long a pass of `check_level` counts, and values are compared with those of other nodes. Until then a node that joins "
+        "again has the passive checks only, if its hardware had no fault since. 0: not at all.",
+    ] = 24.0
     check_seconds: Annotated[
         PositiveSeconds,
-        "Time that these checks may take in all; a node that has not passed by then is quarantined.",
+        "Time that these checks may take in all, if it is more than twice that of `check_level`; a node that has not passed by "
+        "then is quarantined.",
     ] = 60.0
     mode: Annotated[
         Mode,
@@ -240,6 +258,18 @@ class ClusterSpec(Value, kind="cluster_spec"):
         str,
         "Address of this machine on which it serves them; anybody who reaches it may read them. 0.0.0.0: all of them.",
     ] = "127.0.0.1"
+
+    @property
+    def wants_checks(self) -> bool:
+        """Whether a node must pass checks before it is a spare."""
+        return bool(self.checks or self.check_level)
+
+    @property
+    def seconds_of_checks(self) -> float:
+        """The time that a node's checks may take in all."""
+        if not self.check_level:
+            return self.check_seconds
+        return max(self.check_seconds, LEVEL_SECONDS_FACTOR * BUDGET_SECONDS[self.check_level])
 
     @property
     def spans_machines(self) -> bool:

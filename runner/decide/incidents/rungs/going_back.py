@@ -62,7 +62,7 @@ def go_back(decision: Decision, incident: Incident, rung: Rung, *, reason: str) 
             # It has had too many.
             decision.amend(incident, refusal)
     # Unknown is not healthy: without checks a person says when it may come back.
-    out: r.NodeStateName = "checking" if decision.policy.cluster.checks else "maintenance"
+    out: r.NodeStateName = "checking" if decision.policy.cluster.wants_checks else "maintenance"
     for node in leaving:
         why = f"{incident.fault}: its steps are made again without it"
         decision.move_node(node, out, why, incident=incident.incident)
@@ -168,7 +168,7 @@ def _hardware_problem(decision: Decision, run: Run, rung: Rung, leaving: list[st
         return ""
     if not leaving:
         return "no node in service is named as culprit"
-    if rung.args.get("test_suspects") and not decision.policy.cluster.checks:
+    if rung.args.get("test_suspects") and not decision.policy.cluster.wants_checks:
         return f"`checks` in cluster.yaml names none that {' and '.join(leaving)} could pass"
     num_idle = len(idle_spares(decision.state, run))
     if rung.args.get("other_hardware") and num_idle < len(leaving):

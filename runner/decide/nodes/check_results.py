@@ -1,0 +1,169 @@
+"""What the checks of a node say about its hardware: values for its peers, how long a pass counts, and what a repair owes.
+
+Results belong to hardware, not to names. A pass forgives nothing by itself: after a repair two in a row are needed. A check
+without a verdict says nothing about the hardware.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal
+
+from runner.decide.decision import Decision
+from runner.decide.nodes.fleet_rules import (
+    Key,
+    behind_peers,
+    describe,
+    is_beyond,
+    is_floor_suspect,
+    key_of,
+)
+from runner.decide.state.cluster_state import Hardware, Node, State
+from runner.facts.actions import ActionResult, NodeTask
+from runner.facts.messages.records_checks import HardwareChecked, MeasuredValue
+from runner.facts.specs.check_levels import covers
+from runner.facts.specs.cluster import ClusterSpec
+
+HOUR_SECONDS = 3600.0
+# Of one result; chosen: a class of hardware has some dozens.
+MAX_VALUES = 200
+MAX_TEXT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """A value that a check declared to be beyond its floor."""
+
+    value: MeasuredValue
+    floor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The outcome of a node's checks. `below`: values beyond their floors; `is_weak`: a FAIL for nothing else."""
+
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    checks: tuple[str, ...]
+    hardware_class: str
+    values: tuple[MeasuredValue, ...]
+    below: tuple[Floor, ...]
+    is_weak: bool
+
+
+def read(result: ActionResult) -> CheckResult:
+    """Take an agent's answer apart; what does not fit is left out."""
+    detail = result.detail if result.outcome == "done" else {}
+    verdicts = [each for each in detail.get("checks") or () if isinstance(each, Mapping)]
+    values: list[MeasuredValue] = []
+    below: list[Floor] = []
+    is_weak = True
+    for verdict in verdicts:
+        found = list(_compared(verdict))
+        values += [value for value, _ in found]
+        below += [
+            Floor(value=value, floor=floor)
+            for value, floor in found
+            if floor is not None and is_beyond(value, floor)
+        ]
+        is_weak &= verdict.get("outcome") != "FAIL" or _fails_floors_only(verdict)
+    outcome = detail.get("outcome")
+    return CheckResult(
+        outcome=outcome if outcome in ("PASS", "FAIL") else "UNKNOWN",
+        checks=tuple(str(each.get("check")) for each in verdicts if each.get("outcome") == "PASS"),
+        hardware_class=str(detail.get("hardware_class", ""))[:MAX_TEXT],
+        values=tuple(values[:MAX_VALUES]),
+        below=tuple(below),
+        is_weak=is_weak and bool(below),
+    )
+
+
+def _evidence(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in verdict.get("evidence") or () if isinstance(each, Mapping)]
+
+
+def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[MeasuredValue, float | None]]:
+    """Return what is compared with peers, each with its floor."""
+    for each in _evidence(verdict):
+        value, limit, better = each.get("value"), each.get("limit"), each.get("better")
+        if better not in ("higher", "lower") or not isinstance(value, int | float):
+            continue
+        if not isfinite(value):
+            continue
+        texts = {name: str(each.get(name, ""))[:MAX_TEXT] for name in ("name", "unit", "subject")}
+        measured = MeasuredValue(value=float(value), better=better, **texts)
+        yield measured, float(limit) if isinstance(limit, int | float) else None
+
+
+def _fails_floors_only(verdict: Mapping[str, Any]) -> bool:
+    failed = [each for each in _evidence(verdict) if each.get("outcome") == "FAIL"]
+    return bool(failed) and all(each.get("better") for each in failed)
+
+
+def record(decision: Decision, node: Node, work: NodeTask, result: CheckResult) -> tuple[str, ...]:
+    """Record a result with the node's hardware; return which values are behind, of peers or by a floor."""
+    peers = peers_of(decision.state, node.hardware, result.hardware_class, decision)
+    behind = (
+        *behind_peers(result.values, peers),
+        *(f"{describe(each.value)} (floor {each.floor:g})" for each in result.below),
+    )
+    if node.hardware and result.outcome != "UNKNOWN":
+        decision.add(
+            HardwareChecked(
+                hardware=node.hardware,
+                node=node.node,
+                outcome=result.outcome,
+                level=str(work.args.get("level", "")),
+                checks=result.checks,
+                hardware_class=result.hardware_class,
+                values=result.values,
+                behind=behind,
+            )
+        )
+    return behind
+
+
+def peers_of(
+    state: State, hardware: str, hardware_class: str, decision: Decision
+) -> dict[Key, list[float]]:
+    """Return the values of other hardware of a class, as long as they count."""
+    found: dict[Key, list[float]] = {}
+    for known in state.hardware.values():
+        is_peer = known.hardware != hardware and known.hardware_class == hardware_class
+        if not is_peer or not hardware_class or not _counts(known, decision):
+            continue
+        for value in known.values:
+            found.setdefault(key_of(value), []).append(value.value)
+    return found
+
+
+def _counts(known: Hardware, decision: Decision) -> bool:
+    hours = decision.policy.cluster.check_valid_hours
+    return known.measured_at is not None and (
+        decision.now - known.measured_at <= hours * HOUR_SECONDS
+    )
+
+
+def suspect_floors(decision: Decision, node: Node, result: CheckResult) -> list[Floor]:
+    """Return the floors that all peers miss, too."""
+    peers = peers_of(decision.state, node.hardware, result.hardware_class, decision)
+    return [
+        each
+        for each in result.below
+        if is_floor_suspect(each.value, each.floor, peers.get(key_of(each.value), ()))
+    ]
+
+
+def has_valid_pass(state: State, node: Node, cluster: ClusterSpec, now: float) -> bool:
+    """Whether the node's hardware passed this level not long ago, and nothing has happened to it since."""
+    known = state.hardware.get(node.hardware)
+    if known is None or known.passed_at is None or known.passes_due or known.behind:
+        return False
+    is_fresh = now - known.passed_at <= cluster.check_valid_hours * HOUR_SECONDS
+    has_failed = any(fault.at > known.passed_at for fault in known.faults)
+    return is_fresh and not has_failed and covers(known.passed_level, cluster.check_level)
+
+
+def passes_due(state: State, node: Node) -> int:
+    """Return how many passes in a row the node's hardware owes after a repair; 0 or 1: one is enough."""
+    known = state.hardware.get(node.hardware)
+    return known.passes_due if known is not None else 0

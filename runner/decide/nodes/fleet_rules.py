@@ -1,0 +1,71 @@
+"""Rules relative to the fleet: a value beside those of other hardware of the same class.
+
+The limit is a share of the peers' median, or some of their spreads if they differ more: what SuperBench and others call an outlier.
+A floor that all peers miss says more about the floor than about them.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from runner.facts.messages.records_checks import MeasuredValue
+
+# Fewer say nothing about a class; chosen.
+MIN_PEERS = 4
+# Of the median, at least; and median absolute deviations, as standard deviations. SuperBench flags 5 %, and GPUs of one sound node
+# differ by as much; both chosen above that.
+SHARE, SPREADS = 0.10, 3.0
+# Standard deviations of a normal distribution in its median absolute deviation.
+DEVIATION = 1.4826
+
+# A value's name and subject.
+Key = tuple[str, str]
+
+
+def key_of(value: MeasuredValue) -> Key:
+    """Return what a value is compared by."""
+    return value.name, value.subject
+
+
+def limit_of(better: str, peers: Sequence[float]) -> float | None:
+    """Return the limit that peers set; None for fewer than MIN_PEERS."""
+    if len(peers) < MIN_PEERS:
+        return None
+    middle = median(peers)
+    spread = DEVIATION * median(abs(one - middle) for one in peers)
+    band = max(SHARE * abs(middle), SPREADS * spread)
+    return middle - band if better == "higher" else middle + band
+
+
+def behind_peers(
+    values: Sequence[MeasuredValue], peers: Mapping[Key, Sequence[float]]
+) -> tuple[str, ...]:
+    """Describe the values that are behind those of the peers."""
+    found: list[str] = []
+    for one in values:
+        others = peers.get(key_of(one), ())
+        limit = limit_of(one.better, others)
+        if limit is None or not is_beyond(one, limit):
+            continue
+        beside = f"{len(others)} peers of its class have {median(others):.6g}"
+        found.append(f"{describe(one)}: {beside} (limit {limit:.6g}, relative to the fleet)")
+    return tuple(found)
+
+
+def is_beyond(value: MeasuredValue, limit: float) -> bool:
+    """Whether a value is on the wrong side of a limit."""
+    return value.value < limit if value.better == "higher" else value.value > limit
+
+
+def is_floor_suspect(value: MeasuredValue, floor: float, peers: Sequence[float]) -> bool:
+    """Whether all of enough peers are beyond a floor as well."""
+    return len(peers) >= MIN_PEERS and all(is_beyond(_with(value, other), floor) for other in peers)
+
+
+def describe(value: MeasuredValue) -> str:
+    """Return a value in words."""
+    subject = f" of {value.subject}" if value.subject else ""
+    return f"{value.name}{subject} {value.value:.6g} {value.unit}".rstrip()
+
+
+def _with(value: MeasuredValue, number: float) -> MeasuredValue:
+    return MeasuredValue(name=value.name, value=number, better=value.better)

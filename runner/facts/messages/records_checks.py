@@ -1,0 +1,32 @@
+"""Records about what checks found on hardware."""
+
+from typing import Literal
+
+from runner.facts.wire import Value
+
+
+class MeasuredValue(Value):
+    """A value that is compared with those of other hardware of its class; `better` says on which side of them it should be."""
+
+    name: str
+    value: float
+    better: Literal["higher", "lower"]
+    unit: str = ""
+    # What was measured: a device, a data type.
+    subject: str = ""
+
+
+class HardwareChecked(Value, kind="hardware_checked"):
+    """Checks of a node passed or failed. `level`: "" for checks that are named one by one; `checks`: those that passed.
+
+    `behind`: the values that are beyond a floor, or behind those of the node's peers. They are one weak sign until the next check.
+    """
+
+    hardware: str
+    node: str
+    outcome: Literal["PASS", "FAIL"]
+    level: str = ""
+    checks: tuple[str, ...] = ()
+    hardware_class: str = ""
+    values: tuple[MeasuredValue, ...] = ()
+    behind: tuple[str, ...] = ()

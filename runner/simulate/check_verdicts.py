@@ -1,0 +1,46 @@
+"""What the checks of a simulated node find: as its condition is, and a rate that is measured above the passive level."""
+
+from typing import Any, Literal
+
+from runner.facts.messages.assignments import Task
+from runner.facts.specs.check_levels import LEVELS
+
+CLASS = "simulated"
+
+
+def detail_of(
+    task: Task, outcome: Literal["PASS", "FAIL", "UNKNOWN"], rate: tuple[float, float] | None
+) -> dict[str, Any]:
+    """Return an answer's detail. `rate`: TFLOP/s and their floor, 0 without one; None is not measured."""
+    level = str(task.args.get("level", ""))
+    names = [*task.args["checks"], *filter(None, [level])]
+    verdicts: list[dict[str, Any]] = [
+        {"check": name, "outcome": "PASS", "reason": ""} for name in names
+    ]
+    if outcome != "PASS":
+        verdicts[0] |= {"outcome": outcome, "reason": "as the story has it"}
+    if rate is not None and level != LEVELS[0]:
+        verdicts.append(_rate_verdict(*rate))
+    outcomes = [each["outcome"] for each in verdicts]
+    worst = next((each for each in ("FAIL", "UNKNOWN") if each in outcomes), "PASS")
+    return {"outcome": worst, "checks": verdicts, "hardware_class": CLASS}
+
+
+def _rate_verdict(tflops: float, floor: float) -> dict[str, Any]:
+    is_below = tflops < floor
+    evidence = {
+        "name": "compute_rate.tflops",
+        "value": tflops,
+        "unit": "TFLOP/s",
+        "better": "higher",
+        "limit": floor or None,
+        "outcome": ("FAIL" if is_below else "PASS") if floor else None,
+    }
+    reason = f"{tflops:g} TFLOP/s, at least {floor:g}" if is_below else ""
+    outcome = "FAIL" if is_below else "PASS"
+    return {
+        "check": "compute_rate",
+        "outcome": outcome,
+        "reason": reason,
+        "evidence": [evidence],
+    }
