@@ -165,6 +165,8 @@ class Agent:
                 f"assignment of node {assignment.node!r} in the register of {self._config.node!r}"
             )
             return
+        if assignment.plan is not None:
+            self._check_runner.give_way()
         self._ranks.assign(assignment, is_mine=self._session.is_mine(assignment))
 
     def on_confirmed(self, request: int) -> None:

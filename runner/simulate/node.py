@@ -497,7 +497,11 @@ class SimNode:
         detail = {} if outcome == "hang" else detail_of(task, outcome, self.rate)
 
         def answer() -> None:
-            if self.agent and self.instance_id == instance_id and detail:
+            if not self.agent or self.instance_id != instance_id or not detail:
+                return
+            if self.share is not None or self._launching is not None:
+                self._answer(task, "failed", message="the checks gave way: ranks are to start")
+            else:
                 self._answer(task, "done", detail=detail)
 
         self._agenda.after(CHECK_SECONDS, answer)

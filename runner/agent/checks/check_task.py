@@ -57,6 +57,8 @@ class CheckRunner:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _child: "subprocess.Popen[bytes] | None" = None
     _is_closed: bool = False
+    # Ranks are to start here.
+    _gives_way: bool = False
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
@@ -78,8 +80,16 @@ class CheckRunner:
             reason = f"level: {str(level)[:80]!r} is none of {', '.join(LEVELS)}"
             self.answer(tasks.result(task, "failed", reason))
             return
-        self._task = task
+        self._task, self._gives_way = task, False
         self.loop.in_background(partial(self._run, task, names), partial(self._done, task))
+
+    def give_way(self) -> None:
+        """End the running checks, since ranks are to start; they have no verdict."""
+        if self._task is not None:
+            self._gives_way = True
+            with self._lock:
+                if self._child is not None:
+                    _kill(self._child)
 
     def end(self) -> None:
         """Kill the running checks, and start no more."""
@@ -90,7 +100,9 @@ class CheckRunner:
 
     def _done(self, task: Task, detail: dict[str, Any] | None, error: Exception | None) -> None:
         self._task = None
-        if detail is None:
+        if self._gives_way:
+            self.answer(tasks.result(task, "failed", "the checks gave way: ranks are to start"))
+        elif detail is None:
             self.answer(
                 tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON_CHARACTERS])
             )
@@ -111,8 +123,10 @@ class CheckRunner:
             *(("--shortage-serves",) if self.shortage_serves else ()),
         ]
         with self._lock:
-            if self._is_closed:
-                raise TemporaryError("the agent leaves")
+            if self._is_closed or self._gives_way:
+                raise TemporaryError(
+                    "the agent leaves" if self._is_closed else "ranks are to start"
+                )
             self._child = child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import Finding
 from runner.facts.messages.records import ActionIssued
 from runner.facts.specs.check_levels import LEVELS
+from runner.facts.specs.cluster import CheckLevel
 
 # At the same time: a fleet that joins at once is checked in turns, so that no result waits behind all others past its deadline;
 # chosen, not measured.
@@ -44,6 +45,12 @@ def settle(decision: Decision, node: Node) -> bool:
     if node.ranks_may_run is not None:
         # They have the devices that are to be checked.
         return False
+    return issue(decision, node, why=_why(state, node), level=_level(decision, node))
+
+
+def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel) -> bool:
+    """Send a node its checks, unless they are under way or have to wait for those of others; return whether they were sent."""
+    cluster, state = decision.policy.cluster, decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return False
     if (cluster.check_level or _is_behind(state, node)) and any(
@@ -55,9 +62,9 @@ def settle(decision: Decision, node: Node) -> bool:
             node=node.node,
             task="check",
             generation=node.generation,
-            args=_args(decision, node),
+            args=_args(decision, level),
         ),
-        f"check {node.node}: {_why(state, node)}",
+        f"check {node.node}: {why}",
         deadline_seconds=cluster.seconds_of_checks,
     )
     return True
@@ -89,31 +96,36 @@ def _why(state: State, node: Node) -> str:
     return "once more" if node.check_tries else node.reason
 
 
-def _args(decision: Decision, node: Node) -> dict[str, Any]:
-    """Return what to check: after a pass that still counts, only what may have changed since."""
-    cluster, state = decision.policy.cluster, decision.state
-    args: dict[str, Any] = {"checks": list(cluster.checks)}
-    if not cluster.check_level:
+def _level(decision: Decision, node: Node) -> CheckLevel:
+    """Return how thoroughly to check: after a pass that still counts, only what may have changed since."""
+    cluster = decision.policy.cluster
+    still_counts = check_results.has_valid_pass(decision.state, node, cluster, decision.now)
+    return LEVELS[0] if cluster.check_level and still_counts else cluster.check_level
+
+
+def _args(decision: Decision, level: CheckLevel) -> dict[str, Any]:
+    args: dict[str, Any] = {"checks": list(decision.policy.cluster.checks)}
+    if not level:
         return args
-    still_counts = check_results.has_valid_pass(state, node, cluster, decision.now)
-    args["level"] = LEVELS[0] if still_counts else cluster.check_level
-    pythons = (run.spec.python for run in state.runs.values() if run.is_wanted)
+    args["level"] = level
+    pythons = (run.spec.python for run in decision.state.runs.values() if run.is_wanted)
     if python := next(filter(None, pythons), ""):
         args["python"] = python
     return args
 
 
 def on_checked(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Admit or quarantine a node by its verdict; without one it is checked once more. A late result is ignored."""
+    """Admit or quarantine a node by its verdict; without one it is checked once more. That of a node with ranks is ignored."""
     work = action.read(NodeTask)
     node = decision.state.nodes.get(work.node)
-    if node is None or node.state != "checking":
+    if node is None or node.state not in ("checking", "spare"):
         return
     found = check_results.read(result)
     was_behind = _is_behind(decision.state, node)
     behind = check_results.record(decision, node, work, found)
     if found.outcome == "UNKNOWN":
-        _no_verdict(decision, node, summary(result))
+        if node.state == "checking":
+            _no_verdict(decision, node, summary(result))
     elif found.outcome == "FAIL" and not found.is_weak:
         _failed(decision, node, summary(result))
     elif behind and node.hardware and not was_behind:
@@ -121,7 +133,7 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
         return
     elif behind:
         _stayed_behind(decision, node, found, behind)
-    elif check_results.passes_due(decision.state, node) <= 1:
+    elif node.state == "checking" and check_results.passes_due(decision.state, node) <= 1:
         what = work.args.get("level") or ", ".join(work.args["checks"])
         decision.move_node(node.node, "spare", f"passed its checks ({what})")
 
@@ -150,7 +162,8 @@ def _stayed_behind(
     reason = (
         f"no node of its class reaches the floor of {floors}: the floor is suspect, not the node"
     )
-    decision.move_node(node.node, "spare", reason)
+    if node.state == "checking":
+        decision.move_node(node.node, "spare", reason)
     if all(floors not in other.reason for other in decision.state.nodes.values()):
         decision.page(
             f"{node.node} serves: {reason}; `stoker hardware` has the values, `checks` and `check_level` in cluster.yaml say what "

@@ -296,11 +296,12 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         if is_reachable and record.detail.get("agent") == "dead":
             node.ended = True
     elif ended is not None and ended.action.args.get("task") == "check":
-        state.nodes[ended.action.read(NodeTask).node].checked = CheckOutcome(
-            at=state.now,
-            outcome=str(record.detail.get("outcome", "")),
-            message=record.message[:MAX_CHECK_MESSAGE],
-        )
+        node, outcome = state.nodes[ended.action.read(NodeTask).node], record.detail.get("outcome")
+        if outcome or node.state == "checking":
+            # Those of a spare that gave way to ranks say nothing.
+            node.checked = CheckOutcome(
+                at=state.now, outcome=str(outcome or ""), message=record.message[:MAX_CHECK_MESSAGE]
+            )
     state.count(f"actions_{record.outcome}")
 
 

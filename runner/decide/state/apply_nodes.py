@@ -95,6 +95,7 @@ def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
 def _hardware_checked(state: State, record: HardwareChecked) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
     known.hardware_class, known.behind = record.hardware_class, list(record.behind)
+    known.num_behind = known.num_behind + 1 if record.behind else 0
     if record.values:
         known.values, known.measured_at = list(record.values), state.now
     if record.outcome == "PASS" and not record.behind:

@@ -99,6 +99,8 @@ class Hardware(MutableValue):
     measured_at: float | None = None
     values: list[MeasuredValue] = field(default_factory=list)
     behind: list[str] = field(default_factory=list)
+    # Checks in a row in which anything was.
+    num_behind: int = 0
 
 
 class Source(MutableValue):

@@ -9,7 +9,7 @@ import math
 from msgspec.structs import replace
 
 from runner.decide.incidents import answers, pending_evidence
-from runner.decide.nodes import failure_domains, probes
+from runner.decide.nodes import failure_domains, probes, spare_checks
 from runner.decide.nodes.predicates import is_suspect
 from runner.decide.runs import attempts, resumes
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
@@ -100,6 +100,8 @@ class DerivedState:
             if node.pending_drain is not None and node.pending_drain.by_time is not None:
                 times.append(node.pending_drain.by_time)
         times += failure_domains.recovery_deadlines(self._state)
+        if (check_at := spare_checks.next_due(self._state, cluster)) is not None:
+            times.append(check_at)
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self._state.now]
         due += [

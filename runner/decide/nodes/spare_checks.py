@@ -1,0 +1,62 @@
+"""Checks of idle spares: again when their pass expires, so that a spare that went bad is found while it is a spare.
+
+They stay inside the node, and give way: a spare that is needed takes ranks at once, and its agent ends the checks. Where another
+node of the same machine has ranks, they wait.
+"""
+
+from collections.abc import Iterator
+
+from runner.decide.decision import Decision
+from runner.decide.nodes import admission_checks
+from runner.decide.nodes.check_results import HOUR_SECONDS
+from runner.decide.state.cluster_state import Node, State
+from runner.facts.specs.cluster import ClusterSpec
+
+# At the same time, so that most spares are undisturbed; and after a check without a verdict. Both chosen, not measured.
+MAX_AT_ONCE, RETRY_SECONDS = 8, 3600.0
+
+
+def settle(decision: Decision) -> None:
+    """Issue the checks that are due, the oldest result first."""
+    state, cluster = decision.state, decision.policy.cluster
+    if not is_wanted(cluster) or state.closing:
+        return
+    due = sorted((at, node.index) for at, node in _dues(state, cluster) if at <= decision.now)
+    room = min(MAX_AT_ONCE, admission_checks.room(state)) - state.num_open("node_task", "check")
+    nodes = list(state.nodes.values())
+    for _, index in due:
+        if room <= 0:
+            return
+        room -= admission_checks.issue(
+            decision, nodes[index], why="its pass has expired", level=cluster.check_level
+        )
+
+
+def is_wanted(cluster: ClusterSpec) -> bool:
+    """Whether passes expire at all."""
+    return bool(cluster.check_level) and cluster.check_valid_hours > 0
+
+
+def next_due(state: State, cluster: ClusterSpec) -> float | None:
+    """Return when the next spare is to be checked; None for none."""
+    if not is_wanted(cluster):
+        return None
+    return min((at for at, _ in _dues(state, cluster)), default=None)
+
+
+def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
+    busy = {node.address for node in state.nodes.values() if node.ranks_may_run is not None}
+    for node in state.nodes.values():
+        is_idle = node.state == "spare" and node.pending_drain is None and node.hardware
+        if is_idle and node.address not in busy:
+            yield _due_at(state, node, cluster), node
+
+
+def _due_at(state: State, node: Node, cluster: ClusterSpec) -> float:
+    """Return when a spare's pass expires, or a while after its last check; one that was behind once is checked again at once."""
+    known, checked = state.hardware.get(node.hardware), node.checked
+    if known is not None and known.num_behind == 1:
+        return node.since
+    last = known.passed_at if known is not None else None
+    expires_at = node.since if last is None else last + cluster.check_valid_hours * HOUR_SECONDS
+    return expires_at if checked is None else max(expires_at, checked.at + RETRY_SECONDS)
