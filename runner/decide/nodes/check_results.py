@@ -53,7 +53,7 @@ class CheckResult:
 def read(result: ActionResult) -> CheckResult:
     """Take an agent's answer apart; what does not fit is left out."""
     detail = result.detail if result.outcome == "done" else {}
-    verdicts = [each for each in detail.get("checks") or () if isinstance(each, Mapping)]
+    verdicts = _mappings(detail.get("checks"))
     values: list[MeasuredValue] = []
     below: list[Floor] = []
     is_weak = True
@@ -77,13 +77,15 @@ def read(result: ActionResult) -> CheckResult:
     )
 
 
-def _evidence(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in verdict.get("evidence") or () if isinstance(each, Mapping)]
+def _mappings(plain: object) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list that an agent sent, if it is one."""
+    items = plain if isinstance(plain, list | tuple) else ()
+    return [each for each in items if isinstance(each, Mapping)]
 
 
 def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[MeasuredValue, float | None]]:
     """Return what is compared with peers, each with its floor."""
-    for each in _evidence(verdict):
+    for each in _mappings(verdict.get("evidence")):
         value, limit, better = each.get("value"), each.get("limit"), each.get("better")
         if better not in ("higher", "lower") or not isinstance(value, int | float):
             continue
@@ -95,7 +97,7 @@ def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[MeasuredValue, float
 
 
 def _fails_floors_only(verdict: Mapping[str, Any]) -> bool:
-    failed = [each for each in _evidence(verdict) if each.get("outcome") == "FAIL"]
+    failed = [each for each in _mappings(verdict.get("evidence")) if each.get("outcome") == "FAIL"]
     return bool(failed) and all(each.get("better") for each in failed)
 
 
