@@ -12,6 +12,7 @@ import click
 from runner.cli import exit_codes, output
 from runner.cli.options import command, json_option
 from runner.errors import StokerError, UserError
+from runner.facts.specs.check_levels import LEVELS
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 REFUSED_EXIT_CODE = 64
@@ -20,10 +21,21 @@ MAX_ERROR_BYTES = 2000
 
 
 @command(
-    "stoker check                                  all checks",
+    "stoker check                                  what the machine reports of itself, and short tests",
+    "stoker check --level standard --python .venv/bin/python     real work on each device, for two minutes",
     "stoker check --folder /checkpoints --json     where runs write, for programs",
     "stoker check --check memory --seconds 60      one check, with more time",
     "stoker check --limit disk_space.free_bytes=5e12",
+)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="How thorough: passive (the default, 10 s at most), quick (60 s), standard (120 s), deep (an hour).",
+)
+@click.option(
+    "--python",
+    metavar="FILE",
+    help="The interpreter of your runs, for checks that need torch. Default: the one that runs this command.",
 )
 @click.option(
     "--check", multiple=True, metavar="NAME", help="Run this check only; may be repeated."
@@ -38,7 +50,7 @@ MAX_ERROR_BYTES = 2000
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Deadline of each check; one that hangs is killed then.",
+    help="Deadline of each check; one that hangs is killed then. Default: twice its time at the level, and 30 s at least.",
 )
 @click.option(
     "--limit", multiple=True, metavar="NAME=VALUE", help="Another limit; may be repeated."
@@ -58,11 +70,12 @@ MAX_ERROR_BYTES = 2000
 @click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
 @json_option
 def check(*, as_json: bool, **asked: Any) -> None:
-    """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
+    """Check this machine. It needs no cluster, no run and no root; the last line says what was not looked at.
 
-    GPUs and the network between nodes are not checked, and the last line says so. PASS needs every required check to pass; a check
-    without a result is UNKNOWN, which is not healthy (exit code 4).
+    A level runs all checks of the cheaper ones, too. PASS needs every required check to pass; a check without a result is UNKNOWN,
+    which is not healthy (exit code 4).
     """
+    asked["python"] = asked["python"] or sys.executable
     arguments = [
         f"--{name.replace('_', '-')}={value}"
         for name, given in asked.items()
@@ -125,7 +138,7 @@ def _total(found: Sequence[dict[str, Any]], code: int, errors: IO[bytes]) -> dic
 def _summary(total: dict[str, Any]) -> str:
     text = f"{total['outcome']}; required: {', '.join(total['required'])}"
     labels = {"failed": "failed", "unknown": "unknown", "left_out": "not asked for"}
-    labels["not_covered"] = "no check looks at"
+    labels["not_covered"] = "not looked at"
     for key, label in labels.items():
         if total[key]:
             text += f"; {label}: {', '.join(total[key])}"

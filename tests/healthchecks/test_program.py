@@ -129,7 +129,7 @@ def test_stoker_check_shows_a_table() -> None:
     assert [line.split()[:2] for line in lines[1:3]] == [["clock", "PASS"], ["loopback", "PASS"]]
     assert lines[-1].startswith("PASS; required: clock, loopback; not asked for: ")
     assert lines[-1].endswith(
-        "; no check looks at: GPUs and other accelerators, the network between nodes"
+        "; not looked at: GPUs and other accelerators, the network between nodes"
     )
     failed = stoker("--check", "clock", "--limit", "clock.earliest_year=2199")
     assert failed.exit_code == 1

@@ -1,25 +1,22 @@
 """One node in detail, and the hardware behind the names of nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 
 from runner.cli import output
 from runner.cli.nodes.tables import drain_text, ranks_text, warm_text
+from runner.decide.nodes.check_results import peers_of
+from runner.decide.nodes.fleet_rules import describe, key_of
 from runner.decide.nodes.hardware import recent_hardware_faults
-from runner.decide.state.cluster_state import Hardware, Node
+from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages.cluster_status import NodeStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
 
 
-def node_details(
-    node: NodeStatus,
-    known: Node | None,
-    hardware: Hardware | None,
-    *,
-    cluster: ClusterSpec,
-    now: float,
-) -> str:
+def node_details(node: NodeStatus, state: State, *, cluster: ClusterSpec, now: float) -> str:
     """Describe one node: its state, agent and hardware, with the hardware's history."""
+    known, hardware = state.nodes.get(node.node), state.hardware.get(node.hardware)
     since = "" if node.since is None else f" for {output.seconds(max(0.0, now - node.since))}"
     lines = [f"{node.node}: {node.state}{since}{output.because(node.reason)}"]
     facts: dict[str, str] = {
@@ -36,27 +33,56 @@ def node_details(
     }
     lines += _aligned(facts)
     if hardware is not None:
-        lines += ["", *hardware_details(hardware, cluster=cluster, now=now)]
+        lines += ["", *hardware_details(hardware, state, cluster=cluster, now=now)]
     elif node.hardware:
         lines += ["", f"hardware {printable(node.hardware)}"]
     return "\n".join(lines)
 
 
-def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
-    """Describe hardware: its names, verdict, and faults with dates and incidents."""
+def hardware_details(
+    hardware: Hardware, state: State, *, cluster: ClusterSpec, now: float
+) -> list[str]:
+    """Describe hardware: its names, verdict, checks beside those of its peers, and faults with dates and incidents."""
     facts = {
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
         "names": printable_words(hardware.node_names),
         "verdict": verdict_text(hardware),
         "faults": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
         f"{cluster.lemon_days:g} days; {cluster.lemon_faults} make a lemon",
+        "class": printable(hardware.hardware_class),
+        "passed": _passed(hardware),
+        "behind": printable("; ".join(hardware.behind)),
     }
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
     for hardware_fault in hardware.faults:
         incident = f" ({hardware_fault.incident})" if hardware_fault.incident else ""
         text = f"{hardware_fault.fault} as {hardware_fault.node}{output.because(hardware_fault.evidence)}{incident}"
         lines.append(f"    {output.moment(hardware_fault.at)}  {text}")
-    return lines
+    return [*lines, *_measured(hardware, state, cluster=cluster, now=now)]
+
+
+def _passed(hardware: Hardware) -> str:
+    """Say when its checks passed last, and how many passes it owes."""
+    due = hardware.passes_due
+    owed = f"owes {due} more in a row before it serves" if due else ""
+    if hardware.passed_at is None:
+        return owed
+    level = f" at level {hardware.passed_level}" if hardware.passed_level else ""
+    return "; ".join(filter(None, [f"{output.moment(hardware.passed_at)}{level}", owed]))
+
+
+def _measured(
+    hardware: Hardware, state: State, *, cluster: ClusterSpec, now: float
+) -> Iterator[str]:
+    """List what was measured last, each beside the median of its peers."""
+    if not hardware.values or hardware.measured_at is None:
+        return
+    peers = peers_of(state, hardware.hardware, hardware.hardware_class, cluster=cluster, now=now)
+    yield f"  measured {output.moment(hardware.measured_at)}"
+    for value in hardware.values:
+        others = peers.get(key_of(value), [])
+        beside = f"median of {len(others)} peers {median(others):.6g}" if others else "no peers"
+        yield f"    {printable(describe(value))}  ({beside})"
 
 
 def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float) -> str:

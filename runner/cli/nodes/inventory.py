@@ -96,7 +96,7 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     if as_json:
         output.print_json(every)
     elif name is not None:
-        output.print_text("\n".join(hardware_details(every[0], cluster=cluster, now=now)))
+        output.print_text("\n".join(hardware_details(every[0], state, cluster=cluster, now=now)))
     elif not every:
         output.print_text("no hardware yet")
     else:
@@ -136,7 +136,7 @@ def _one_node(
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)
     if not as_json:
-        output.print_text(node_details(found, durable, what, cluster=cluster, now=status.now))
+        output.print_text(node_details(found, state, cluster=cluster, now=status.now))
         return
     plain = output.plain(found)
     plain["domains"] = domains_of(cluster, name)

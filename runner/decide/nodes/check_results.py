@@ -18,7 +18,7 @@ from runner.decide.nodes.fleet_rules import (
     is_floor_suspect,
     key_of,
 )
-from runner.decide.state.cluster_state import Hardware, Node, State
+from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import ActionResult, NodeTask
 from runner.facts.messages.records_checks import HardwareChecked, MeasuredValue
 from runner.facts.specs.check_levels import covers
@@ -103,7 +103,7 @@ def _fails_floors_only(verdict: Mapping[str, Any]) -> bool:
 
 def record(decision: Decision, node: Node, work: NodeTask, result: CheckResult) -> tuple[str, ...]:
     """Record a result with the node's hardware; return which values are behind, of peers or by a floor."""
-    peers = peers_of(decision.state, node.hardware, result.hardware_class, decision)
+    peers = _peers(decision, node, result)
     behind = (
         *behind_peers(result.values, peers),
         *(f"{describe(each.value)} (floor {each.floor:g})" for each in result.below),
@@ -125,29 +125,30 @@ def record(decision: Decision, node: Node, work: NodeTask, result: CheckResult) 
 
 
 def peers_of(
-    state: State, hardware: str, hardware_class: str, decision: Decision
+    state: State, hardware: str, hardware_class: str, *, cluster: ClusterSpec, now: float
 ) -> dict[Key, list[float]]:
     """Return the values of other hardware of a class, as long as they count."""
     found: dict[Key, list[float]] = {}
     for known in state.hardware.values():
         is_peer = known.hardware != hardware and known.hardware_class == hardware_class
-        if not is_peer or not hardware_class or not _counts(known, decision):
+        at = known.measured_at
+        if not is_peer or not hardware_class or at is None:
+            continue
+        if now - at > cluster.check_valid_hours * HOUR_SECONDS:
             continue
         for value in known.values:
             found.setdefault(key_of(value), []).append(value.value)
     return found
 
 
-def _counts(known: Hardware, decision: Decision) -> bool:
-    hours = decision.policy.cluster.check_valid_hours
-    return known.measured_at is not None and (
-        decision.now - known.measured_at <= hours * HOUR_SECONDS
-    )
+def _peers(decision: Decision, node: Node, result: CheckResult) -> dict[Key, list[float]]:
+    state, cluster, now = decision.state, decision.policy.cluster, decision.now
+    return peers_of(state, node.hardware, result.hardware_class, cluster=cluster, now=now)
 
 
 def suspect_floors(decision: Decision, node: Node, result: CheckResult) -> list[Floor]:
     """Return the floors that all peers miss, too."""
-    peers = peers_of(decision.state, node.hardware, result.hardware_class, decision)
+    peers = _peers(decision, node, result)
     return [
         each
         for each in result.below

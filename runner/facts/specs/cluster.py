@@ -125,8 +125,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
         tuple[str, ...],
         "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it returns "
         "after it was lost, quarantined or in maintenance. Limits follow the node's slots and GPUs. Without `store.address`, a "
-        "node of `local` that is short of room serves, and `stoker run` says of what. `[]`: none. No check looks at GPUs or at "
-        "the network between nodes.",
+        "node of `local` that is short of room serves, and `stoker run` says of what. `[]`: none.",
         Default("`[disk_space, shared_memory, processes]`"),
     ] = ("disk_space", "shared_memory", "processes")
     check_level: Annotated[

@@ -15,6 +15,7 @@ from runner.facts.messages.cluster_status import (
     SparesStatus,
     StandbyStatus,
 )
+from runner.facts.messages.records_checks import MeasuredValue
 from runner.facts.messages.requests import Answer
 from runner.facts.messages.signals import NodeJoined
 from runner.history.ledger import Ledger
@@ -41,8 +42,17 @@ def many_nodes(num: int) -> tuple[NodeStatus, ...]:
     return tuple(nodes.values())
 
 
-def remember_a_lemon(cluster: Cluster) -> None:
-    """Write hardware faults into the journal: in a snapshot, and in an entry after it."""
+def measured(known: Hardware, tflops: float, now: float) -> Hardware:
+    """Let hardware have passed its checks at a rate."""
+    known.hardware_class, known.measured_at, known.passed_at = "8 x H100", now, now
+    known.passed_level, known.passes_due = "standard", 1
+    rate = MeasuredValue(name="compute_rate.tflops", value=tflops, better="higher", unit="TFLOP/s")
+    known.values = [rate]
+    return known
+
+
+def remember_a_lemon(cluster: Cluster, *, num_peers: int = 0) -> None:
+    """Write hardware faults into the journal: in a snapshot, and in an entry after it; with peers, what was measured, too."""
     last = crash_and_restart().entries[-1]
     now = last.now
     hardware_faults = [
@@ -55,6 +65,9 @@ def remember_a_lemon(cluster: Cluster) -> None:
         hardware=LEMON, parts=[LEMON, "mac:02:00"], node_names=["n9", "n1"], faults=hardware_faults
     )
     state = State(sequence=last.sequence, now=now, hardware={LEMON: lemon})
+    for number in range(num_peers):
+        peer = measured(Hardware(hardware=f"board:{number}"), 800.0 + number, now)
+        state.hardware |= {peer.hardware: peer, LEMON: measured(lemon, 300.0, now)}
     state.nodes["n1"] = Node(node="n1", index=0, hardware=LEMON, incarnation=4)
     lease = cluster.store.acquire_lease("supervisor", "test:1:1", ttl_seconds=60.0)
     recovery = Recovery(state=state, ledger=Ledger().dump())
@@ -122,6 +135,15 @@ def test_one_node_is_shown_in_full(cluster: Cluster) -> None:
     assert plain["node"] == "n1"
     assert plain["hardware_history"]["verdict"] == "quarantined"
     assert len(plain["hardware_history"]["faults"]) == 2
+
+
+def test_what_was_measured_is_shown_beside_the_peers(cluster: Cluster) -> None:
+    """Of a node and of its hardware: when it passed, what it owes, and each value with the median of its class."""
+    remember_a_lemon(cluster, num_peers=4)
+    for output in (stoker("nodes", "n1").stdout, stoker("hardware", LEMON).stdout):
+        assert "8 x H100" in output
+        assert "at level standard; owes 1 more in a row before it serves" in output
+        assert "compute_rate.tflops 300 TFLOP/s  (median of 4 peers 801.5)" in output
 
 
 def test_an_unknown_node_is_answered_with_the_nearest_name(cluster: Cluster) -> None:

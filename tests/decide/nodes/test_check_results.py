@@ -98,8 +98,13 @@ def test_a_value_beyond_its_floor_alone_is_a_weak_sign() -> None:
 
 def test_what_cannot_be_compared_is_left_out() -> None:
     """Nothing measured, NaN, values without a side, and answers of another form are no values."""
-    odd = (piece(None, 5.0), piece(float("nan"), None), piece(1.0, None, better=""), {"name": 3})
-    assert read(answer(*odd, outcome="PASS")).values == ()
+    unusable = (
+        piece(None, 5.0),
+        piece(float("nan"), None),
+        piece(1.0, None, better=""),
+        {"name": 3},
+    )
+    assert read(answer(*unusable, outcome="PASS")).values == ()
     for detail in ({}, {"checks": "x"}, {"outcome": "GOOD", "checks": [1, {"evidence": 7}]}):
         found = read(ActionResult(id="a1", outcome="done", detail=detail))
         assert (found.outcome, found.values) == ("UNKNOWN", ())
