@@ -155,15 +155,15 @@ class Node:
         )
         self.store.put(f"assignment/{self.name}", encode(assignment))
 
-    def check(self, *names: str, deadline_seconds: float = 60.0) -> str:
-        """Send a task to run health checks; return its id."""
+    def check(self, *names: str, level: str = "", deadline_seconds: float = 60.0) -> str:
+        """Send a task to run health checks, by name or all of a level; return its id."""
         self.num_tasks += 1
         id_ = f"a{self.num_tasks}"
         task = Task(
             id=id_,
             node=self.name,
             task="check",
-            args={"checks": list(names)},
+            args={"checks": list(names), **({"level": level} if level else {})},
             deadline_seconds=deadline_seconds,
         )
         self.store.append(f"tasks/{self.name}", encode(task))

@@ -14,6 +14,7 @@ from runner.agent.checks.check_task import _detail
 from runner.agent.notices import Announcement, Notices, parse
 from runner.facts.specs.cluster import LocalNodes
 from tests.agent.node import Node, is_alive, wait_until
+from tests.agent.programs import program_plan
 
 
 class Board:
@@ -169,6 +170,33 @@ def test_checks_past_their_deadline_are_killed(node: Node) -> None:
     assert answer.detail["outcome"] == "UNKNOWN"
     assert len(answer.detail["checks"]) == 2
     wait_until(lambda: not _programs(node), "the program's end")
+
+
+@pytest.mark.e2e
+def test_a_level_is_run_and_answered_with_the_class_of_the_hardware(node: Node) -> None:
+    """All of its checks and those that are named besides; an unknown level is refused."""
+    node.start_agent()
+    answer = node.answer(node.check("clock", level="passive"))
+    names = {verdict["check"] for verdict in answer.detail["checks"]}
+    assert {"clock", "memory", "loopback"} <= names
+    assert str(os.cpu_count()) in answer.detail["hardware_class"]
+    refused = node.answer(node.check(level="thorough"))
+    assert (refused.outcome, "passive" in refused.message) == ("failed", True)
+
+
+@pytest.mark.e2e
+def test_checks_give_way_to_ranks(node: Node) -> None:
+    """An assignment with ranks ends the checks at once: they have no verdict, and the ranks start."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "-c", "import time; time.sleep(1000)", ranks_per_node=1)
+    task = node.check("disk_space", "memory", "processes")
+    program = _stopped_program(node, task)
+    node.launch(plan, 1)
+    wait_until(lambda: not is_alive(program), "the end of the program")
+    answers = [one for one in node.signals("ActionResult") if one.outcome == "failed"]
+    assert [one.message for one in answers] == ["the checks gave way: ranks are to start"]
+    # The next task is taken.
+    assert node.answer(node.check("clock")).detail["outcome"] == "PASS"
 
 
 @pytest.mark.e2e
