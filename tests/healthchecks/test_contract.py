@@ -11,7 +11,8 @@ import pytest
 from healthchecks import checks
 from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
 from healthchecks.child import ALWAYS, run
-from healthchecks.coverage import GPUS, checks_of, overall, pick, required_checks
+from healthchecks.coverage import checks_of, overall, pick, required_checks
+from healthchecks.declaration import GPUS
 from healthchecks.levels import BUDGET_SECONDS, LEVELS, seconds_at
 from healthchecks.limits import judge_of, parse_overrides
 from healthchecks.registry import LAST, all_checks, check_names, load
@@ -21,6 +22,8 @@ CHECKS = all_checks()
 NODE = NodeFacts()
 REQUIRED = required_checks(NODE)
 LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits.items()}
+
+LATER = {"num_cores", "memory_bytes", "num_ports", "storage", "site_script", "sysfs"}
 
 GOOD = judge_of(LIMITS, {})("memory.wrong_bytes", 0)
 BAD = judge_of(LIMITS, {})("memory.wrong_bytes", 1)
@@ -181,7 +184,7 @@ def test_a_check_that_is_not_required_still_counts() -> None:
 
 def test_a_named_check_is_required() -> None:
     """Asking for some checks requires these, and the total names the required ones that were left out."""
-    assert pick([], NODE) == (tuple(CHECKS), REQUIRED)
+    assert pick([], NODE) == (checks_of(NODE), REQUIRED)
     names, required = pick(["kernel_log", "clock"], NODE)
     assert names == required == ("clock", "kernel_log")
     total = overall(verdicts(clock=GOOD, kernel_log=UNMEASURED), required=required, node=NODE)
@@ -200,9 +203,9 @@ def test_every_check_declares_itself() -> None:
         assert check.name == name
         assert all(limit.startswith(f"{name}.") for limit in check.limits)
         assert set(check.needs) <= known
-    assert {field for check in CHECKS.values() for field in check.needs} == known - set(ALWAYS) - {
-        "python"
-    }
+    # What decides which checks run, and what is for probes in the interpreter of runs.
+    others = {"gpu_vendor", "python", *ALWAYS, *LATER}
+    assert {field for check in CHECKS.values() for field in check.needs} == known - others
     positions = [check.position for check in CHECKS.values()]
     assert positions == sorted(set(positions))
     assert positions[-1] < LAST
@@ -210,7 +213,7 @@ def test_every_check_declares_itself() -> None:
 
 def test_the_usual_minimum() -> None:
     """Every check is required but the kernel's log, which most users may not read."""
-    assert set(CHECKS) - set(REQUIRED) == {"kernel_log"}
+    assert set(checks_of(NODE)) - set(REQUIRED) == {"kernel_log"}
 
 
 def test_a_check_that_cannot_be_imported_is_unknown(
