@@ -52,7 +52,7 @@ MARGINS = {
     "slowdown_margin": "gpu.slowdown_margin_celsius",
     "memory_margin": "gpu.memory_margin_celsius",
 }
-NOTED = {
+INFORMATIVE = {
     "temperature": "celsius",
     "sm_clock": "MHz",
     "max_sm_clock": "MHz",
@@ -119,7 +119,7 @@ def _health(device: Device, judge: Judge) -> Iterator[Evidence]:
     for key, name in MARGINS.items():
         yield _judged(device.last(key), name, device, judge=judge)
     yield from _clocks(device, judge)
-    for key, unit in NOTED.items():
+    for key, unit in INFORMATIVE.items():
         reading = device.last(key)
         yield Evidence(
             name=f"gpu.{key}",

@@ -22,7 +22,7 @@ def survey(
     num_samples: int = 1,
     window_seconds: float = 0.0,
 ) -> Survey:
-    """Read all GPUs. A library that hung or ended in the middle keeps what it said; one that was refused gives way to the tool."""
+    """Read all GPUs. A library that hung or ended in the middle keeps what it printed; one that was refused gives way to the tool."""
     limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
     try:
         ending = run_until((*PROBE, topic, str(num_samples), str(window_seconds)), limit)
@@ -67,5 +67,5 @@ def _trouble(ending: Ending | OSError, limit_seconds: float) -> str:
     if isinstance(ending, OSError):
         return f"cannot be started: {ending}"
     ended = how_it_ended(ending, limit_seconds)
-    said = ending.output.decode(errors="replace").strip().splitlines()
-    return f"{ended}: {said[-1][:200]}" if ended and said else ended
+    printed = ending.output.decode(errors="replace").strip().splitlines()
+    return f"{ended}: {printed[-1][:200]}" if ended and printed else ended

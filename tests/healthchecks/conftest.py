@@ -1,4 +1,4 @@
-"""What tests of health checks share: proofs that a limit fires, and stand-ins for devices that this machine does not have."""
+"""What tests of health checks share: proofs that a limit fires, and substitutes for devices that this machine does not have."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.healthchecks.check_harness import FIRED
-from tests.healthchecks.stand_ins.tools import StandIns
+from tests.healthchecks.substitutes.tools import Substitutes
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +19,6 @@ def proofs(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
-    """Return what puts stand-ins into this test's environment, and into no other's."""
-    return StandIns(folder=tmp_path, patch=monkeypatch)
+def substitutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Substitutes:
+    """Return what puts substitutes into this test's environment, and into no other's."""
+    return Substitutes(folder=tmp_path, patch=monkeypatch)

@@ -8,7 +8,7 @@ from healthchecks.check import Outcome, Verdict
 from healthchecks.checks import gpu
 from healthchecks.devices import nvidia_smi
 from tests.healthchecks.check_harness import named, verdict_of
-from tests.healthchecks.stand_ins.tools import NVIDIA, Source, StandIns, changed, recorded
+from tests.healthchecks.substitutes.tools import NVIDIA, Source, Substitutes, changed, recorded
 
 T4, A100, BLACKWELL = NVIDIA
 SOURCES: tuple[Source, ...] = ("NVML", "nvidia-smi")
@@ -21,9 +21,9 @@ def judged(*, num_gpus: int = 1, deadline_seconds: float = 20.0) -> Verdict:
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("recording", NVIDIA)
-def test_a_sound_gpu_passes(stand_ins: StandIns, recording: str, source: Source) -> None:
+def test_a_sound_gpu_passes(substitutes: Substitutes, recording: str, source: Source) -> None:
     """Recordings of three generations of drivers pass, and what a GPU does not report is noted."""
-    stand_ins.nvidia(recorded(recording), source)
+    substitutes.nvidia(recorded(recording), source)
     began = time.monotonic()
     verdict = judged()
     assert verdict.outcome is Outcome.PASS, verdict.reason
@@ -84,11 +84,11 @@ FAULTS = {
     ],
 )
 def test_a_fault_fails(
-    stand_ins: StandIns, limit: str, fault: tuple[str, bytes, bytes], source: Source
+    substitutes: Substitutes, limit: str, fault: tuple[str, bytes, bytes], source: Source
 ) -> None:
     """One changed value in what the driver says fails by its own limit alone, and names the GPU."""
     recording, old, new = fault
-    stand_ins.nvidia(changed(recorded(recording), old, new), source)
+    substitutes.nvidia(changed(recorded(recording), old, new), source)
     verdict = judged()
     failed = [each for each in verdict.evidence if each.outcome is Outcome.FAIL]
     assert [each.name for each in failed] == [limit], verdict.reason
@@ -97,12 +97,12 @@ def test_a_fault_fails(
 
 @pytest.mark.proves("gpu.missing_gpus")
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_gpu_that_is_missing_fails(stand_ins: StandIns, source: Source) -> None:
+def test_a_gpu_that_is_missing_fails(substitutes: Substitutes, source: Source) -> None:
     """One GPU where two should be fails, and so does one that the driver calls lost."""
-    stand_ins.nvidia(recorded(T4), source)
+    substitutes.nvidia(recorded(T4), source)
     missing = named(judged(num_gpus=2), "missing_gpus")
     assert (missing.value, missing.outcome) == (1, Outcome.FAIL)
-    stand_ins.nvidia(changed(recorded(T4), b"<gpu_temp>40 C", b"<gpu_temp>GPU is lost"), source)
+    substitutes.nvidia(changed(recorded(T4), b"<gpu_temp>40 C", b"<gpu_temp>GPU is lost"), source)
     lost = named(judged(), "missing_gpus")
     assert (lost.value, lost.outcome) == (1, Outcome.FAIL)
     assert "lost: GPU 0" in lost.note
@@ -122,11 +122,11 @@ def test_a_gpu_that_is_missing_fails(stand_ins: StandIns, source: Source) -> Non
     ],
 )
 def test_a_library_that_goes_wrong_is_unknown(
-    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+    substitutes: Substitutes, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
 ) -> None:
     """What hung or failed is named; the verdict is UNKNOWN, and what was read before it counts."""
-    stand_ins.nvidia(recorded(A100))
-    stand_ins.program("nvidia-smi", "exit 9")
+    substitutes.nvidia(recorded(A100))
+    substitutes.program("nvidia-smi", "exit 9")
     monkeypatch.setenv("NVML_FAULT", fault)
     verdict = judged(deadline_seconds=4.0)
     assert verdict.outcome is Outcome.UNKNOWN
@@ -145,9 +145,11 @@ def test_a_library_that_goes_wrong_is_unknown(
         ("exit 0", "no whole answer"),
     ],
 )
-def test_a_tool_that_goes_wrong_is_unknown(stand_ins: StandIns, script: str, reason: str) -> None:
+def test_a_tool_that_goes_wrong_is_unknown(
+    substitutes: Substitutes, script: str, reason: str
+) -> None:
     """Without a library, a tool that hangs, ends with an error or says nothing leaves UNKNOWN with both reasons."""
-    stand_ins.program("nvidia-smi", script)
+    substitutes.program("nvidia-smi", script)
     verdict = judged(deadline_seconds=4.0)
     assert verdict.outcome is Outcome.UNKNOWN
     assert reason in verdict.reason
@@ -184,26 +186,26 @@ def test_an_answer_cut_off_anywhere_is_unknown() -> None:
         (b"hw_thermal_slowdown>Not Active", b"hw_thermal_slowdown>Perhaps"),
     ],
 )
-def test_nonsense_is_unknown(stand_ins: StandIns, old: bytes, new: bytes) -> None:
+def test_nonsense_is_unknown(substitutes: Substitutes, old: bytes, new: bytes) -> None:
     """A full counter, a negative count, a text in place of a number and NaN are no measurement."""
-    stand_ins.nvidia(changed(recorded(A100), old, new), "nvidia-smi")
+    substitutes.nvidia(changed(recorded(A100), old, new), "nvidia-smi")
     verdict = judged()
     assert verdict.outcome is Outcome.UNKNOWN, verdict.evidence
 
 
-def test_ecc_that_is_on_and_reports_nothing_is_unknown(stand_ins: StandIns) -> None:
+def test_ecc_that_is_on_and_reports_nothing_is_unknown(substitutes: Substitutes) -> None:
     """A GPU whose ECC is on has counters: none is no pass."""
     silent = recorded(BLACKWELL).replace(b"<current_ecc>Disabled", b"<current_ecc>Enabled")
-    stand_ins.nvidia(silent)
+    substitutes.nvidia(silent)
     verdict = judged()
     assert verdict.outcome is Outcome.UNKNOWN
     assert "ECC is on" in verdict.reason
 
 
-def test_processes_on_a_gpu_are_noted(stand_ins: StandIns) -> None:
+def test_processes_on_a_gpu_are_noted(substitutes: Substitutes) -> None:
     """A process that holds a GPU is named, and decides nothing here."""
     process = b"<process_info><pid>4711</pid></process_info>\n    </processes>"
-    stand_ins.nvidia(changed(recorded(A100), b"</processes>", process))
+    substitutes.nvidia(changed(recorded(A100), b"</processes>", process))
     verdict = judged()
     left = named(verdict, "processes")
     assert (left.value, left.note) == (1, "pid 4711")

@@ -1,4 +1,4 @@
-"""Stand-ins for programs and libraries that this machine does not have: they print what was recorded, or go wrong."""
+"""Substitutes for programs and libraries that this machine does not have: they print what was recorded, or go wrong."""
 
 import os
 import shlex
@@ -27,8 +27,8 @@ def changed(data: bytes, old: bytes, new: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandIns:
-    """Where the stand-ins of one test lie, and how they get into its environment."""
+class Substitutes:
+    """Where the substitutes of one test lie, and how they get into its environment."""
 
     folder: Path
     patch: pytest.MonkeyPatch

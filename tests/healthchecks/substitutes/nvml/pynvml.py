@@ -45,7 +45,6 @@ PLAIN = {
     "nvmlDeviceGetMaxPcieLinkWidth": "pcie_max_width",
     "nvmlDeviceGetCurrPcieLinkGeneration": "pcie_generation",
     "nvmlDeviceGetMaxPcieLinkGeneration": "pcie_max_generation",
-    "nvmlDeviceGetPcieReplayCounter": "pcie_replays",
     "nvmlDeviceGetTemperature": "temperature",
 }
 # Functions that drivers of before 535 do not have.
@@ -247,17 +246,24 @@ class Library:
         }
         if number not in keys or self._is_old:
             return Reading()
-        return Reading(value=self._count(handle, link, keys[number]))
+        return Reading(value=self._link_count(handle, link, keys[number]))
 
     def _nvmlDeviceGetNvLinkErrorCounter(
         self, handle: Any, link: int, kind: int, place: Any
     ) -> int:
         recovery = kind == nvml.NVML_NVLINK_ERROR_DL_RECOVERY
-        count = self._count(handle, link, "recoveries" if recovery else "replays")
+        count = self._link_count(handle, link, "recoveries" if recovery else "replays")
         return self._put(place, Reading(value=count))
 
-    def _count(self, handle: Any, link: int, key: str) -> int:
-        name = f"{handle.index}.{link}.{key}"
+    def _nvmlDeviceGetPcieReplayCounter(self, handle: Any, place: Any) -> int:
+        if f"{handle.index}.pcie_replays" in self._counts:
+            return self._put(place, Reading(value=self._count(f"{handle.index}.pcie_replays")))
+        return self._put(place, self._reading(handle, "pcie_replays"))
+
+    def _link_count(self, handle: Any, link: int, key: str) -> int:
+        return self._count(f"{handle.index}.{link}.{key}")
+
+    def _count(self, name: str) -> int:
         counts = self._counts.get(name, [0])
         self._looks[name] += 1
         return counts[min(self._looks[name], len(counts)) - 1]
