@@ -95,7 +95,9 @@ def _nvlinks(device: Device, most_links: int, judge: Judge) -> Iterator[Evidence
 
 def _errors(device: Device, judge: Judge) -> Iterator[Evidence]:
     """Judge in how many windows the counters of each link rose; the worst link is the GPU's value."""
-    name, troubles, ratios, totals = "gpu_links.windows_with_errors_ratio", [], {}, 0.0
+    name, totals = "gpu_links.windows_with_errors_ratio", 0.0
+    troubles: list[str] = []
+    ratios: dict[int, float] = {}
     for key in ("replays", "recoveries"):
         for link in _links(device, "active"):
             readings = [counter(each) for each in device.all(f"link{link}.{key}")]

@@ -6,6 +6,7 @@ from typing import Literal
 from healthchecks.check import NodeFacts
 from healthchecks.commands import Ending, run_together, run_until
 from healthchecks.devices import nvidia_smi
+from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import Survey, parse_lines
 
 PROBE = (sys.executable, "-P", "-m", "healthchecks.devices.nvml_probe")
@@ -22,7 +23,7 @@ def survey(
     num_samples: int = 1,
     window_seconds: float = 0.0,
 ) -> Survey:
-    """Read all GPUs. A library that hung or ended in the middle keeps what it printed; one that was refused gives way to the tool."""
+    """Read all GPUs. A library that ended in the middle keeps what it printed; one that was refused gives way to the tool."""
     limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
     try:
         ending = run_until((*PROBE, topic, str(num_samples), str(window_seconds)), limit)
@@ -37,18 +38,6 @@ def survey(
         return by_tool
     trouble = "; ".join(each.trouble for each in (by_library, by_tool) if each.trouble)
     return Survey(source="NVML, nvidia-smi", trouble=trouble)
-
-
-def how_it_ended(ending: Ending, limit_seconds: float) -> str:
-    """Describe an ending that is not in order; "" for one that is."""
-    if ending.hung:
-        left = "" if ending.code is not None else f" (SIGKILL does not end pid {ending.pid})"
-        return f"hung for {limit_seconds:g} s{left}"
-    if ending.code == 0:
-        return ""
-    errors = ending.errors.decode(errors="replace").strip().splitlines()
-    last = f": {errors[-1][:200]}" if errors else ""
-    return f"ended with code {ending.code}{last}"
 
 
 def _by_tool(topic: Literal["health", "links"], limit_seconds: float) -> Survey:

@@ -78,8 +78,8 @@ def test_links_that_no_gpu_of_its_kind_has_are_no_fault(substitutes: Substitutes
             links = links.replace(b"Link %d: 26.562 GB/s" % link, b"Link %d: <inactive>" % link)
         substitutes.nvidia(card, links=links)
         assert judged().outcome is Outcome.PASS
-    odd = changed(links, b"Link 3: 26.562 GB/s", b"Link 3: <inactive>")
-    substitutes.nvidia(card, links=odd)
+    uneven = changed(links, b"Link 3: 26.562 GB/s", b"Link 3: <inactive>")
+    substitutes.nvidia(card, links=uneven)
     assert failures(judged()) == [("gpu_links.inactive_links", "GPU 0")]
 
 
