@@ -98,8 +98,11 @@ def _presence(survey: Survey, node: NodeFacts, judge: Judge) -> Iterator[Evidenc
         trouble = unread[0].trouble if unread else survey.trouble or "no GPU was found"
         yield judge(name, None, subject=survey.source, note=trouble)
         return
-    missing = max(len(lost), node.num_gpus - (len(usable) - len(lost)))
+    missing: int | None = max(len(lost), node.num_gpus - (len(usable) - len(lost)))
     note = f"lost: {', '.join(lost)}" if lost else f"{len(usable)} of {node.num_gpus}"
+    if missing and survey.trouble and not lost:
+        # The others may be there: nothing has looked at them.
+        missing, note = None, survey.trouble
     yield judge(name, missing, subject=survey.source, note=note)
 
 

@@ -1,8 +1,8 @@
 """interconnect: ports of InfiniBand and Ethernet are up, at the rate of their neighbours, and count no errors meanwhile.
 
-All of it is read from sysfs, in a child, and needs no rights. Counters are read twice and compared; what they were before is noted,
-since they began when the driver was loaded. A counter that is full shows nothing: it is UNKNOWN. A port that was never up since then
-may have no cable: it is noted, and `--ports` says how many there should be. It sends nothing over the network.
+All of it is read from sysfs, in a child, and needs no rights. Counters are read twice and compared; what they were before is
+noted, since they began when the driver was loaded. A counter that is full shows nothing: it is UNKNOWN. A port that was never up
+since then may have no cable: it is noted, and `--ports` says how many there should be. It sends nothing over the network.
 """
 
 import time

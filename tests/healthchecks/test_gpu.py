@@ -156,6 +156,17 @@ def test_a_tool_that_goes_wrong_is_unknown(
     assert "NVML Shared Library Not Found" in verdict.reason
 
 
+def test_gpus_that_were_not_looked_at_are_not_missing(
+    substitutes: Substitutes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that hangs at the first GPU of two shows nothing about the second one."""
+    substitutes.nvidia(recorded(A100))
+    monkeypatch.setenv("NVML_FAULT", "hang nvmlDeviceGetPciInfo_v3")
+    verdict = judged(num_gpus=2, deadline_seconds=2.5)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "hung for 1 s in pci of GPU 0" in named(verdict, "missing_gpus").note
+
+
 def test_without_library_and_tool_all_is_unknown() -> None:
     """On a machine without a GPU the reason says what there is not."""
     verdict = judged()

@@ -8,6 +8,8 @@ mlx4) by a public report of a port that stayed in `2: Polling`. Of amdgpu: Linux
 from collections.abc import Mapping
 from pathlib import Path
 
+BLOCKS = ("umc", "gfx", "sdma", "mmhub", "xgmi_wafl")
+
 
 def write(root: Path, files: Mapping[str, str]) -> Path:
     """Write files below a folder, and return it."""
@@ -42,6 +44,32 @@ def infiniband(
         **{f"{port}/counters/{name}": "0" for name in counters},
         f"{port}/hw_counters/rnr_nak_retry_err": "0",
     }
+
+
+def amd_gpu(
+    number: int, address: str, *, device: str = "0x7408", serial: str = "", deferred: bool = False
+) -> dict[str, str]:
+    """Return the files of a sound AMD GPU; newer drivers count deferred errors, too."""
+    own = f"class/drm/card{number}/device"
+    counts = "ue: 0\nce: 0\nde: 0" if deferred else "ue: 0\nce: 0"
+    sensors = {"1": ("edge", "38000", "100000"), "2": ("junction", "41000", "105000")}
+    sensors |= {"3": ("mem", "45000", "95000")}
+    files = {
+        f"{own}/vendor": "0x1002",
+        f"{own}/device": device,
+        f"{own}/uevent": f"DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_SLOT_NAME={address}",
+        f"{own}/current_link_width": "16",
+        f"{own}/max_link_width": "16",
+        f"{own}/ras/gpu_vram_bad_pages": "",
+        "module/amdgpu/version": "6.3.6",
+        **{f"{own}/ras/{block}_err_count": counts for block in BLOCKS},
+    }
+    if serial:
+        files[f"{own}/serial_number"] = serial
+    for sensor, (label, value, critical) in sensors.items():
+        place = f"{own}/hwmon/hwmon{number}/temp{sensor}"
+        files |= {f"{place}_label": label, f"{place}_input": value, f"{place}_crit": critical}
+    return files
 
 
 def card(name: str) -> dict[str, str]:
