@@ -206,6 +206,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=70,
     run=check,
+    seconds={"passive": 0.5},
     needs=("kernel_log",),
     # Most users may not read the kernel's log: UNKNOWN costs a node nothing, and a FAIL counts.
     is_required=False,

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.healthchecks.substitutes.trees import amd_gpu, write
 
 # The first two packages of a node with MI250X: two dies each.
 ADDRESSES = ("0000:c1:00.0", "0000:c6:00.0", "0000:c9:00.0", "0000:ce:00.0")
-SOUND = {
+SOUND: dict[str, str] = {
     name: text
     for number, address in enumerate(ADDRESSES)
     for name, text in amd_gpu(number, address).items()
@@ -24,7 +23,7 @@ PAIR = "0000:c1:00.0 and 0000:c6:00.0, 2 dies"
 
 
 def judged(
-    root: Path, files: Mapping[str, str] = SOUND, *, num_gpus: int = 4, deadline_seconds: float = 20
+    root: Path, files: dict[str, str] = SOUND, *, num_gpus: int = 4, deadline_seconds: float = 20
 ) -> Verdict:
     """Run the check on a machine with these files in sysfs."""
     write(root / "sys", files)
@@ -67,7 +66,7 @@ FAULTS = [
     [pytest.param(*case, marks=pytest.mark.proves(case[0])) for case in FAULTS],
 )
 def test_a_fault_of_a_die_names_its_package(
-    tmp_path: Path, limit: str, changes: Mapping[str, str], subject: str
+    tmp_path: Path, limit: str, changes: dict[str, str], subject: str
 ) -> None:
     """One changed file fails by its own limit alone, and the package of the die is named."""
     verdict = judged(tmp_path, SOUND | changes)

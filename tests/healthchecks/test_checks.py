@@ -1,5 +1,6 @@
 """Each check on a sample on which it passes, one that makes it fail, and one that it cannot judge."""
 
+import errno
 import mmap
 import os
 import resource
@@ -24,6 +25,8 @@ from tests.healthchecks.check_harness import (
     program,
     verdict_of,
 )
+from tests.healthchecks.slow_folder import slow_folder
+from tests.healthchecks.substitutes.tools import Substitutes
 
 # a user without processes, files or rights
 OTHER_USER = 54_321
@@ -363,3 +366,78 @@ def test_processes_does_not_know_limits_it_cannot_read() -> None:
     verdict = from_plain(lines[0], check="processes")
     assert named(verdict, "free_files").outcome is Outcome.UNKNOWN
     assert (code, verdict.outcome) == (2, Outcome.UNKNOWN)
+
+
+# the time service
+
+# chronyc 4.5 and 4.6, which has one field more in front.
+TRACKING = "192.0.2.1,2,1735830000.1,%s,0.000023,0.0001,-3.2,0.01,0.05,0.002,0.001,64.2,%s"
+NEWER_TRACKING = f"C0000201,{TRACKING}"
+
+
+@pytest.mark.proves("clock.offset_seconds")
+@pytest.mark.parametrize("line", [TRACKING, NEWER_TRACKING])
+def test_clock_fails_where_it_is_far_from_its_sources(substitutes: Substitutes, line: str) -> None:
+    """A clock that chrony finds more than a second off fails in either direction; a millisecond passes."""
+    for offset, outcome in (("0.001", Outcome.PASS), ("1.5", Outcome.FAIL), ("-1.5", Outcome.FAIL)):
+        substitutes.tool("chronyc", {"-n -c tracking": (line % (offset, "Normal")).encode()})
+        assert verdict_of("clock").outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exec sleep 600", "chronyc hung"),
+        (f"echo '{TRACKING % ('0.1', 'Not synchronised')}'", "Not synchronised"),
+        ("printf 'C0000201,192.0.2.1,2,17358'", "half an answer"),
+        (f"echo '{TRACKING % ('soon', 'Normal')}'", "no number"),
+        (f"echo '{TRACKING % ('nan', 'Normal')}'", "offset_seconds"),
+    ],
+)
+def test_clock_does_not_know_what_chrony_does_not_say(
+    substitutes: Substitutes, script: str, reason: str
+) -> None:
+    """A tool that hangs, half a line, nonsense, and a service without a source leave UNKNOWN."""
+    substitutes.program("chronyc", script)
+    verdict = verdict_of("clock", deadline_seconds=2.0)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert reason in verdict.reason
+
+
+def test_clock_passes_without_a_time_service_that_can_be_asked(substitutes: Substitutes) -> None:
+    """Where chrony does not run, what systemd says is noted, and no more."""
+    substitutes.program("chronyc", "echo '506 Cannot talk to daemon'; exit 1")
+    substitutes.tool("timedatectl", {"show -p NTPSynchronized --value": b"yes\n"})
+    verdict = verdict_of("clock")
+    assert verdict.outcome is Outcome.PASS
+    assert "506 Cannot talk" in named(verdict, "offset_seconds").note
+    assert named(verdict, "is_synchronised").value == 1
+
+
+# disk_space: a save
+
+
+@pytest.mark.proves("disk_space.renamed_bytes")
+def test_disk_space_fails_where_a_saved_file_cannot_be_read_by_its_new_name(
+    tmp_path: Path,
+) -> None:
+    """A disk that fails in the renamed file alone fails, and nothing is left in the folder."""
+    with slow_folder(tmp_path / "mount") as mounted:
+        passed = verdict_of("disk_space", LENIENT, folders=(str(mounted.folder),))
+        assert named(passed, "renamed_bytes").outcome is Outcome.PASS
+        mounted.set(error=errno.EIO, error_in=".renamed")
+        verdict = verdict_of("disk_space", LENIENT, folders=(str(mounted.folder),))
+        failed = [each.name for each in verdict.evidence if each.outcome is Outcome.FAIL]
+        assert failed == ["disk_space.renamed_bytes"], verdict.reason
+        assert list(mounted.backing.iterdir()) == []
+
+
+def test_disk_space_removes_what_a_killed_check_left(tmp_path: Path) -> None:
+    """A file of a check that was killed an hour ago is removed; that of one that runs stays."""
+    old, new = tmp_path / ".stoker-check-1", tmp_path / ".stoker-check-2"
+    for path in (old, new):
+        path.write_bytes(b"x")
+    then = old.stat().st_mtime - 7200
+    os.utime(old, (then, then))
+    verdict_of("disk_space", LENIENT, folders=(str(tmp_path),))
+    assert list(tmp_path.iterdir()) == [new]

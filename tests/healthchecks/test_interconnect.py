@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.healthchecks.substitutes.trees import card, infiniband, write
 
 PORT = "class/infiniband/mlx5_0/ports/1"
 CARD = "class/net/ens3f0np0"
-SOUND = {**infiniband("mlx5_0"), **infiniband("mlx5_1"), **card("ens3f0np0")}
+SOUND: dict[str, str] = {**infiniband("mlx5_0"), **infiniband("mlx5_1"), **card("ens3f0np0")}
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interconnect, "SHORT_SECONDS", 0.02)
 
 
-def judged(root: Path, files: Mapping[str, str] = SOUND, *, num_ports: int = 0) -> Verdict:
+def judged(root: Path, files: dict[str, str] = SOUND, *, num_ports: int = 0) -> Verdict:
     """Run the check on a machine with these files in sysfs."""
     write(root, files)
     return verdict_of("interconnect", sysfs=str(root), num_ports=num_ports, deadline_seconds=4.0)
@@ -56,7 +56,7 @@ def answers(path: Path, texts: Sequence[str]) -> Iterator[None]:
         {**infiniband("mlx4_0", hca_type="MT4099", rate="40 Gb/sec (4X QDR)"), **card("eth0")},
     ],
 )
-def test_sound_ports_pass(tmp_path: Path, files: Mapping[str, str]) -> None:
+def test_sound_ports_pass(tmp_path: Path, files: dict[str, str]) -> None:
     """Adapters of two generations that are up pass; their states and counters are noted."""
     verdict = judged(tmp_path, files, num_ports=len([each for each in files if "/rate" in each]))
     assert verdict.outcome is Outcome.PASS, verdict.reason
@@ -86,7 +86,7 @@ STATES = [
     [pytest.param(*case, marks=pytest.mark.proves(case[0])) for case in STATES],
 )
 def test_a_bad_state_fails(
-    tmp_path: Path, limit: str, changes: Mapping[str, str], subject: str
+    tmp_path: Path, limit: str, changes: dict[str, str], subject: str
 ) -> None:
     """A port that is not active, slower than its like, or often without carrier fails alone, by its name."""
     verdict = judged(tmp_path, SOUND | changes)
@@ -119,7 +119,7 @@ RISES = [
     ("limit", "changes"), [pytest.param(*case, marks=pytest.mark.proves(case[0])) for case in RISES]
 )
 def test_a_counter_that_rises_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, changes: Mapping[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, changes: dict[str, str]
 ) -> None:
     """A rise between the looks fails; the same count from the start is history."""
     ((name, text),) = changes.items()
@@ -146,7 +146,7 @@ def test_a_counter_that_rises_fails(
     ],
 )
 def test_what_shows_nothing_is_unknown(
-    tmp_path: Path, changes: Mapping[str, str], reason: str
+    tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     """Full counters and files with nonsense or nothing in them are no measurement."""
     verdict = judged(tmp_path, SOUND | changes)
