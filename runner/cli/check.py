@@ -65,7 +65,7 @@ MAX_ERROR_BYTES = 2000
     "--gpus",
     type=click.IntRange(min=0, max=10_000),
     metavar="N",
-    help="GPUs of the node. Default: those that /dev shows.",
+    help="GPUs of the node. Default: those that the drivers show in /dev and /sys.",
 )
 @click.option(
     "--storage",
