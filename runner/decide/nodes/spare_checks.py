@@ -12,7 +12,8 @@ from runner.decide.nodes.check_results import HOUR_SECONDS
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.specs.cluster import ClusterSpec
 
-# At the same time, so that most spares are undisturbed; and after a check without a verdict. Both chosen, not measured.
+# At the same time, so that most spares are undisturbed; and after a check without a verdict, unless passes expire sooner. Both
+# chosen, not measured.
 MAX_AT_ONCE, RETRY_SECONDS = 8, 3600.0
 
 
@@ -58,5 +59,7 @@ def _due_at(state: State, node: Node, cluster: ClusterSpec) -> float:
     if known is not None and known.num_behind == 1:
         return node.since
     last = known.passed_at if known is not None else None
-    expires_at = node.since if last is None else last + cluster.check_valid_hours * HOUR_SECONDS
-    return expires_at if checked is None else max(expires_at, checked.at + RETRY_SECONDS)
+    valid_seconds = cluster.check_valid_hours * HOUR_SECONDS
+    expires_at = node.since if last is None else last + valid_seconds
+    wait_seconds = min(RETRY_SECONDS, valid_seconds)
+    return expires_at if checked is None else max(expires_at, checked.at + wait_seconds)
