@@ -181,7 +181,7 @@ def test_a_check_that_is_not_required_still_counts() -> None:
 
 def test_a_named_check_is_required() -> None:
     """Asking for some checks requires these, and the total names the required ones that were left out."""
-    assert pick([], NODE) == (tuple(CHECKS), REQUIRED)
+    assert pick([], NODE) == (checks_of(NODE), REQUIRED)
     names, required = pick(["kernel_log", "clock"], NODE)
     assert names == required == ("clock", "kernel_log")
     total = overall(verdicts(clock=GOOD, kernel_log=UNMEASURED), required=required, node=NODE)
@@ -200,9 +200,7 @@ def test_every_check_declares_itself() -> None:
         assert check.name == name
         assert all(limit.startswith(f"{name}.") for limit in check.limits)
         assert set(check.needs) <= known
-    assert {field for check in CHECKS.values() for field in check.needs} == known - set(ALWAYS) - {
-        "python"
-    }
+    assert {field for check in CHECKS.values() for field in check.needs} == known - set(ALWAYS)
     positions = [check.position for check in CHECKS.values()]
     assert positions == sorted(set(positions))
     assert positions[-1] < LAST
@@ -210,7 +208,9 @@ def test_every_check_declares_itself() -> None:
 
 def test_the_usual_minimum() -> None:
     """Every check is required but the kernel's log, which most users may not read."""
-    assert set(CHECKS) - set(REQUIRED) == {"kernel_log"}
+    assert set(checks_of(NODE)) - set(REQUIRED) == {"kernel_log"}
+    thorough = required_checks(NodeFacts(level="deep", num_gpus=1))
+    assert set(CHECKS) - set(thorough) == {"kernel_log"}
 
 
 def test_a_check_that_cannot_be_imported_is_unknown(
