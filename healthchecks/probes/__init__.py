@@ -1,7 +1,7 @@
 """Probes: programs that do the real work of a check on a device, and print numbers as JSON.
 
 The law of this package. A probe runs in the interpreter of the node's runs, which has torch where the control plane has none: one
-file of the standard library and torch, which imports nothing of ours and runs in any Python from 3.9 on. One code path with
+file of the standard library and torch, which imports nothing of ours and runs in any Python from 3.10 on. One code path with
 a device as its parameter: a CPU runs what a GPU runs. A probe decides nothing; the check of the same name judges its numbers.
 It works for the time that it is given, and chooses its sizes by what it measures first.
 

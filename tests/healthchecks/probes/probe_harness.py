@@ -24,10 +24,21 @@ def numbers_of(
     name: str, asked: dict[str, Any], *, seconds: float, faults: Sequence[Fault] = ()
 ) -> dict[str, Any]:
     """Run a probe in this process; return its answer as it arrives after JSON."""
+    import torch
+
+    threads, deterministic = (
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
     probe = runpy.run_path(str(START.with_name(f"{name}.py")))["probe"]
     asked = {"level": "quick", **asked, "until": time.monotonic() + seconds}
-    answer: dict[str, Any] = json.loads(json.dumps(probe(asked, [dict(each) for each in faults])))
-    return answer
+    try:
+        answer = probe(asked, [dict(each) for each in faults])
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+    arrived: dict[str, Any] = json.loads(json.dumps(answer))
+    return arrived
 
 
 def judged(name: str, rules: Callable[[Judge], Iterable[Evidence]]) -> Verdict:

@@ -91,10 +91,11 @@ def test_the_check_runs_its_probe_in_the_interpreter_of_the_runs(
     """From end to end: one flipped bit of the host's memory fails the check, and nothing else in it does."""
     plant(
         monkeypatch,
-        {"probe": "memory_patterns", "kind": "flip", "pattern": "random", "word": 9, "bit": 9},
+        {"probe": "memory_patterns", "kind": "flip", "pattern": "solid 00", "word": 9, "bit": 9},
         {"probe": "compute_exact", "kind": "nan", "dtype": "float32"},
     )
-    verdict = real_verdict("memory_patterns", seconds=6.0)
+    verdict = real_verdict("memory_patterns")
     assert verdict.outcome is Outcome.FAIL
-    assert wrong(verdict).pop("random") == 1
+    # Of patterns that come later, a busy machine leaves some out.
+    assert {name: value for name, value in wrong(verdict).items() if value} == {"solid 00": 1}
     assert "word 9 xor 0000000000000200" in verdict.reason
