@@ -26,17 +26,14 @@ def numbers_of(
     """Run a probe in this process; return its answer as it arrives after JSON."""
     import torch
 
-    threads, deterministic = (
-        torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     probe = runpy.run_path(str(START.with_name(f"{name}.py")))["probe"]
     asked = {"level": "quick", **asked, "until": time.monotonic() + seconds}
     try:
         answer = probe(asked, [dict(each) for each in faults])
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        torch.set_deterministic_debug_mode(mode)
     arrived: dict[str, Any] = json.loads(json.dumps(answer))
     return arrived
 
