@@ -28,8 +28,8 @@ import torch.distributed as dist
 MODULUS = 1009
 FACTOR, RANK_STEP = 7, 13
 WORD_BYTES = 4
-# Iterations of one operation. Chosen, not measured.
-NUM_WARM_UPS, LEAST, MOST = 1, 3, 50
+# Of one operation: between two looks at the time, at most, and those that do not count. Chosen, not measured.
+ROUND, MOST, NUM_WARM_UPS = 4, 60, 1
 
 
 def values(rank: int, first: int, count: int, device: torch.device) -> torch.Tensor:
@@ -114,27 +114,24 @@ class Faults:
         return [each for each in faults if each.get("op", name) == name]
 
 
-def measure(operation: Operation, faults: Faults, share: float) -> dict[str, Any]:
-    """Repeat one operation for about `share` seconds; all ranks agree on how often."""
+def measure(operation: Operation, faults: Faults, until: float) -> dict[str, Any]:
+    """Repeat one operation until the time is over, a few times at least; all ranks agree on how often."""
     if faults.of("exit", operation.name):
         os._exit(3)
     for _ in faults.of("input", operation.name):
         operation.input[3] += 1
     pause = sum(each["seconds"] for each in faults.of("sleep", operation.name))
     times: list[tuple[float, float]] = []
-
-    def repeat(count: int) -> float:
-        began = time.monotonic()
-        for _ in range(count):
+    is_over = torch.zeros(1, device=operation.output.device)
+    while len(times) < MOST and not is_over:
+        for _ in range(ROUND):
             operation.prepare()
             time.sleep(pause)
             times.append(operation.run())
-        return (time.monotonic() - began) / count
-
-    seconds = torch.tensor([repeat(NUM_WARM_UPS)], device=operation.output.device)
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    times.clear()
-    repeat(max(LEAST, min(MOST, int(share / float(seconds[0])))))
+        is_over.fill_(time.monotonic() >= until)
+        # One rank that has no time left ends it for all.
+        dist.all_reduce(is_over, op=dist.ReduceOp.MAX)
+    times = times[NUM_WARM_UPS:]
     for _ in faults.of("flip", operation.name):
         operation.output[5] += 1
     return {
@@ -164,12 +161,9 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
         for number, name in enumerate(asked["ops"]):
             answer["at"] = name
             operation = Operation(name, asked["bytes"], rank, device)
-            left = max(0.0, asked["until"] - time.monotonic())
-            share = left / (len(asked["ops"]) - number)
-            found[name] = measure(operation, Faults(faults, rank), share)
+            share = (asked["until"] - time.monotonic()) / (len(asked["ops"]) - number)
+            found[name] = measure(operation, Faults(faults, rank), time.monotonic() + share)
         answer["at"] = "the end"
-        # No rank leaves while others still read what it sent.
-        dist.barrier()
         dist.destroy_process_group()
     except (RuntimeError, dist.DistError) as error:
         answer["error"] = str(error).splitlines()[0]

@@ -5,7 +5,8 @@ GPU from and to pinned memory of the host as well, and counts words of the last 
 as fill its time. The series shows dips that a mean hides; the check draws its conclusions.
 
 Faults for the self test: {"kind": "sleep", "seconds": S, "every": N} sleeps in every N-th window; {"kind": "flip", "word": W}
-flips a bit of what was copied; {"kind": "name", "name": TEXT} is another name of the device.
+flips a bit of what was copied; {"kind": "name", "name": TEXT} is another name of the device; {"kind": "foreign", "bytes": B}
+is memory of the device that other programs use.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ class Device:
 
     def foreign_bytes(self) -> int:
         """Return how much of a GPU's memory is in use, by others and by what a context takes."""
+        for fault in self.faults:
+            if fault["kind"] == "foreign":
+                return int(fault["bytes"])
         if not self.is_gpu:
             return 0
         free, total = torch.cuda.mem_get_info(self.device)

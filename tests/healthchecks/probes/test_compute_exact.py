@@ -125,6 +125,16 @@ def test_a_checksum_of_another_definition_fails_although_every_row_agrees() -> N
     assert {name for name, _ in failed(verdict)} == {"wrong_checksums"}
 
 
+@pytest.mark.parametrize("what", ["products", "cores"])
+def test_what_was_not_multiplied_is_unknown(what: str) -> None:
+    """A type that is everywhere, and a core."""
+    numbers = numbers_of("compute_exact", asked_of(CORE_SIZE), seconds=0.0)
+    del numbers[what][0]
+    verdict = judged("compute_exact", lambda judge: judge_numbers(numbers, PRODUCTS, judge))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "multiplied" in verdict.reason
+
+
 def test_the_check_runs_its_probe_in_the_interpreter_of_the_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

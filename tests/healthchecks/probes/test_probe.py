@@ -1,4 +1,4 @@
-"""Probes run in children of another interpreter: whatever becomes of them, the check is unknown, with a reason, and nothing is left."""
+"""Probes run in children of another interpreter: whatever becomes of one, its check is unknown, and nothing is left of it."""
 
 import os
 import subprocess

@@ -88,6 +88,15 @@ def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
     assert "busy with something else: PSI, 21 percent" in verdict.reason
 
 
+@pytest.mark.parametrize(("num_bytes", "outcome"), [(2 << 30, "PASS"), ((2 << 30) + 1, "UNKNOWN")])
+def test_a_gpu_whose_memory_others_use_is_busy(num_bytes: int, outcome: str) -> None:
+    """Up to what contexts take it is not."""
+    foreign = {"kind": "foreign", "bytes": num_bytes}
+    verdict = verdict_here("compute_rate", foreign, limits=NO_DIPS)
+    assert verdict.outcome == outcome, verdict.reason
+    assert ("memory of the GPU in use" in verdict.reason) == (outcome == "UNKNOWN")
+
+
 def spin(seconds: float) -> None:
     """Keep a processor busy."""
     until = time.monotonic() + seconds
