@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
-from healthchecks.child_process import deadline_of
+from healthchecks.commands import deadline_of
 from healthchecks.coverage import overall, pick
 from healthchecks.deadline import run_check
 from healthchecks.levels import LEVELS, Level, seconds_at

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
-from healthchecks.child_process import DEADLINE_SECONDS, Ending, run_until
+from healthchecks.commands import DEADLINE_SECONDS, Ending, run_until
 
 # Of the last line of a child's errors. Chosen, not measured.
 MAX_ERROR_CHARACTERS = 500

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from healthchecks.check import Evidence, NodeFacts
-from healthchecks.child_process import Ending, deadline_of, run_until
+from healthchecks.commands import Ending, deadline_of, run_until
 
 START = Path(__file__).parent / "probes" / "start.py"
 CPU = "cpu"

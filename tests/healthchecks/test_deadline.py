@@ -10,7 +10,7 @@ import pytest
 
 from healthchecks.check import NodeFacts, Outcome
 from healthchecks.child import run
-from healthchecks.child_process import run_until
+from healthchecks.commands import run_until
 from healthchecks.deadline import run_check
 from tests.healthchecks.check_harness import ROOT, child_command
 from tests.interpreter import shebang
