@@ -54,4 +54,7 @@ def die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    # Libraries with threads may abort or hang as the interpreter takes them down: the answer is out.
+    sys.stderr.flush()
+    os._exit(code)

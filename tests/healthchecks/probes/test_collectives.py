@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from healthchecks.check import NodeFacts, Outcome, Verdict
-from healthchecks.checks.collectives import CHECK, OPERATIONS, ask, bus_factor, judge_ranks
+from healthchecks.checks.active.collectives import CHECK, OPERATIONS, ask, bus_factor, judge_ranks
 from healthchecks.limits import judge_of
 from healthchecks.probe import run_probes
 from tests.healthchecks.check_harness import named

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from healthchecks.check import Outcome, Verdict
-from healthchecks.checks.compute_exact import (
+from healthchecks.checks.active.compute_exact import (
     BOUNDS,
     LENGTH,
     MASK,

@@ -3,7 +3,7 @@
 import pytest
 
 from healthchecks.check import Outcome, Verdict
-from healthchecks.checks.memory_patterns import DEEP_PATTERNS, PATTERNS, judge_numbers
+from healthchecks.checks.active.memory_patterns import DEEP_PATTERNS, PATTERNS, judge_numbers
 from tests.healthchecks.probes.probe_harness import Fault, judged, numbers_of, plant, real_verdict
 
 pytestmark = pytest.mark.trainer

@@ -8,12 +8,12 @@ from types import ModuleType
 
 import pytest
 
-from healthchecks import pressure
 from healthchecks.check import Outcome, Verdict
-from healthchecks.checks import compute_rate, memory_bandwidth
-from healthchecks.floors import FLOORS, floor_of
+from healthchecks.checks.active import compute_rate, memory_bandwidth
 from healthchecks.limits import judge_of
 from healthchecks.probe import num_threads
+from healthchecks.rates import busyness
+from healthchecks.rates.floors import FLOORS, floor_of
 from tests.healthchecks.check_harness import named
 from tests.healthchecks.probes.probe_harness import Fault, numbers_of, plant, real_verdict
 
@@ -123,13 +123,13 @@ def test_neighbours_that_compute_are_noticed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_psi: bool
 ) -> None:
     """With the kernel's measure of pressure, and without."""
-    if has_psi and not pressure.PRESSURE.exists():
+    if has_psi and not busyness.PRESSURE.exists():
         pytest.skip("this kernel does not measure pressure")
     if not has_psi:
-        monkeypatch.setattr(pressure, "PRESSURE", tmp_path / "none")
-    before = pressure.read_busyness()
+        monkeypatch.setattr(busyness, "PRESSURE", tmp_path / "none")
+    before = busyness.read_busyness()
     time.sleep(0.5)
-    percent, measure = pressure.percent_between(before, pressure.read_busyness())
+    percent, measure = busyness.percent_between(before, busyness.read_busyness())
     assert 20 < percent <= 100
     assert measure.startswith("PSI" if has_psi else "/proc/stat")
 

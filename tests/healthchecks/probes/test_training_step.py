@@ -3,7 +3,7 @@
 import pytest
 
 from healthchecks.check import Outcome, Verdict
-from healthchecks.checks.training_step import judge_numbers
+from healthchecks.checks.active.training_step import judge_numbers
 from tests.healthchecks.check_harness import named
 from tests.healthchecks.probes.probe_harness import Fault, judged, numbers_of, real_verdict
 

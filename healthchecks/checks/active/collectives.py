@@ -13,8 +13,8 @@ from typing import Any
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_most
-from healthchecks.pressure import percent_between, read_busyness
 from healthchecks.probe import CPU, Answer, num_threads, run_probes
+from healthchecks.rates.busyness import percent_between, read_busyness
 
 NAME = "collectives"
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

@@ -2,15 +2,21 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from healthchecks.check import Evidence, Judge
-from healthchecks.floors import Floor, floor_of
+from healthchecks.declaration import at_least
+from healthchecks.rates.floors import Floor, floor_of
 
 # Windows, at least, and of them those of warming up, which do not count. Chosen.
 LEAST_WINDOWS, WARM_UP_SHARE = 12, 0.25
 DIP_QUANTILE = 0.05
+# Of a rate to the floor of its model. Where all peers are below it as well, the floor is suspect.
+FLOOR_LIMIT = replace(
+    at_least(1, "ratio", "floor of the model: healthchecks/rates/floors.py", least=1e-6, most=10),
+    better="higher",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """memory_bandwidth: how fast each GPU copies within its memory, and from and to the host; without GPUs, how fast the host copies.
 
 In windows over a while: the median, and how far the slowest windows fall below it. Every word of the last copy must be the one
-that was written. A GPU of a known model must reach the floor of that model (`healthchecks/floors.py`); whatever the model, the
-median is there to be compared with peers. While other programs keep the processors or the GPU busy, rates are unknown. The probe
-is `rates`.
+that was written. A GPU of a known model must reach the floor of that model (`healthchecks/rates/floors.py`); whatever the model,
+the median is there to be compared with peers. While other programs keep the processors or the GPU busy, rates are unknown. The
+probe is `rates`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from typing import Any
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_most
-from healthchecks.pressure import percent_between, read_busyness
 from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
-from healthchecks.rates import LEAST_WINDOWS, RateNames, busyness_of, rates_of
+from healthchecks.rates.busyness import percent_between, read_busyness
+from healthchecks.rates.series import FLOOR_LIMIT, LEAST_WINDOWS, RateNames, busyness_of, rates_of
 
 NAME = "memory_bandwidth"
 PROBE = "rates"
@@ -67,9 +67,7 @@ CHECK = HealthCheck(
         "memory_bandwidth.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),
         "memory_bandwidth.foreign_bytes": at_most(2 << 30, "bytes", CHOSEN, most=1e12),
         "memory_bandwidth.dip_ratio": at_least(0.5, "ratio", CHOSEN, least=0.001, most=1),
-        "memory_bandwidth.floor_ratio": at_least(
-            1, "ratio", "floor of the model: healthchecks/floors.py", least=1e-6, most=10
-        ),
+        "memory_bandwidth.floor_ratio": FLOOR_LIMIT,
         "memory_bandwidth.wrong_words": at_most(0, "words", DEFINED, most=0),
     },
 )

@@ -1,8 +1,8 @@
 """compute_rate: how fast each GPU multiplies matrices of each type; without GPUs, how fast the CPU does.
 
 Random data, in windows over a while: the median, and how far the slowest windows fall below it. A GPU of a known model must reach
-the floor of that model (`healthchecks/floors.py`); whatever the model, the median is there to be compared with peers. While other
-programs keep the processors or the GPU busy, rates are unknown. The probe is `rates`.
+the floor of that model (`healthchecks/rates/floors.py`); whatever the model, the median is there to be compared with peers.
+While other programs keep the processors or the GPU busy, rates are unknown. The probe is `rates`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,9 @@ from typing import Any
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
-from healthchecks.pressure import percent_between, read_busyness
 from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
-from healthchecks.rates import LEAST_WINDOWS, RateNames, busyness_of, rates_of
+from healthchecks.rates.busyness import percent_between, read_busyness
+from healthchecks.rates.series import FLOOR_LIMIT, LEAST_WINDOWS, RateNames, busyness_of, rates_of
 
 NAME = "compute_rate"
 PROBE = "rates"
@@ -62,8 +62,6 @@ CHECK = HealthCheck(
         "compute_rate.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),
         "compute_rate.foreign_bytes": at_most(2 << 30, "bytes", CHOSEN, most=1e12),
         "compute_rate.dip_ratio": at_least(0.5, "ratio", CHOSEN, least=0.001, most=1),
-        "compute_rate.floor_ratio": at_least(
-            1, "ratio", "floor of the model: healthchecks/floors.py", least=1e-6, most=10
-        ),
+        "compute_rate.floor_ratio": FLOOR_LIMIT,
     },
 )
