@@ -6,8 +6,9 @@ probe that hangs or ends without a verdict are UNKNOWN, and a verdict that measu
 FAIL. Nothing is compared with itself: what is read back is compared with a value that was worked out in another way.
 
 Each check runs in a process group of its own under a hard deadline, and is killed when that has passed. A check knows no other
-check and no caller, changes nothing on the node, and leaves nothing behind. Its limits are those that it declares and those of
-the command line.
+check and no caller, changes nothing on the node, and leaves nothing behind when it ends by itself. Its limits are those that it
+declares and those of the command line. What within it may hang runs in children of its own, so that it can name what hung and
+judge the rest.
 
 `python -P -m healthchecks` runs the checks; `stoker check` is that command for people. Agents run it too: when the supervisor wants
 a node checked, as `checks` in cluster.yaml says, a node that has not passed becomes no spare. A new check is one file in

@@ -4,7 +4,6 @@ Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was ch
 """
 
 import argparse
-import glob
 import json
 import math
 import os
@@ -14,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
-from healthchecks.commands import deadline_of
 from healthchecks.coverage import overall, pick
-from healthchecks.deadline import run_check
+from healthchecks.deadline import deadline_of, run_check
+from healthchecks.devices.presence import gpus_of
 from healthchecks.levels import LEVELS, Level, seconds_at
 from healthchecks.limits import parse_overrides
 from healthchecks.registry import all_checks
@@ -25,8 +24,6 @@ from runner.errors import UserError
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 # EX_USAGE of sysexits.h, distinct from the verdicts.
 REFUSED = 64
-# One for each NVIDIA GPU.
-DEVICES = "/dev/nvidia[0-9]*"
 # Of slots or GPUs: more is a mistake. Chosen.
 MAX_COUNT = 10_000
 
@@ -84,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shared-memory", metavar="DIR")
     parser.add_argument("--slots", type=_count, metavar="N")
     parser.add_argument("--gpus", type=_count, metavar="N")
+    parser.add_argument("--cores", type=_count, default=0, metavar="N")
+    parser.add_argument("--memory-bytes", type=_positive, default=0, metavar="N")
+    parser.add_argument("--ports", type=_count, default=0, metavar="N")
+    parser.add_argument("--storage", action="append", default=[], metavar="PATH")
+    parser.add_argument("--site-script", metavar="FILE")
+    parser.add_argument("--sysfs", metavar="DIR")
     parser.add_argument("--shortage-serves", action="store_true")
     return parser
 
@@ -110,14 +113,20 @@ def _positive(text: str) -> float:
 def _node(options: argparse.Namespace) -> NodeFacts:
     folders = options.folder or [os.getcwd(), tempfile.gettempdir()]
     paths: dict[str, Any] = {}
-    for name in ("kernel_log", "shared_memory"):
+    for name in ("kernel_log", "shared_memory", "site_script", "sysfs"):
         if getattr(options, name) is not None:
             paths[name] = os.path.abspath(getattr(options, name))
-    num_gpus = len(glob.glob(DEVICES)) if options.gpus is None else options.gpus
+    vendor, found = gpus_of(options.sysfs or NodeFacts().sysfs)
+    num_gpus = found if options.gpus is None else options.gpus
     return NodeFacts(
         folders=tuple(dict.fromkeys(map(os.path.abspath, folders))),
         slots=options.slots or max(1, num_gpus),
         num_gpus=num_gpus,
+        gpu_vendor=vendor,
+        num_cores=options.cores,
+        memory_bytes=int(options.memory_bytes),
+        num_ports=options.ports,
+        storage=tuple(dict.fromkeys(map(os.path.abspath, options.storage))),
         python=options.python,
         level=options.level,
         **paths,

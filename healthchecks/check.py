@@ -11,6 +11,7 @@ from healthchecks.levels import Level
 Rule = Literal["at least", "at most", "noted"]
 # Which side a value's peers are compared with: nodes of the same hardware class. "": it is compared with none.
 Better = Literal["", "higher", "lower"]
+GpuVendor = Literal["", "amd", "nvidia"]
 
 
 class Outcome(StrEnum):
@@ -120,11 +121,25 @@ class NodeFacts:
     # Ranks that the node can hold at once.
     slots: int = 1
     num_gpus: int = 0
+    # Whose they are; "": it is not known.
+    gpu_vendor: GpuVendor = ""
+    # What the node should have; 0: it is not known.
+    num_cores: int = 0
+    memory_bytes: int = 0
+    num_ports: int = 0
+    # Folders or files that runs read from, besides `folders`.
+    storage: tuple[str, ...] = ()
+    # A program of the site's own that ends with 0 on a healthy node; "": there is none.
+    site_script: str = ""
+    # Where the kernel shows its devices: another folder for a recorded tree.
+    sysfs: str = "/sys"
     # The interpreter of the node's runs, which may have torch; "": there is none.
     python: str = ""
     # How thorough a check is to be, and the time it may take: sizes follow from them.
     level: Level = "passive"
     seconds: float = 1.0
+    # When it is killed; what it starts itself must end before.
+    deadline_seconds: float = 30.0
 
 
 class Judge:

@@ -12,7 +12,7 @@ from healthchecks.limits import judge_of
 from healthchecks.registry import load
 
 # Fields of NodeFacts that every check gets.
-ALWAYS = ("level", "seconds")
+ALWAYS = ("level", "seconds", "deadline_seconds")
 # From prctl(2).
 PR_SET_PDEATHSIG = 1
 
@@ -32,7 +32,8 @@ def run(name: str, asked: dict[str, Any]) -> Verdict:
         check = load(name)
         needs = (*check.needs, *ALWAYS)
         facts = {field: asked["node"][field] for field in needs if field in asked["node"]}
-        facts["folders"] = tuple(facts.get("folders", ()))
+        for field in ("folders", "storage"):
+            facts[field] = tuple(facts.get(field, ()))
         node = NodeFacts(**facts)
         overrides = {key: value for key, value in asked["limits"].items() if key in check.limits}
         shortage_serves = asked.get("shortage_serves", False)

@@ -1,19 +1,26 @@
-"""A child process under a hard deadline: checks run in one, and so does what a check starts itself."""
+"""Commands under a deadline: each in a process group of its own, which is gone afterwards, whatever the command does.
 
+What may hang runs here: a check, a library of a driver, a vendor's tool, a look at a mount. Several run side by side until one
+deadline, so that the slowest one decides how long they take.
+"""
+
+import ctypes
 import os
 import select
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# For one check: at least, and of the time that it may take at its level; chosen: some ten times what the slowest short one takes on
-# two busy cores.
-DEADLINE_SECONDS, DEADLINE_FACTOR = 30.0, 2.0
 # For SIGKILL to take effect; a process in uninterruptible sleep stays longer. Chosen, not measured.
 KILL_SECONDS = 2.0
 # Of a child's output; a verdict is a few KB.
 MAX_OUTPUT_BYTES = 1 << 20
+# From prctl(2).
+PR_SET_PDEATHSIG = 1
+
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,33 +34,92 @@ class Ending:
     errors: bytes
 
 
-def deadline_of(seconds: float) -> float:
-    """Return the deadline of a check that may take so long."""
-    return max(DEADLINE_SECONDS, DEADLINE_FACTOR * seconds)
-
-
 def run_until(command: Sequence[str], deadline_seconds: float) -> Ending:
     """Run a command until it ends or `deadline_seconds` have passed; afterwards its process group is gone.
 
     Its output goes to memory, not to a pipe that a grandchild could hold open, nor to a disk that may be full.
     Raises OSError when it cannot be started.
     """
-    out, err = os.memfd_create("output"), os.memfd_create("errors")
+    child = _Child(command)
     try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-        )
-        try:
-            hung = not _ends_within(child.pid, deadline_seconds)
-        finally:
-            # Not reaped yet, so no other group can have its number.
-            os.killpg(child.pid, signal.SIGKILL)
-            code = _reap(child)
-        output, errors = os.pread(out, MAX_OUTPUT_BYTES, 0), os.pread(err, MAX_OUTPUT_BYTES, 0)
-        return Ending(pid=child.pid, code=code, hung=hung, output=output, errors=errors)
+        return child.end_by(time.monotonic() + deadline_seconds)
     finally:
-        os.close(out)
-        os.close(err)
+        child.close()
+
+
+def run_together(
+    commands: Mapping[str, Sequence[str]], deadline_seconds: float
+) -> dict[str, Ending | OSError]:
+    """Run commands side by side until all have ended or the deadline has passed; OSError for one that cannot be started."""
+    deadline = time.monotonic() + deadline_seconds
+    children: dict[str, _Child | OSError] = {}
+    endings: dict[str, Ending | OSError] = {}
+    try:
+        for name, command in commands.items():
+            try:
+                children[name] = _Child(command)
+            except OSError as error:
+                children[name] = error
+        for name, child in children.items():
+            endings[name] = child if isinstance(child, OSError) else child.end_by(deadline)
+    finally:
+        for child in children.values():
+            if isinstance(child, _Child):
+                child.close()
+    return endings
+
+
+class _Child:
+    def __init__(self, command: Sequence[str]) -> None:
+        self._out, self._err = os.memfd_create("output"), os.memfd_create("errors")
+        self._parent = os.getpid()
+        self._hung: bool | None = None
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                start_new_session=True,
+                preexec_fn=self._die_with_parent,
+            )
+        except BaseException:
+            self._close_files()
+            raise
+
+    def end_by(self, deadline: float) -> Ending:
+        """Wait for the child's end until the deadline, then kill its group."""
+        pid = self._process.pid
+        try:
+            self._hung = not _ends_within(pid, deadline - time.monotonic())
+        finally:
+            code = self._kill()
+        output, errors = (os.pread(file, MAX_OUTPUT_BYTES, 0) for file in (self._out, self._err))
+        return Ending(pid=pid, code=code, hung=self._hung, output=output, errors=errors)
+
+    def close(self) -> None:
+        """Kill the group if it was not, and free what the child's output took."""
+        if self._hung is None:
+            self._kill()
+        self._close_files()
+
+    def _kill(self) -> int | None:
+        # Not reaped yet, so no other group can have its number.
+        os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            return self._process.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _die_with_parent(self) -> None:
+        """End with the process that enforces the deadline, which may itself be killed."""
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _close_files(self) -> None:
+        os.close(self._out)
+        os.close(self._err)
 
 
 def _ends_within(pid: int, seconds: float) -> bool:
@@ -64,10 +130,3 @@ def _ends_within(pid: int, seconds: float) -> bool:
         return bool(poll.poll(max(0.0, seconds) * 1000))
     finally:
         os.close(handle)
-
-
-def _reap(child: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return child.wait(KILL_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from healthchecks.check import NodeFacts, Outcome, Verdict
+from healthchecks.declaration import GPUS, NETWORK
 from healthchecks.hardware_class import hardware_class
 from healthchecks.levels import seconds_at
 from healthchecks.limits import nearest
 from healthchecks.registry import all_checks
 from runner.errors import UserError
 
-GPUS, NETWORK = "GPUs and other accelerators", "the network between nodes"
 # What ranks depend on and no check has looked at until one that covers it has a verdict.
 AREAS = (GPUS, NETWORK)
 
@@ -22,6 +22,8 @@ def checks_of(node: NodeFacts) -> tuple[str, ...]:
         for name, check in all_checks().items()
         if seconds_at(check.seconds, node.level) is not None
         and (node.num_gpus or not check.needs_gpu)
+        # Where nothing says whose the GPUs are, the check of the usual vendor reports why it cannot see them.
+        and check.gpu_vendor in ("", node.gpu_vendor or "nvidia")
     )
 
 

@@ -8,10 +8,18 @@ import time
 from collections.abc import Mapping
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
-from healthchecks.commands import DEADLINE_SECONDS, Ending, run_until
+from healthchecks.commands import Ending, run_until
 
+# For one check: at least, and of the time that it may take at its level; chosen: some ten times what the slowest short one takes on
+# two busy cores.
+DEADLINE_SECONDS, DEADLINE_FACTOR = 30.0, 2.0
 # Of the last line of a child's errors. Chosen, not measured.
 MAX_ERROR_CHARACTERS = 500
+
+
+def deadline_of(seconds: float) -> float:
+    """Return the deadline of a check that may take so long."""
+    return max(DEADLINE_SECONDS, DEADLINE_FACTOR * seconds)
 
 
 def run_check(
@@ -24,6 +32,7 @@ def run_check(
 ) -> Verdict:
     """Run one check in a child and return its verdict; `limits` are the overridden ones. Raises no OSError."""
     began = time.monotonic()
+    node = dataclasses.replace(node, deadline_seconds=deadline_seconds)
     facts = {"node": dataclasses.asdict(node), "limits": dict(limits)}
     asked = json.dumps({**facts, "shortage_serves": shortage_serves})
     command = [sys.executable, "-P", "-m", "healthchecks.child", str(os.getpid()), name, asked]

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from healthchecks.check import Better, Judge, NodeFacts, Verdict
+from healthchecks.check import Better, GpuVendor, Judge, NodeFacts, Verdict
 from healthchecks.levels import Level
 
 CHOSEN = "chosen, not measured"
 DEFINED = "by definition"
+# Areas of a node, of which `coverage` reports which were looked at.
+GPUS, NETWORK = "GPUs and other accelerators", "the network between nodes"
 
 # The value of a limit on a node, and its source.
 Sizing = Callable[[NodeFacts], tuple[float, str]]
@@ -66,14 +68,19 @@ def at_most(
     return replace(limit, way_out=way_out)
 
 
+def none_of(unit: str, source: str = DEFINED) -> Limit:
+    """Return the limit of what a healthy node has none of."""
+    return at_most(0, unit, source, most=1e6)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
     """One check. `name` is its module's name, and the first part of the names of its limits.
 
     `position`: checks run in the order of these numbers, cheap ones first. `needs`: the fields of NodeFacts that it reads; it
     gets no others, but `level` and `seconds` always. `is_required`: a node that has not passed it is not healthy; a FAIL of any
-    check counts. `seconds`: by level, from the lowest one at which it runs. `covers`: which of `coverage.AREAS` it looks at.
-    `needs_gpu`: on a node without GPUs it does not run, and is not missed.
+    check counts. `seconds`: by level, from the lowest one at which it runs. `covers`: which areas it looks at.
+    `needs_gpu`: on a node without GPUs it does not run, and is not missed; `gpu_vendor`: nor where they are another vendor's.
     """
 
     name: str
@@ -85,3 +92,4 @@ class HealthCheck:
     seconds: Mapping[Level, float] = field(default_factory=lambda: {"passive": 1.0})
     covers: tuple[str, ...] = ()
     needs_gpu: bool = False
+    gpu_vendor: GpuVendor = ""

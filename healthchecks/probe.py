@@ -3,13 +3,12 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from healthchecks.check import Evidence, NodeFacts
-from healthchecks.commands import Ending, deadline_of, run_until
+from healthchecks.commands import Ending, run_together
 
 START = Path(__file__).parent / "probes" / "start.py"
 CPU = "cpu"
@@ -44,8 +43,19 @@ def run_probes(name: str, node: NodeFacts, asked: Sequence[Mapping[str, Any]]) -
     if not node.python:
         trouble = "no interpreter with torch is given: name that of the runs, `--python FILE`"
         return [Answer(numbers={}, trouble=trouble)] * len(asked)
-    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
-        return list(threads.map(lambda each: _run(name, node, each), asked))
+    common = {"seconds": WORK_SHARE * node.seconds, "level": node.level}
+    commands = {
+        str(number): [
+            node.python,
+            str(START),
+            str(os.getpid()),
+            name,
+            json.dumps({**common, **each}),
+        ]
+        for number, each in enumerate(asked)
+    }
+    seconds = DEADLINE_SHARE * node.deadline_seconds
+    return [_answer(ending, seconds) for ending in run_together(commands, seconds).values()]
 
 
 def judge_answers(
@@ -70,14 +80,9 @@ def judge_answers(
     return tuple(evidence)
 
 
-def _run(name: str, node: NodeFacts, asked: Mapping[str, Any]) -> Answer:
-    text = json.dumps({"seconds": WORK_SHARE * node.seconds, "level": node.level, **asked})
-    command = [node.python, str(START), str(os.getpid()), name, text]
-    seconds = DEADLINE_SHARE * deadline_of(node.seconds)
-    try:
-        ending = run_until(command, seconds)
-    except OSError as error:
-        return Answer(numbers={}, trouble=f"the probe could not be started: {error}")
+def _answer(ending: Ending | OSError, seconds: float) -> Answer:
+    if isinstance(ending, OSError):
+        return Answer(numbers={}, trouble=f"the probe could not be started: {ending}")
     if ending.hung:
         left = "killed" if ending.code is not None else f"SIGKILL does not end pid {ending.pid}"
         return Answer(numbers={}, trouble=f"the probe hung: no answer in {seconds:g} s; {left}")

@@ -1,8 +1,9 @@
 """clock: the year is plausible, and wall clock and monotonic clock run together and evenly.
 
 Deadlines, heartbeats and leases use the monotonic clock, logs the wall clock. Over half a second this detects a wall clock that
-is being stepped, and a monotonic one that is slewed harder than a healthy time service ever does, or has stopped. It does not
-compare this node with others.
+is being stepped, and a monotonic one that is slewed harder than a healthy time service ever does, or has stopped. How far the wall
+clock is from the sources of its time service is asked of chrony where it runs; without it, whether systemd calls the clock
+synchronised is noted.
 """
 
 import time
@@ -11,12 +12,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+from healthchecks.commands import Ending, run_together
 from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
 
 NAME = "clock"
 # The tightest of these counts: a pause between two clocks is no step.
 NUM_READINGS = 20
 NANO = 1e-9
+COMMANDS = {
+    "chronyc": ("chronyc", "-n", "-c", "tracking"),
+    "timedatectl": ("timedatectl", "show", "-p", "NTPSynchronized", "--value"),
+}
+# Of the check's deadline.
+SHARE, LIMIT_SECONDS = 0.3, 3.0
+# Of chronyc's line: address, stratum, time, offset, eight more, leap status. From version 4.6 on a field goes before these.
+NUM_FIELDS, ADDRESS_FIELD, OFFSET_FIELD = 13, -13, -10
+SYNCHRONISED = ("Normal", "Insert second", "Delete second")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +46,45 @@ def check(node: NodeFacts, judge: Judge) -> Verdict:
     before = read_clocks()
     time.sleep(node.clock_seconds)
     after = read_clocks()
-    return Verdict(
-        check=NAME, evidence=tuple(compare(before, after, judge, asked_seconds=node.clock_seconds))
+    limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
+    endings = run_together(COMMANDS, limit)
+    evidence = (
+        *compare(before, after, judge, asked_seconds=node.clock_seconds),
+        _offset(endings["chronyc"], limit=limit, judge=judge),
+        _synchronised(endings["timedatectl"]),
     )
+    return Verdict(check=NAME, evidence=evidence)
+
+
+def _offset(ending: Ending | OSError, *, limit: float, judge: Judge) -> Evidence:
+    """Read chrony's estimate; the last field of its line says whether it is synchronised at all."""
+    name = "clock.offset_seconds"
+    if isinstance(ending, OSError):
+        return Evidence(name=name, value=None, note="chrony is not installed")
+    if ending.hung:
+        return judge(name, None, note=f"chronyc hung for {limit:g} s")
+    text = ending.output.decode(errors="replace").strip()
+    if ending.code != 0:
+        # Another service keeps the time, or none.
+        return Evidence(name=name, value=None, note=f"chronyc: {text or f'code {ending.code}'}")
+    fields = text.split(",")
+    if len(fields) < NUM_FIELDS:
+        return judge(name, None, note=f"half an answer of chronyc: {text[:80]!r}")
+    if fields[-1] not in SYNCHRONISED:
+        return judge(name, None, note=f"chrony: {fields[-1]}")
+    try:
+        return judge(name, abs(float(fields[OFFSET_FIELD])), note=f"from {fields[ADDRESS_FIELD]}")
+    except ValueError:
+        return judge(name, None, note=f"{fields[OFFSET_FIELD]!r} is no number")
+
+
+def _synchronised(ending: Ending | OSError) -> Evidence:
+    """Note what systemd says; where it does not run, nothing."""
+    text = ""
+    if isinstance(ending, Ending) and ending.code == 0:
+        text = ending.output.decode(errors="replace").strip()
+    value = {"yes": 1.0, "no": 0.0}.get(text)
+    return Evidence(name="clock.is_synchronised", value=value, note="by systemd" if text else "")
 
 
 def read_clocks() -> Reading:
@@ -90,6 +137,7 @@ CHECK = HealthCheck(
         "clock.elapsed_ratio": at_least(
             0.999, "ratio", "clock_nanosleep(2): never shorter than asked", least=0.5, most=2
         ),
+        "clock.offset_seconds": at_most(1, "seconds", CHOSEN, most=3600, least=1e-6),
         "clock.step_seconds": at_most(0.01, "seconds", CHOSEN, most=3600, least=1e-9),
         "clock.slew_ratio": at_most(
             0.001, "ratio", "twice the 500 ppm that adjtimex(2) may slew", most=1, least=1e-9

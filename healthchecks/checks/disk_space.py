@@ -1,10 +1,12 @@
 """disk_space: the folders have room, and files there keep what is written.
 
-Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache has dropped it. The file has no
-name, so even a kill leaves nothing behind. A full, read-only or broken file system fails; a folder that is missing, or
-that this user may not write, is unknown.
+Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache has dropped it. That file has no name. Then a
+small one is saved as checkpoints are: write, fsync, rename, fsync of the folder, read-back by its new name. A kill may leave that
+one behind; the next check removes it. A full, read-only or broken file system fails; a folder that is missing, or that this user
+may not write, is unknown.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -18,6 +20,11 @@ from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_
 NAME = "disk_space"
 PROBE_BYTES = 4 << 20
 CHUNK_BYTES = 1 << 20
+# Of the file that is renamed.
+SMALL_BYTES = 4096
+PREFIX = ".stoker-check-"
+# Its check was killed: no check takes so long. Chosen.
+LEFTOVER_SECONDS = 3600.0
 WAY_OUT = (
     "remove files, or have `state` in cluster.yaml, or `--state` of the demo, name another disk"
 )
@@ -71,6 +78,52 @@ def _probe(folder: str, judge: Judge) -> Iterator[Evidence]:
     yield judge("disk_space.fsync_seconds", fsync_seconds, subject=folder)
     # Computed again: if the buffer had become corrupt, file and buffer would agree.
     yield judge("disk_space.wrong_bytes", wrong_bytes(read_back, _payload(folder)), subject=folder)
+    yield _rename(folder, judge)
+
+
+def _rename(folder: str, judge: Judge) -> Evidence:
+    """Save a small file as checkpoints are saved, and count the right bytes that come back by its new name."""
+    name, payload = "disk_space.renamed_bytes", _payload(folder)[:SMALL_BYTES]
+    _remove_leftovers(folder)
+    before = os.path.join(folder, f"{PREFIX}{os.getpid()}")
+    after = f"{before}.renamed"
+    try:
+        with open(before, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(before, after)
+        _sync_folder(folder)
+        with open(after, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            read_back = file.read()
+    except OSError as error:
+        value = 0 if error.errno in BROKEN else None
+        return judge(name, value, subject=folder, note=str(error))
+    finally:
+        for path in (before, after):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    wrong = wrong_bytes(read_back, payload)
+    return judge(name, max(0, SMALL_BYTES - wrong), subject=folder)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Remove what checks left that were killed; best effort."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX):
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if age > LEFTOVER_SECONDS:
+                    os.unlink(entry.path)
 
 
 def _payload(folder: str) -> bytes:
@@ -97,12 +150,16 @@ CHECK = HealthCheck(
     name=NAME,
     position=30,
     run=check,
+    seconds={"passive": 0.8},
     needs=("folders",),
     limits={
         "disk_space.free_bytes": at_least(2 << 30, "bytes", CHOSEN, most=1e18, way_out=WAY_OUT),
         "disk_space.free_inodes": at_least(10_000, "inodes", CHOSEN, most=1e12, way_out=WAY_OUT),
         "disk_space.written_bytes": at_least(4 << 20, "bytes", "size of the probe", most=4 << 20),
         "disk_space.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),
+        "disk_space.renamed_bytes": at_least(
+            SMALL_BYTES, "bytes", "size of the probe", most=SMALL_BYTES
+        ),
         "disk_space.fsync_seconds": at_most(10, "seconds", CHOSEN, most=600, least=1e-6),
     },
 )

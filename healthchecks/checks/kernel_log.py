@@ -1,8 +1,10 @@
-"""kernel_log: the kernel reported no machine check, memory error, out-of-memory kill, lockup or failing disk in the last hour.
+"""kernel_log: in the last hour the kernel reported no fault of processors, memory, disks, accelerators or network cards.
 
 It reads /dev/kmsg, or a file of kernel lines in any form that `runner.kernel_lines` knows. A line without a time may be
-recent, so it counts. A log that may not be read, or that holds no line, is UNKNOWN. The lines are those of the table that
-diagnosis uses, `runner.rootcause.signatures`; rows about accelerators and network cards are left to checks of their own.
+recent, so it counts; one from before the boot does not. A log that may not be read, or that holds no line, is UNKNOWN. The lines
+are those of the table that diagnosis uses, `runner.rootcause.signatures`. What is a lasting sign there fails by one line; other
+faults of devices may be a program's, and fail when they repeat. What programs cause, what follows from another line and what the
+table calls harmless is counted, not judged.
 """
 
 import os
@@ -29,6 +31,10 @@ MAX_QUOTED_CHARACTERS = 200
 _PATTERNS = {row.name: re.compile(row.pattern) for row in SIGNATURES}
 # One line of the EDAC drivers may report several errors.
 _NUM_ERRORS = re.compile(r"EDAC MC\d+: (\d+) [CU]E\b")
+# A monitor may cause these by asking for what the card does not have (gpud, issue 1164).
+_BY_MONITORS = re.compile(r"mlx5_\w+.*\bACCESS_REG\b")
+# Faults of accelerators and of the links between them.
+_ACCELERATORS = ("gpu_ecc", "gpu_lost", "nvlink_error", "thermal_power", "gpu_xid_other")
 # Loop devices, floppies and CD-ROMs report errors for harmless reasons, such as a missing medium.
 _NO_DISK = re.compile(r"\b(?:loop|fd|sr)\d")
 
@@ -46,8 +52,55 @@ class LineClass:
     limit: str = ""
 
 
+def _accelerators(*, is_lasting: bool, layers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the rows about faults of accelerators and of the links between them, of one kind."""
+    return tuple(
+        row.name
+        for row in SIGNATURES
+        if row.fault in _ACCELERATORS and row.is_lasting == is_lasting and row.layer in layers
+    )
+
+
+_HARDWARE = ("device", "link")
 # The first class that matches a line counts.
 CLASSES = (
+    LineClass(
+        name="harmless accelerator event",
+        signatures=tuple(
+            row.name for row in SIGNATURES if row.weight == "benign" and row.layer in _HARDWARE
+        ),
+    ),
+    LineClass(
+        name="accelerator fault",
+        # The driver's own verdict has the layer of a consequence, and lasts all the same.
+        signatures=_accelerators(is_lasting=True, layers=(*_HARDWARE, "consequence")),
+        limit="kernel_log.accelerator_faults",
+    ),
+    LineClass(
+        name="accelerator error",
+        signatures=_accelerators(is_lasting=False, layers=_HARDWARE),
+        limit="kernel_log.accelerator_errors",
+    ),
+    LineClass(
+        name="accelerator event of a program",
+        signatures=_accelerators(is_lasting=False, layers=("consequence",)),
+    ),
+    LineClass(
+        name="network card error",
+        signatures=("nic-failed",),
+        limit="kernel_log.network_card_errors",
+    ),
+    LineClass(
+        name="link down",
+        signatures=("link-down",),
+        limit="kernel_log.links_down",
+    ),
+    # Elsewhere than at an accelerator; a warning about power comes at every boot of some machines.
+    LineClass(
+        name="PCIe error",
+        signatures=("pcie-uncorrected-elsewhere",),
+        limit="kernel_log.pcie_errors",
+    ),
     LineClass(
         name="machine check",
         signatures=("machine-check", "machine-check-logged"),
@@ -89,12 +142,16 @@ CLASSES = (
 )
 
 
+_EXCUSED = {"storage error": _NO_DISK, "network card error": _BY_MONITORS}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgedLine:
     """One line of the kernel. `age_seconds` is None when it bears no time."""
 
     text: str
     age_seconds: float | None
+    is_of_this_boot: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +179,15 @@ def count_lines(lines: Iterable[AgedLine], judge: Judge, *, subject: str) -> Ite
     """Count recent lines by class and judge each class; the newest line of a class is quoted."""
     counts: Counter[str] = Counter()
     newest: dict[str, str] = {}
+    events: set[tuple[str, ...]] = set()
     num_recent = 0
     for line in lines:
-        if line.age_seconds is not None and line.age_seconds > WINDOW_SECONDS:
+        is_old = line.age_seconds is not None and line.age_seconds > WINDOW_SECONDS
+        if is_old or not line.is_of_this_boot:
             continue
         num_recent += 1
         matched = classify(line.text)
-        if matched is not None:
+        if matched is not None and not _is_repeated(line, matched, events):
             counts[matched.name] += num_errors(line.text)
             newest[matched.name] = line.text[:MAX_QUOTED_CHARACTERS]
     yield Evidence(name="kernel_log.recent_lines", value=num_recent, unit="lines", subject=subject)
@@ -137,8 +196,22 @@ def count_lines(lines: Iterable[AgedLine], judge: Judge, *, subject: str) -> Ite
         if line_class.limit:
             yield judge(line_class.limit, count, subject=subject, note=quoted)
         else:
-            name = f"kernel_log.{line_class.name.replace(' ', '_')}"
+            name = f"kernel_log.{line_class.name.lower().replace(' ', '_')}"
             yield Evidence(name=name, value=count, unit="lines", subject=subject, note=quoted)
+
+
+def _is_repeated(line: AgedLine, matched: LineClass, events: set[tuple[str, ...]]) -> bool:
+    """Whether a device reported the same event within the same second already; one fault may print thousands of lines."""
+    found = next(
+        (m for name in matched.signatures if (m := _PATTERNS[name].search(line.text))), None
+    )
+    named = {} if found is None else found.groupdict()
+    if line.age_seconds is None or not any(named.values()):
+        return False
+    event = (matched.name, f"{line.age_seconds:.0f}", *(str(value) for value in named.values()))
+    is_repeated = event in events
+    events.add(event)
+    return is_repeated
 
 
 def classify(text: str) -> LineClass | None:
@@ -147,8 +220,8 @@ def classify(text: str) -> LineClass | None:
         if line_class.word in text and any(
             _PATTERNS[name].search(text) for name in line_class.signatures
         ):
-            is_disk = line_class.name != "storage error" or _NO_DISK.search(text) is None
-            return line_class if is_disk else None
+            excused = _EXCUSED.get(line_class.name)
+            return line_class if excused is None or excused.search(text) is None else None
     return None
 
 
@@ -171,7 +244,10 @@ def parse(line: str, now: Now) -> AgedLine:
             age = now.wall - moment.timestamp()
         except ValueError:
             pass
-    return AgedLine(text=parsed.text, age_seconds=None if age is None else max(0.0, age))
+    if age is None:
+        return AgedLine(text=parsed.text, age_seconds=None)
+    is_of_this_boot = age <= now.boot_seconds
+    return AgedLine(text=parsed.text, age_seconds=max(0.0, age), is_of_this_boot=is_of_this_boot)
 
 
 def read_lines(path: str) -> list[str]:
@@ -206,10 +282,20 @@ CHECK = HealthCheck(
     name=NAME,
     position=70,
     run=check,
+    seconds={"passive": 0.5},
     needs=("kernel_log",),
     # Most users may not read the kernel's log: UNKNOWN costs a node nothing, and a FAIL counts.
     is_required=False,
     limits={
+        "kernel_log.accelerator_faults": at_most(
+            0, "events", "a lasting sign in the table of signatures", most=1e6
+        ),
+        "kernel_log.accelerator_errors": at_most(5, "events", CHOSEN, most=1e6),
+        "kernel_log.network_card_errors": at_most(5, "lines", CHOSEN, most=1e6),
+        "kernel_log.links_down": at_most(
+            4, "lines", "azurehpc-health-checks: five lost carriers in a day fail", most=1e6
+        ),
+        "kernel_log.pcie_errors": at_most(5, "lines", CHOSEN, most=1e6),
         "kernel_log.machine_checks": at_most(0, "lines", CHOSEN, most=1e6),
         "kernel_log.uncorrected_memory_errors": at_most(0, "errors", CHOSEN, most=1e6),
         "kernel_log.corrected_memory_errors": at_most(100, "errors", CHOSEN, most=1e9),

@@ -138,6 +138,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=60,
     run=check,
+    seconds={"passive": 0.7},
     limits={
         "loopback.exchanged_bytes": at_least(32 << 20, "bytes", "size of the probe", most=32 << 20),
         "loopback.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),

@@ -147,6 +147,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=20,
     run=check,
+    seconds={"passive": 0.4},
     needs=("slots", "num_gpus"),
     limits={
         "processes.open_files_soft": at_least(

@@ -153,6 +153,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=40,
     run=check,
+    seconds={"passive": 0.5},
     needs=("shared_memory", "slots", "num_gpus"),
     limits={
         "shared_memory.free_bytes": at_least_on(

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+# Of a value that is unknown for that reason.
+BUSY = "busy with something else"
 # Linux: Documentation/accounting/psi.rst. Kernels may be built, or started, without it.
 PRESSURE = Path("/proc/pressure/cpu")
 STAT = Path("/proc/stat")

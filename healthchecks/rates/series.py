@@ -7,6 +7,7 @@ from typing import Any
 
 from healthchecks.check import Evidence, Judge
 from healthchecks.declaration import at_least
+from healthchecks.rates.busyness import BUSY
 from healthchecks.rates.floors import Floor, floor_of
 
 # Windows, at least, and of them those of warming up, which do not count. Chosen.
@@ -44,7 +45,7 @@ def busyness_of(
     ):
         evidence = judge(names.full(name), value, subject=device, note=note)
         if evidence.limit is not None and value > evidence.limit:
-            note = f"busy with something else: {note}, {value:,.4g} {evidence.unit}"
+            note = f"{BUSY}: {note}, {value:,.4g} {evidence.unit}"
             evidence = judge(names.full(name), None, subject=device, note=note)
         yield evidence
 
@@ -57,7 +58,7 @@ def rates_of(
         subject = f"{numbers['device']} {series['name']}"
         rates = [float(rate) for rate in series["rates"]]
         steady = rates[int(WARM_UP_SHARE * len(rates)) :]
-        why = "busy with something else" if is_busy else ""
+        why = BUSY if is_busy else ""
         if len(rates) < LEAST_WINDOWS:
             why = f"half an answer: {len(rates)} windows of at least {LEAST_WINDOWS}"
         model, quantity = str(numbers["model"]), str(series["name"])

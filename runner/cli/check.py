@@ -65,7 +65,36 @@ MAX_ERROR_BYTES = 2000
     "--gpus",
     type=click.IntRange(min=0, max=10_000),
     metavar="N",
-    help="GPUs of the node. Default: those that /dev shows.",
+    help="GPUs of the node. Default: those that the drivers show in /dev and /sys.",
+)
+@click.option(
+    "--storage",
+    multiple=True,
+    metavar="PATH",
+    help="A folder or file that runs read from and that has to answer; may be repeated.",
+)
+@click.option(
+    "--site-script",
+    metavar="FILE",
+    help="A health program of your site: it ends with 0 on a healthy node.",
+)
+@click.option(
+    "--ports",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="N",
+    help="Ports of InfiniBand or RoCE that have to be active. Default: not known.",
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="N",
+    help="Cores that the node should have. Default: not known.",
+)
+@click.option(
+    "--memory-bytes",
+    type=click.FloatRange(min=1),
+    metavar="N",
+    help="Memory that the node should have. Default: not known.",
 )
 @click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
 @json_option

@@ -12,20 +12,34 @@ from typing import Any
 
 import pytest
 
-from healthchecks.check import Evidence, NodeFacts, Verdict, from_plain, to_plain
+from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
 from healthchecks.limits import judge_of
+from healthchecks.rates.busyness import BUSY
 from healthchecks.registry import load
+
+# The names of the limits that some verdict of the test under way was beyond: what `proves` is checked against.
+FIRED: set[str] = set()
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 MIB = 1 << 20
 
 
+def seen(verdict: Verdict) -> Verdict:
+    """Note which limits a verdict was beyond, and return it. Beyond some a value is unknown: the node is busy."""
+    FIRED.update(
+        each.name
+        for each in verdict.evidence
+        if each.outcome is Outcome.FAIL or each.note.startswith(BUSY)
+    )
+    return verdict
+
+
 def verdict_of(name: str, limits: Mapping[str, float] | None = None, **facts: Any) -> Verdict:
     """Run one check in this process, quickly."""
     node = NodeFacts(**{"folders": (), "pattern_bytes": 2 * MIB, "clock_seconds": 0.05, **facts})
     check = load(name)
-    return check.run(node, judge_of(check.limits, limits or {}))
+    return seen(check.run(node, judge_of(check.limits, limits or {})))
 
 
 def child_command(parent: str, name: str, **facts: Any) -> list[str]:
@@ -62,7 +76,7 @@ def forked(
     with os.fdopen(reading, "rb") as answer:
         data = answer.read()
     os.waitpid(pid, 0)
-    return from_plain(json.loads(data), check=name)
+    return seen(from_plain(json.loads(data), check=name))
 
 
 def program(*arguments: str, within: Sequence[str] = ()) -> tuple[int, list[dict[str, Any]]]:
@@ -71,7 +85,11 @@ def program(*arguments: str, within: Sequence[str] = ()) -> tuple[int, list[dict
         [*within, *PROGRAM, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stderr == "" or done.returncode == 64, done.stderr
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for line in lines:
+        if line["kind"] == "check":
+            seen(from_plain(line, check=line["check"]))
+    return done.returncode, lines
 
 
 def namespaces(flags: str, script: str = "") -> list[str]:

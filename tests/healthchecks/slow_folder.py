@@ -2,9 +2,9 @@
 
 A FUSE file system in plain Python, for reading and writing. CONTROL is a JSON file, which may change at any time:
 {"read_bytes_per_second": 1e6 or null, "hangs": true for all requests or the end of a name for reads of such files, "error": a
-number of errno, or 0, for reads of files whose names end with "error_in"}. Each read is a line in CONTROL.reads: the bytes and the
-file. It ends with COMMAND, in a mount namespace of its own where one may mount nothing else, or with its standard input. Tests
-use `slow_folder`.
+number of errno, or 0, for reads of files whose names end with "error_in", "flips": true for a wrong bit in each read,
+"fsync_seconds": what each fsync takes}. Each read is a line in CONTROL.reads: the bytes and the file. It ends with COMMAND, in a
+mount namespace of its own where one may mount nothing else, or with its standard input. Tests use `slow_folder`.
 """
 
 import contextlib
@@ -239,7 +239,8 @@ class PassThrough:
                 due = self._free_at
             time.sleep(max(0.0, due - time.monotonic()))
         self._hang(os.fsdecode(name))
-        return data
+        # Bit 0 of its first byte comes back wrong.
+        return bytes([data[0] ^ 1]) + data[1:] if data and self._setting("flips") else data
 
     def _write(self, request: FuseRequest) -> bytes:
         handle, offset, size, *_ = IO.unpack_from(request.body)
@@ -255,6 +256,7 @@ class PassThrough:
         return b""
 
     def _fsync(self, request: FuseRequest) -> bytes:
+        time.sleep(self._setting("fsync_seconds") or 0.0)
         os.fsync(struct.unpack_from("<Q", request.body)[0])
         return b""
 
@@ -395,9 +397,12 @@ class SlowFolder:
         hangs: bool | str = False,
         error: int = 0,
         error_in: str = "",
+        flips: bool = False,
+        fsync_seconds: float = 0.0,
     ) -> None:
         """Have reads be so slow from now on, all together, or fail with an `error` in files whose names end so.
 
+        `flips`: one bit of each read comes back wrong. `fsync_seconds`: what each fsync takes.
         `hangs`: no request is answered, or no read of files whose names end so; a process that waits for one cannot be killed.
         """
         settings = {
@@ -405,6 +410,8 @@ class SlowFolder:
             "hangs": hangs,
             "error": error,
             "error_in": error_in,
+            "flips": flips,
+            "fsync_seconds": fsync_seconds,
         }
         scratch = self.control.with_name(f"{self.control.name}.part")
         scratch.write_text(json.dumps(settings))

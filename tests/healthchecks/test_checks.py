@@ -1,13 +1,17 @@
 """Each check on a sample on which it passes, one that makes it fail, and one that it cannot judge."""
 
+import errno
 import mmap
 import os
 import resource
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -22,8 +26,11 @@ from tests.healthchecks.check_harness import (
     named,
     namespaces,
     program,
+    seen,
     verdict_of,
 )
+from tests.healthchecks.slow_folder import slow_folder
+from tests.healthchecks.substitutes.tools import Substitutes
 
 # a user without processes, files or rights
 OTHER_USER = 54_321
@@ -41,6 +48,7 @@ def test_disk_space_passes_on_a_sound_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.proves("disk_space.free_inodes", "disk_space.written_bytes")
 def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> None:
     """A full file system, one without inodes, and a read-only one each fail with what the kernel answered."""
     for name in ("full", "crowded", "fixed"):
@@ -67,6 +75,7 @@ def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> 
         assert words in written.note
 
 
+@pytest.mark.proves("disk_space.free_bytes")
 def test_disk_space_says_where_a_small_disk_may_serve(tmp_path: Path) -> None:
     """Less than 2 GiB fails, and passes where a shortage serves; the way out is named both times."""
     small = namespaces("--mount", f"mount -t tmpfs -o size=64m none {tmp_path}")
@@ -86,6 +95,23 @@ def test_disk_space_counts_what_came_back_wrong() -> None:
     assert wrong_bytes(bytes([1]) + data[1:], data) == 1
     assert wrong_bytes(data[:-3], data) == 3
     assert wrong_bytes(data + b"x", data) == 1
+
+
+@pytest.mark.proves("disk_space.wrong_bytes", "disk_space.fsync_seconds")
+def test_disk_space_fails_on_a_disk_that_is_slow_or_returns_wrong_bytes(tmp_path: Path) -> None:
+    """A disk that flips a bit of what is read, and one whose fsync takes longer than the limit; the same one passes at speed."""
+    limits = LENIENT | {"disk_space.fsync_seconds": 0.4}
+    with slow_folder(tmp_path / "mount") as mounted:
+        folders = (str(mounted.folder),)
+        assert verdict_of("disk_space", limits, folders=folders).outcome is Outcome.PASS
+        mounted.set(flips=True)
+        verdict = verdict_of("disk_space", limits, folders=folders)
+        assert named(verdict, "wrong_bytes").value
+        assert named(verdict, "renamed_bytes").value == 4095
+        mounted.set(fsync_seconds=0.5)
+        verdict = verdict_of("disk_space", limits, folders=folders)
+        failed = [each.name for each in verdict.evidence if each.outcome is Outcome.FAIL]
+        assert failed == ["disk_space.fsync_seconds"]
 
 
 def test_disk_space_does_not_know_a_missing_folder(tmp_path: Path) -> None:
@@ -125,6 +151,7 @@ def test_shared_memory_passes_when_empty(shared_memory: Path) -> None:
     assert verdict.outcome is Outcome.PASS, verdict.reason
 
 
+@pytest.mark.proves("shared_memory.leftover_bytes")
 def test_shared_memory_fails_on_a_leftover(shared_memory: Path) -> None:
     """An old file that no process has open is found and named."""
     leave(shared_memory)
@@ -174,6 +201,15 @@ def test_shared_memory_fails_when_small(
     assert ("--shm-size=1g" in lines[0]["shortage"]) == bool(code)
 
 
+@pytest.mark.proves("shared_memory.free_bytes")
+def test_shared_memory_fails_on_less_than_containers_have(tmp_path: Path) -> None:
+    """32 MiB are too little for one rank."""
+    small = namespaces("--mount", f"mount -t tmpfs -o size=32m none {tmp_path}")
+    asked = ("--check=shared_memory", f"--shared-memory={tmp_path}", "--slots=1", "--gpus=0")
+    code, _ = program(*asked, within=small)
+    assert code == 1
+
+
 def test_shared_memory_does_not_know_what_it_may_not_see(
     shared_memory: Path, tmp_path: Path
 ) -> None:
@@ -198,9 +234,46 @@ def test_memory_passes_on_sound_memory() -> None:
     assert verdict.outcome is Outcome.PASS, verdict.reason
 
 
-def test_memory_fails_when_little_is_left() -> None:
-    """Less than the limit is a failure, for any result of the pattern test."""
-    assert verdict_of("memory", {"memory.available_bytes": 1e15}).outcome is Outcome.FAIL
+def recorded_memory(folder: Path, *, available_kib: int, swap_free_kib: int) -> None:
+    """Write what /proc shows of a machine with 32 GiB of memory and 8 GiB of swap."""
+    lines = {"MemTotal": 32 << 20, "MemFree": available_kib, "MemAvailable": available_kib}
+    lines |= {"Buffers": 0, "Cached": 0, "Shmem": 0, "Active": 0, "Inactive": 0}
+    lines |= {"SwapTotal": 8 << 20, "SwapFree": swap_free_kib}
+    text = "".join(f"{name}: {kib} kB\n" for name, kib in lines.items())
+    (folder / "meminfo").write_text(text)
+    (folder / "vmstat").write_text("pswpin 0\npswpout 0\n")
+
+
+@pytest.mark.proves("memory.available_bytes", "memory.swap_used_ratio")
+def test_memory_fails_when_little_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a gigabyte left and most of its swap in use fails by both, one with neither passes by both."""
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    recorded_memory(tmp_path, available_kib=1 << 20, swap_free_kib=1 << 20)
+    verdict = verdict_of("memory")
+    failed = [each.name for each in verdict.evidence if each.outcome is Outcome.FAIL]
+    assert failed == ["memory.available_bytes", "memory.swap_used_ratio"]
+    recorded_memory(tmp_path, available_kib=16 << 20, swap_free_kib=7 << 20)
+    verdict = verdict_of("memory", {"memory.available_bytes": 1})
+    assert named(verdict, "swap_used_ratio").outcome is Outcome.PASS
+
+
+class WeakMemory(mmap.mmap):
+    """Memory in which one bit of a word never becomes 1."""
+
+    def __getitem__(self, span: slice | int) -> Any:  # type: ignore[override]
+        """Return what was written, except that bit."""
+        data = bytearray(super().__getitem__(span))
+        data[77] &= 0xFE
+        return bytes(data)
+
+
+@pytest.mark.proves("memory.wrong_bytes", "memory.wrong_sums")
+def test_memory_fails_where_a_bit_sticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bit that sticks in the memory under test fails the check by what comes back and by its sum."""
+    monkeypatch.setattr(memory, "mmap", SimpleNamespace(mmap=WeakMemory))
+    verdict = verdict_of("memory", {"memory.available_bytes": 1.0})
+    failed = {each.name for each in verdict.evidence if each.outcome is Outcome.FAIL}
+    assert failed == {"memory.wrong_bytes", "memory.wrong_sums"}
 
 
 @pytest.mark.parametrize("pattern", memory.PATTERNS, ids=lambda pattern: pattern.name)
@@ -257,7 +330,7 @@ LATER = replace(
 def judged(after: clock.Reading, before: clock.Reading = START) -> Verdict:
     """Judge two readings a second apart."""
     evidence = clock.compare(before, after, judge_of(clock.CHECK.limits, {}), asked_seconds=1.0)
-    return Verdict(check="clock", evidence=tuple(evidence))
+    return seen(Verdict(check="clock", evidence=tuple(evidence)))
 
 
 def test_clock_passes_on_this_machine() -> None:
@@ -269,12 +342,15 @@ def test_clock_passes_on_this_machine() -> None:
 @pytest.mark.parametrize(
     ("name", "after"),
     [
-        ("step_seconds", replace(LATER, wall=LATER.wall + SECOND // 50)),
-        ("step_seconds", replace(LATER, wall=LATER.wall - SECOND // 50)),
-        ("slew_ratio", replace(LATER, raw=LATER.raw + SECOND // 100)),
-        ("elapsed_ratio", replace(LATER, monotonic=START.monotonic)),
-        ("earliest_year", replace(LATER, wall=SECOND)),
-        ("latest_year", replace(LATER, wall=5_000_000_000 * SECOND)),
+        pytest.param(*case, marks=pytest.mark.proves(f"clock.{case[0]}"))
+        for case in [
+            ("step_seconds", replace(LATER, wall=LATER.wall + SECOND // 50)),
+            ("step_seconds", replace(LATER, wall=LATER.wall - SECOND // 50)),
+            ("slew_ratio", replace(LATER, raw=LATER.raw + SECOND // 100)),
+            ("elapsed_ratio", replace(LATER, monotonic=START.monotonic)),
+            ("earliest_year", replace(LATER, wall=SECOND)),
+            ("latest_year", replace(LATER, wall=5_000_000_000 * SECOND)),
+        ]
     ],
 )
 def test_clock_fails_on_each_fault(name: str, after: clock.Reading) -> None:
@@ -301,6 +377,7 @@ def test_loopback_passes_here() -> None:
     assert named(verdict, "exchanged_bytes").value == 2 * loopback.PAYLOAD_BYTES
 
 
+@pytest.mark.proves("loopback.exchanged_bytes")
 def test_loopback_fails_where_the_interface_is_down() -> None:
     """In a network namespace whose loopback was never brought up the exchange fails."""
     code, lines = program("--check=loopback", within=namespaces("--net"))
@@ -321,6 +398,27 @@ def test_loopback_counts_wrong_bytes() -> None:
     assert loopback.wrong_bytes(payload, loopback.exchange(payload, bytes)) == len(payload)
 
 
+@pytest.mark.proves("loopback.wrong_bytes", "loopback.bytes_per_second")
+def test_loopback_fails_on_a_path_that_spoils_bytes_or_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One wrong byte of 16 MiB fails, and so does an exchange at a tenth of the limit."""
+
+    def spoil(piece: bytes) -> bytes:
+        return bytes([piece[0]]) + piece[1:].translate(loopback.COMPLEMENT)
+
+    def dawdle(piece: bytes) -> bytes:
+        time.sleep(len(piece) / 25e6)
+        return piece.translate(loopback.COMPLEMENT)
+
+    monkeypatch.setattr(loopback, "_complement", spoil)
+    assert named(verdict_of("loopback"), "wrong_bytes").outcome is Outcome.FAIL
+    monkeypatch.setattr(loopback, "_complement", dawdle)
+    slow = verdict_of("loopback")
+    failed = [each.name for each in slow.evidence if each.outcome is Outcome.FAIL]
+    assert failed == ["loopback.bytes_per_second"]
+
+
 def test_loopback_does_not_know_without_descriptors() -> None:
     """No descriptor left for a socket proves nothing about the network."""
     verdict = forked("loopback", lower={resource.RLIMIT_NOFILE: 4})
@@ -338,6 +436,9 @@ def test_processes_passes_here() -> None:
     assert verdict.outcome is Outcome.PASS, verdict.reason
 
 
+@pytest.mark.proves(
+    "processes.open_files_soft", "processes.open_files_hard", "processes.opened_files"
+)
 def test_processes_fails_under_lowered_limits() -> None:
     """A child that may open 64 files only fails by the limit it reads and by what it can really open."""
     verdict = forked("processes", lower={resource.RLIMIT_NOFILE: 64})
@@ -348,6 +449,19 @@ def test_processes_fails_under_lowered_limits() -> None:
     assert "Too many open files" in opened.note
 
 
+@pytest.mark.proves("processes.free_files")
+def test_processes_fails_where_the_machine_s_files_are_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that may open a hundred more files fails by its own count."""
+    (tmp_path / "fs").mkdir()
+    (tmp_path / "fs/file-nr").write_text("100000\t0\t100100\n")
+    monkeypatch.setattr(processes, "PROC_SYS", tmp_path)
+    verdict = verdict_of("processes")
+    assert named(verdict, "free_files").outcome is Outcome.FAIL
+
+
+@pytest.mark.proves("processes.free_threads", "processes.started_threads")
 def test_processes_fails_when_threads_run_out() -> None:
     """More threads than can be had are counted as far as they came."""
     assert processes.start_threads(8) == (8, "")
@@ -363,3 +477,78 @@ def test_processes_does_not_know_limits_it_cannot_read() -> None:
     verdict = from_plain(lines[0], check="processes")
     assert named(verdict, "free_files").outcome is Outcome.UNKNOWN
     assert (code, verdict.outcome) == (2, Outcome.UNKNOWN)
+
+
+# the time service
+
+# chronyc 4.5 and 4.6, which has one field more in front.
+TRACKING = "192.0.2.1,2,1735830000.1,%s,0.000023,0.0001,-3.2,0.01,0.05,0.002,0.001,64.2,%s"
+NEWER_TRACKING = f"C0000201,{TRACKING}"
+
+
+@pytest.mark.proves("clock.offset_seconds")
+@pytest.mark.parametrize("line", [TRACKING, NEWER_TRACKING])
+def test_clock_fails_where_it_is_far_from_its_sources(substitutes: Substitutes, line: str) -> None:
+    """A clock that chrony finds more than a second off fails in either direction; a millisecond passes."""
+    for offset, outcome in (("0.001", Outcome.PASS), ("1.5", Outcome.FAIL), ("-1.5", Outcome.FAIL)):
+        substitutes.tool("chronyc", {"-n -c tracking": (line % (offset, "Normal")).encode()})
+        assert verdict_of("clock").outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exec sleep 600", "chronyc hung"),
+        (f"echo '{TRACKING % ('0.1', 'Not synchronised')}'", "Not synchronised"),
+        ("printf 'C0000201,192.0.2.1,2,17358'", "half an answer"),
+        (f"echo '{TRACKING % ('soon', 'Normal')}'", "no number"),
+        (f"echo '{TRACKING % ('nan', 'Normal')}'", "offset_seconds"),
+    ],
+)
+def test_clock_does_not_know_what_chrony_does_not_say(
+    substitutes: Substitutes, script: str, reason: str
+) -> None:
+    """A tool that hangs, half a line, nonsense, and a service without a source leave UNKNOWN."""
+    substitutes.program("chronyc", script)
+    verdict = verdict_of("clock", deadline_seconds=2.0)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert reason in verdict.reason
+
+
+def test_clock_passes_without_a_time_service_that_can_be_asked(substitutes: Substitutes) -> None:
+    """Where chrony does not run, what systemd says is noted, and no more."""
+    substitutes.program("chronyc", "echo '506 Cannot talk to daemon'; exit 1")
+    substitutes.tool("timedatectl", {"show -p NTPSynchronized --value": b"yes\n"})
+    verdict = verdict_of("clock")
+    assert verdict.outcome is Outcome.PASS
+    assert "506 Cannot talk" in named(verdict, "offset_seconds").note
+    assert named(verdict, "is_synchronised").value == 1
+
+
+# disk_space: a save
+
+
+@pytest.mark.proves("disk_space.renamed_bytes")
+def test_disk_space_fails_where_a_saved_file_cannot_be_read_by_its_new_name(
+    tmp_path: Path,
+) -> None:
+    """A disk that fails in the renamed file alone fails, and nothing is left in the folder."""
+    with slow_folder(tmp_path / "mount") as mounted:
+        passed = verdict_of("disk_space", LENIENT, folders=(str(mounted.folder),))
+        assert named(passed, "renamed_bytes").outcome is Outcome.PASS
+        mounted.set(error=errno.EIO, error_in=".renamed")
+        verdict = verdict_of("disk_space", LENIENT, folders=(str(mounted.folder),))
+        failed = [each.name for each in verdict.evidence if each.outcome is Outcome.FAIL]
+        assert failed == ["disk_space.renamed_bytes"], verdict.reason
+        assert list(mounted.backing.iterdir()) == []
+
+
+def test_disk_space_removes_what_a_killed_check_left(tmp_path: Path) -> None:
+    """A file of a check that was killed an hour ago is removed; that of one that runs stays."""
+    old, new = tmp_path / ".stoker-check-1", tmp_path / ".stoker-check-2"
+    for path in (old, new):
+        path.write_bytes(b"x")
+    then = old.stat().st_mtime - 7200
+    os.utime(old, (then, then))
+    verdict_of("disk_space", LENIENT, folders=(str(tmp_path),))
+    assert list(tmp_path.iterdir()) == [new]

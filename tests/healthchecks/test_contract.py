@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from healthchecks import checks
-from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
+from healthchecks.check import (
+    Evidence,
+    GpuVendor,
+    NodeFacts,
+    Outcome,
+    Verdict,
+    from_plain,
+    to_plain,
+)
 from healthchecks.child import ALWAYS, run
-from healthchecks.coverage import GPUS, checks_of, overall, pick, required_checks
+from healthchecks.coverage import checks_of, overall, pick, required_checks
+from healthchecks.declaration import GPUS
 from healthchecks.levels import BUDGET_SECONDS, LEVELS, seconds_at
 from healthchecks.limits import judge_of, parse_overrides
 from healthchecks.registry import LAST, all_checks, check_names, load
@@ -19,6 +28,7 @@ from runner.errors import UserError
 
 CHECKS = all_checks()
 NODE = NodeFacts()
+VENDORS: tuple[GpuVendor, ...] = ("amd", "nvidia")
 REQUIRED = required_checks(NODE)
 LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits.items()}
 
@@ -200,17 +210,17 @@ def test_every_check_declares_itself() -> None:
         assert check.name == name
         assert all(limit.startswith(f"{name}.") for limit in check.limits)
         assert set(check.needs) <= known
-    assert {field for check in CHECKS.values() for field in check.needs} == known - set(ALWAYS)
+    # What decides which checks run.
+    others = {"gpu_vendor", *ALWAYS}
+    assert {field for check in CHECKS.values() for field in check.needs} == known - others
     positions = [check.position for check in CHECKS.values()]
     assert positions == sorted(set(positions))
     assert positions[-1] < LAST
 
 
 def test_the_usual_minimum() -> None:
-    """Every check is required but the kernel's log, which most users may not read."""
-    assert set(checks_of(NODE)) - set(REQUIRED) == {"kernel_log"}
-    thorough = required_checks(NodeFacts(level="deep", num_gpus=1))
-    assert set(CHECKS) - set(thorough) == {"kernel_log"}
+    """Every check is required but two: most users may not read the kernel's log, and a machine may have no card to look at."""
+    assert set(checks_of(NODE)) - set(REQUIRED) == {"interconnect", "kernel_log"}
 
 
 def test_a_check_that_cannot_be_imported_is_unknown(
@@ -236,18 +246,26 @@ def test_the_checks_of_a_level_fit_its_budget() -> None:
     """Each level runs what the cheaper ones run, and the times that its checks declare are within its budget."""
     names: set[str] = set()
     for level in LEVELS:
-        node = NodeFacts(level=level, num_gpus=1)
-        assert names <= set(checks_of(node))
-        names = set(checks_of(node))
-        seconds = [seconds_at(CHECKS[name].seconds, level) or 0.0 for name in names]
-        assert 0 < sum(seconds) <= BUDGET_SECONDS[level]
+        lower, names = names, set()
+        for vendor in VENDORS:
+            own = set(checks_of(NodeFacts(level=level, num_gpus=1, gpu_vendor=vendor)))
+            seconds = [seconds_at(CHECKS[name].seconds, level) or 0.0 for name in own]
+            assert 0 < sum(seconds) <= BUDGET_SECONDS[level]
+            names |= own
+        assert lower <= names
 
 
 def test_a_check_of_gpus_is_not_missed_on_a_node_without_any() -> None:
     """It is left out, and what it would cover is reported as not covered; with a GPU it runs."""
-    without, with_gpu = NodeFacts(level="deep"), NodeFacts(level="deep", num_gpus=8)
-    assert set(checks_of(with_gpu)) - set(checks_of(without)) == {
-        name for name, check in CHECKS.items() if check.needs_gpu
-    }
+    without = NodeFacts(level="deep")
+    for vendor in VENDORS:
+        with_gpu = NodeFacts(level="deep", num_gpus=8, gpu_vendor=vendor)
+        assert set(checks_of(with_gpu)) - set(checks_of(without)) == {
+            name
+            for name, check in CHECKS.items()
+            if check.needs_gpu and check.gpu_vendor in ("", vendor)
+        }
+    # Where nothing says whose they are, the usual vendor's checks report why they see none.
+    assert "gpu" in checks_of(NodeFacts(num_gpus=8))
     total = overall(verdicts(clock=GOOD), required=("clock",), node=without)
     assert GPUS in total["not_covered"]

@@ -9,17 +9,56 @@ import pytest
 
 from healthchecks.check import Outcome, Verdict
 from healthchecks.checks.kernel_log import (
+    CHECK,
     CLASSES,
     WINDOW_SECONDS,
     Now,
     classify,
+    count_lines,
     parse,
     read_lines,
 )
+from healthchecks.limits import judge_of
 from tests.healthchecks.check_harness import named, verdict_of
 
 # Class -> lines of that class, as kernels print them.
 SAMPLES = {
+    "harmless accelerator event": [
+        "NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link 05 (0x00000004 0x00000000)",
+    ],
+    "accelerator fault": [
+        "NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, name=python3, An uncorrectable double bit error",
+        "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        "NVRM: GPU 0000:4f:00.0: GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:87:00): 74, pid=1201, NVLink: fatal error detected on link 4",
+        "nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up",
+        "NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Reboot)",
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: Saved bad pages 65 reaches threshold value 64",
+        "nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+    ],
+    "accelerator error": [
+        "NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No",
+        "NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of waiting for RPC",
+        "amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
+    ],
+    "accelerator event of a program": [
+        "NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. MMU Fault",
+        "NVRM: Xid (PCI:0000:0f:00): 45, pid=5150, name=python3, Ch 00000008",
+        "NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x2 (Reboot) to 0x0 (None)",
+    ],
+    "network card error": [
+        "mlx5_core 0000:c2:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count",
+        "NETDEV WATCHDOG: ens3f0np0 (mlx5_core): transmit queue 3 timed out",
+    ],
+    "link down": [
+        "mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
+        "bond0: (slave eth0): link is not ready",
+    ],
+    "PCIe error": [
+        "pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
+        "pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+    ],
     "machine check": [
         "mce: [Hardware Error]: Machine check events logged",
         "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108",
@@ -58,6 +97,12 @@ SAMPLES = {
     ],
 }
 HARMLESS = [
+    "pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+    "mlx5_core 0000:c2:00.0: mlx5_cmd_out_err:808:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status bad",
+    "mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
+    "nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 11012, Non-fatal, Link 12 single bit ECC",
+    "amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 0 new uncorrectable hardware errors detected in umc block",
+    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.54.03",
     "mce: CPU supports 32 MCE banks",
     "mce: CPU0: Thermal monitoring enabled (TM1)",
     "EDAC MC: Ver: 3.0.0",
@@ -102,10 +147,14 @@ def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
     if name == "corrected memory error":
         # these may come a hundred times: see below
         return
-    verdict = log(tmp_path, stamped(line))
-    expected = Outcome.FAIL if found.limit else Outcome.PASS
-    assert verdict.outcome is expected, verdict.reason
+    # What may come several times fails by the next one.
+    times = int(CHECK.limits[found.limit].value) + 1 if found.limit else 1
+    lines = [stamped(line, age_seconds=2.0 * number) for number in range(times)]
+    verdict = log(tmp_path, *lines)
+    assert verdict.outcome is (Outcome.FAIL if found.limit else Outcome.PASS), verdict.reason
     assert any(line[:50] in each.note for each in verdict.evidence)
+    if times > 1:
+        assert log(tmp_path, *lines[1:]).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("line", HARMLESS)
@@ -117,6 +166,42 @@ def test_a_harmless_line_passes(line: str) -> None:
 def test_a_quiet_log_passes(tmp_path: Path) -> None:
     """A log with nothing but harmless lines passes."""
     assert log(tmp_path, *map(stamped, HARMLESS)).outcome is Outcome.PASS
+
+
+@pytest.mark.proves(*CHECK.limits)
+def test_every_limit_fires(tmp_path: Path) -> None:
+    """A log with lines of every class, each as often as it takes, is beyond every limit of the check."""
+    lines = [line for name in SAMPLES for line in SAMPLES[name]]
+    log(
+        tmp_path,
+        *(stamped(line, age_seconds=2.0 * number) for line in lines for number in range(6)),
+    )
+
+
+def test_an_event_that_is_printed_many_times_at_once_counts_once(tmp_path: Path) -> None:
+    """A storm of lines of one fault within a second is one event; the same fault of six GPUs is six."""
+    line = "NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No"
+    now = time.clock_gettime(time.CLOCK_BOOTTIME) - 5
+    verdict = log(tmp_path, *[f"[{now:12.6f}] {line}"] * 500)
+    assert (named(verdict, "accelerator_errors").value, verdict.outcome) == (1, Outcome.PASS)
+    others = [line.replace("5e", f"{number}e") for number in range(6)]
+    assert log(tmp_path, *(f"[{now:12.6f}] {each}" for each in others)).outcome is Outcome.FAIL
+
+
+def test_a_line_from_before_the_boot_does_not_count(tmp_path: Path) -> None:
+    """A file of the system's log that is older than the machine's boot shows faults that a reboot has answered."""
+    line = SAMPLES["accelerator fault"][0]
+    boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    now = Now(boot_seconds=60.0, wall=time.time())
+    written = datetime.fromtimestamp(time.time() - 120, tz=UTC).isoformat()
+    aged = parse(f"{written} n1 kernel: {line}", now)
+    assert not aged.is_of_this_boot
+    judge = judge_of(CHECK.limits, {})
+    counted = {each.name: each.value for each in count_lines([aged], judge, subject="")}
+    assert counted["kernel_log.accelerator_faults"] == 0
+    recent = parse(f"{written} n1 kernel: {line}", Now(boot_seconds=boot + 600, wall=time.time()))
+    counted = {each.name: each.value for each in count_lines([recent], judge, subject="")}
+    assert counted["kernel_log.accelerator_faults"] == 1
 
 
 def test_corrected_errors_are_counted_by_the_number_in_their_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_most
 from healthchecks.probe import CPU, Answer, num_threads, run_probes
-from healthchecks.rates.busyness import percent_between, read_busyness
+from healthchecks.rates.busyness import BUSY, percent_between, read_busyness
 
 NAME = "collectives"
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -70,7 +70,7 @@ def judge_ranks(
     pressure = judge("collectives.cpu_pressure", percent, note=measure)
     why = ""
     if pressure.limit is not None and percent > pressure.limit:
-        why = f"busy with something else: {measure}, {percent:.3g} percent"
+        why = f"{BUSY}: {measure}, {percent:.3g} percent"
         pressure = judge("collectives.cpu_pressure", None, note=why)
     yield pressure
     for name in OPERATIONS:
@@ -136,7 +136,7 @@ CHECK = HealthCheck(
     position=250,
     run=check,
     needs=("num_gpus", "python"),
-    seconds={"quick": 10.0, "standard": 15.0, "deep": 60.0},
+    seconds={"quick": 9.0, "standard": 15.0, "deep": 60.0},
     limits={
         # Tools that measure nodes take pressure above 20 % for another program's.
         "collectives.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),

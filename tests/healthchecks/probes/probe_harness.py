@@ -13,7 +13,7 @@ from healthchecks.check import Evidence, Judge, Verdict
 from healthchecks.limits import judge_of
 from healthchecks.probe import START
 from healthchecks.registry import load
-from tests.healthchecks.check_harness import verdict_of
+from tests.healthchecks.check_harness import seen, verdict_of
 
 FAULTS_VARIABLE = "STOKER_PROBE_FAULTS"
 
@@ -41,7 +41,7 @@ def numbers_of(
 def judged(name: str, rules: Callable[[Judge], Iterable[Evidence]]) -> Verdict:
     """Return what the rules of a check make of numbers."""
     evidence = tuple(rules(judge_of(load(name).limits, {})))
-    return Verdict(check=name, evidence=evidence)
+    return seen(Verdict(check=name, evidence=evidence))
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> None:

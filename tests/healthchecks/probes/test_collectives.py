@@ -9,12 +9,13 @@ from healthchecks.check import NodeFacts, Outcome, Verdict
 from healthchecks.checks.active.collectives import CHECK, OPERATIONS, ask, bus_factor, judge_ranks
 from healthchecks.limits import judge_of
 from healthchecks.probe import run_probes
-from tests.healthchecks.check_harness import named
+from tests.healthchecks.check_harness import named, seen
 from tests.healthchecks.probes.probe_harness import plant, real_verdict
 
 pytestmark = pytest.mark.trainer
 
 
+@pytest.mark.proves("collectives.cpu_pressure")
 def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
     """Every operation has a bandwidth to compare with peers; of a busy node it is unknown, though all values were right."""
     node = NodeFacts(python=sys.executable, level="quick", seconds=1.0)
@@ -24,7 +25,11 @@ def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
     # Neighbours of this test may delay a rank.
     judge = judge_of(CHECK.limits, {"collectives.lag_seconds": 60.0})
     quiet, busy = (
-        Verdict(check="collectives", evidence=tuple(judge_ranks(answers, percent, "PSI", judge)))
+        seen(
+            Verdict(
+                check="collectives", evidence=tuple(judge_ranks(answers, percent, "PSI", judge))
+            )
+        )
         for percent in (20.0, 20.5)
     )
     assert quiet.outcome is Outcome.PASS, quiet.reason
@@ -39,6 +44,7 @@ def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
         assert named(busy, "wrong_words", name).outcome is Outcome.PASS
 
 
+@pytest.mark.proves("collectives.wrong_words", "collectives.lag_seconds")
 def test_wrong_values_and_a_late_rank_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that one rank got wrong, an input that is wrong alike on all ranks, and a rank that sleeps."""
     plant(

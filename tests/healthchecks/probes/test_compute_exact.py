@@ -93,12 +93,14 @@ def test_one_wrong_row_of_one_core_is_found_and_named(seed: int) -> None:
     assert named(verdict, "wrong_rows", subject).note.startswith(f"rows {row}, of ")
 
 
+@pytest.mark.proves("compute_exact.wrong_rows", "compute_exact.wrong_checksums")
 def test_a_wrong_row_of_the_whole_device_is_found() -> None:
     """Cores by themselves are sound then."""
     verdict = verdict_here({"kind": "row", "row": 77, "dtype": "float32"})
     assert failed(verdict) == {("wrong_rows", "cpu float32"), ("wrong_checksums", "cpu float32")}
 
 
+@pytest.mark.proves("compute_exact.not_numbers")
 def test_not_a_number_is_counted() -> None:
     """It compares as unequal to everything, and is a wrong row as well."""
     verdict = verdict_here({"kind": "nan", "row": 3, "dtype": "float64"})

@@ -41,6 +41,7 @@ def test_sound_memory_passes_every_pattern() -> None:
     assert verdict.outcome is Outcome.PASS, verdict.reason
 
 
+@pytest.mark.proves("memory_patterns.wrong_words")
 def test_a_flipped_bit_is_found_in_every_pattern() -> None:
     """Word, bit and number are right, and a second reading that gives the same points to a cell."""
     flips = [

@@ -12,15 +12,17 @@ from healthchecks.check import Outcome, Verdict
 from healthchecks.checks.active import compute_rate, memory_bandwidth
 from healthchecks.limits import judge_of
 from healthchecks.probe import num_threads
-from healthchecks.rates import busyness
-from healthchecks.rates.floors import FLOORS, floor_of
-from tests.healthchecks.check_harness import named
+from healthchecks.rates import busyness, floors
+from healthchecks.rates.floors import FLOORS, Floor, floor_of
+from tests.healthchecks.check_harness import named, seen
 from tests.healthchecks.probes.probe_harness import Fault, numbers_of, plant, real_verdict
 
 pytestmark = pytest.mark.trainer
 
 MIB = 1 << 20
 H100 = "NVIDIA H100 80GB HBM3"
+# Of no vendor.
+RATED = "RATED-FLOAT32"
 # Dips of a machine that tests share are no fault.
 NO_DIPS = {"compute_rate.dip_ratio": 0.001, "memory_bandwidth.dip_ratio": 0.001}
 
@@ -36,7 +38,7 @@ def verdict_here(
     overrides = {key: value for key, value in (limits or {}).items() if key in check.CHECK.limits}
     judge = judge_of(check.CHECK.limits, overrides)
     evidence = check.judge_numbers(numbers, percent, "PSI", judge)
-    return Verdict(check=name, evidence=tuple(evidence))
+    return seen(Verdict(check=name, evidence=tuple(evidence)))
 
 
 @pytest.mark.parametrize(
@@ -54,23 +56,44 @@ def test_a_machine_that_is_not_busy_passes(name: str, rate: str) -> None:
     assert "there is no floor" in median.note
 
 
-@pytest.mark.parametrize("name", ["compute_rate", "memory_bandwidth"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("compute_rate", marks=pytest.mark.proves("compute_rate.dip_ratio")),
+        pytest.param("memory_bandwidth", marks=pytest.mark.proves("memory_bandwidth.dip_ratio")),
+    ],
+)
 def test_a_device_that_pauses_again_and_again_fails(name: str) -> None:
     """One window in six takes ten times as long."""
     verdict = verdict_here(name, {"kind": "sleep", "seconds": 0.5, "every": 6})
     assert named(verdict, "dip_ratio").outcome is Outcome.FAIL
 
 
-def test_a_known_model_must_reach_its_floor() -> None:
-    """A processor that calls itself an H100 is far below; where the limit is lowered it passes."""
-    claim = {"kind": "name", "name": H100}
-    slow = verdict_here("memory_bandwidth", claim, limits=NO_DIPS)
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        pytest.param("compute_rate", RATED, marks=pytest.mark.proves("compute_rate.floor_ratio")),
+        pytest.param(
+            "memory_bandwidth", H100, marks=pytest.mark.proves("memory_bandwidth.floor_ratio")
+        ),
+    ],
+)
+def test_a_known_model_must_reach_its_floor(
+    monkeypatch: pytest.MonkeyPatch, name: str, model: str
+) -> None:
+    """A processor that calls itself a large GPU is far below; where the limit is lowered it passes."""
+    # Processors multiply in types for which no model has a floor.
+    row = Floor(model=RATED, quantity="float32", value=1e14, source="this test")
+    monkeypatch.setattr(floors, "FLOORS", (*FLOORS, row))
+    claim = {"kind": "name", "name": model}
+    slow = verdict_here(name, claim, limits=NO_DIPS)
     assert named(slow, "floor_ratio").outcome is Outcome.FAIL
-    assert "DCGM" in slow.reason
-    lowered = {**NO_DIPS, "memory_bandwidth.floor_ratio": 1e-6}
-    assert verdict_here("memory_bandwidth", claim, limits=lowered).outcome is Outcome.PASS
+    assert ("DCGM" if model == H100 else "this test") in slow.reason
+    lowered = {**NO_DIPS, f"{name}.floor_ratio": 1e-6}
+    assert verdict_here(name, claim, limits=lowered).outcome is Outcome.PASS
 
 
+@pytest.mark.proves("memory_bandwidth.wrong_words")
 def test_a_wrong_word_of_a_copy_fails() -> None:
     """However fast it was, and however busy the node."""
     flip = {"kind": "flip", "word": 70_000}
@@ -79,7 +102,13 @@ def test_a_wrong_word_of_a_copy_fails() -> None:
     assert verdict.outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize("name", ["compute_rate", "memory_bandwidth"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("compute_rate", marks=pytest.mark.proves("compute_rate.cpu_pressure")),
+        pytest.param("memory_bandwidth", marks=pytest.mark.proves("memory_bandwidth.cpu_pressure")),
+    ],
+)
 def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
     """Even those below a floor."""
     faults = ({"kind": "name", "name": H100}, {"kind": "sleep", "seconds": 0.5, "every": 6})
@@ -88,13 +117,22 @@ def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
     assert "busy with something else: PSI, 21 percent" in verdict.reason
 
 
-@pytest.mark.parametrize(("num_bytes", "outcome"), [(2 << 30, "PASS"), ((2 << 30) + 1, "UNKNOWN")])
-def test_a_gpu_whose_memory_others_use_is_busy(num_bytes: int, outcome: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("compute_rate", marks=pytest.mark.proves("compute_rate.foreign_bytes")),
+        pytest.param(
+            "memory_bandwidth", marks=pytest.mark.proves("memory_bandwidth.foreign_bytes")
+        ),
+    ],
+)
+def test_a_gpu_whose_memory_others_use_is_busy(name: str) -> None:
     """Up to what contexts take it is not."""
-    foreign = {"kind": "foreign", "bytes": num_bytes}
-    verdict = verdict_here("compute_rate", foreign, limits=NO_DIPS)
-    assert verdict.outcome == outcome, verdict.reason
-    assert ("memory of the GPU in use" in verdict.reason) == (outcome == "UNKNOWN")
+    for num_bytes, outcome in ((2 << 30, "PASS"), ((2 << 30) + 1, "UNKNOWN")):
+        foreign = {"kind": "foreign", "bytes": num_bytes}
+        verdict = verdict_here(name, foreign, limits=NO_DIPS)
+        assert verdict.outcome == outcome, verdict.reason
+        assert ("memory of the GPU in use" in verdict.reason) == (outcome == "UNKNOWN")
 
 
 def spin(seconds: float) -> None:

@@ -30,6 +30,7 @@ def test_sound_devices_have_the_same_fingerprint_in_every_process(
     assert int(prints[0].note[:12], 16) == prints[0].value
 
 
+@pytest.mark.proves("training_step.differing_repetitions")
 def test_a_repetition_with_other_weights_fails() -> None:
     """One flipped bit, the lowest one, of one weight."""
     verdict = verdict_here({"kind": "flip", "repetition": 1})
@@ -44,6 +45,7 @@ def test_a_fault_in_each_repetition_changes_the_fingerprint() -> None:
     assert named(verdict, "fingerprint").value != named(sound, "fingerprint").value
 
 
+@pytest.mark.proves("training_step.not_numbers")
 def test_not_a_number_fails() -> None:
     """The same NaN each time: the hashes agree, the losses are none."""
     verdict = verdict_here({"kind": "nan"})
@@ -52,6 +54,7 @@ def test_not_a_number_fails() -> None:
     assert verdict.outcome is Outcome.FAIL
 
 
+@pytest.mark.proves("training_step.loss_ratio")
 def test_a_loss_that_does_not_fall_fails() -> None:
     """Weights that learn nothing are wrong, however often they are the same."""
     verdict = verdict_here({"kind": "frozen"})

@@ -1,0 +1,60 @@
+"""NVIDIA GPUs: asked by NVML, and by nvidia-smi where the library fails; both in children with a deadline."""
+
+import sys
+from typing import Literal
+
+from healthchecks.check import NodeFacts
+from healthchecks.commands import Ending, run_together, run_until
+from healthchecks.devices import nvidia_smi
+from healthchecks.devices.endings import how_it_ended
+from healthchecks.devices.readings import Survey, parse_lines
+
+PROBE = (sys.executable, "-P", "-m", "healthchecks.devices.nvml_probe")
+# For one of the two: five seconds are what health daemons allow; without persistence mode the driver loads first. Chosen.
+LIMIT_SECONDS = 8.0
+# Of the check's deadline, so that the fallback, too, ends before it.
+SHARE = 0.4
+
+
+def survey(
+    node: NodeFacts,
+    topic: Literal["health", "links"],
+    *,
+    num_samples: int = 1,
+    window_seconds: float = 0.0,
+) -> Survey:
+    """Read all GPUs. A library that ended in the middle keeps what it printed; one that was refused gives way to the tool."""
+    limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
+    try:
+        ending = run_until((*PROBE, topic, str(num_samples), str(window_seconds)), limit)
+    except OSError as error:
+        return Survey(source="NVML", trouble=f"the probe could not be started: {error}")
+    lines = ending.output.decode(errors="replace").splitlines()
+    by_library = parse_lines(lines, source="NVML", ending=how_it_ended(ending, limit))
+    if by_library.devices or not by_library.trouble:
+        return by_library
+    by_tool = _by_tool(topic, limit)
+    if by_tool.devices:
+        return by_tool
+    trouble = "; ".join(each.trouble for each in (by_library, by_tool) if each.trouble)
+    return Survey(source="NVML, nvidia-smi", trouble=trouble)
+
+
+def _by_tool(topic: Literal["health", "links"], limit_seconds: float) -> Survey:
+    commands = nvidia_smi.COMMANDS if topic == "links" else nvidia_smi.COMMANDS[:1]
+    outputs = []
+    endings = run_together({" ".join(command): command for command in commands}, limit_seconds)
+    for name, ending in endings.items():
+        trouble = _trouble(ending, limit_seconds)
+        if trouble or isinstance(ending, OSError):
+            return Survey(source="nvidia-smi", trouble=f"{name} {trouble}")
+        outputs.append(ending.output)
+    return nvidia_smi.parse(outputs[0], outputs[1:])
+
+
+def _trouble(ending: Ending | OSError, limit_seconds: float) -> str:
+    if isinstance(ending, OSError):
+        return f"cannot be started: {ending}"
+    ended = how_it_ended(ending, limit_seconds)
+    printed = ending.output.decode(errors="replace").strip().splitlines()
+    return f"{ended}: {printed[-1][:200]}" if ended and printed else ended
