@@ -136,7 +136,7 @@ CHECK = HealthCheck(
     position=250,
     run=check,
     needs=("num_gpus", "python"),
-    seconds={"quick": 10.0, "standard": 15.0, "deep": 60.0},
+    seconds={"quick": 9.0, "standard": 15.0, "deep": 60.0},
     limits={
         # Tools that measure nodes take pressure above 20 % for another program's.
         "collectives.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),

@@ -56,7 +56,7 @@ CHECK = HealthCheck(
     position=210,
     run=check,
     needs=("num_gpus", "python"),
-    seconds={"quick": 8.0, "standard": 25.0, "deep": 600.0},
+    seconds={"quick": 7.0, "standard": 25.0, "deep": 600.0},
     limits={
         # Tools that measure nodes take pressure above 20 % for another program's.
         "compute_rate.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),

@@ -61,7 +61,7 @@ CHECK = HealthCheck(
     position=200,
     run=check,
     needs=("num_gpus", "python"),
-    seconds={"quick": 5.0, "standard": 8.0, "deep": 30.0},
+    seconds={"quick": 4.0, "standard": 8.0, "deep": 30.0},
     limits={
         # Tools that measure nodes take pressure above 20 % for another program's.
         "memory_bandwidth.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),

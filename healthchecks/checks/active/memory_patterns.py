@@ -112,7 +112,7 @@ CHECK = HealthCheck(
     position=220,
     run=check,
     needs=("num_gpus", "python"),
-    seconds={"quick": 12.0, "standard": 25.0, "deep": 1200.0},
+    seconds={"quick": 11.0, "standard": 25.0, "deep": 1200.0},
     limits={
         "memory_patterns.wrong_words": at_most(0, "words", DEFINED, most=0),
     },
