@@ -1,6 +1,8 @@
-"""Which checks there are: the modules of `healthchecks.checks`, each with its own declaration. No list names them."""
+"""Which checks there are: the modules of `healthchecks.checks` and of its folders, each with its declaration. No list has them."""
 
+import os
 import pkgutil
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 
@@ -14,15 +16,36 @@ LAST = 1_000_000
 
 def check_names() -> tuple[str, ...]:
     """Return the names of all checks, sorted. Imports none of them, so the control plane may ask."""
-    return tuple(
-        sorted(module.name for module in pkgutil.iter_modules(healthchecks.checks.__path__))
-    )
+    return tuple(sorted(_modules()))
 
 
 def load(name: str) -> HealthCheck:
-    """Import one check. Raises what its module raises."""
-    check: HealthCheck = import_module(f"{healthchecks.checks.__name__}.{name}").CHECK
+    """Import one check. Raises what its module raises, and KeyError for a name that none has."""
+    check: HealthCheck = import_module(_modules()[name]).CHECK
     return check
+
+
+def _modules() -> dict[str, str]:
+    """Return the module of each check by the check's name."""
+    return _modules_in(tuple(healthchecks.checks.__path__))
+
+
+@cache
+def _modules_in(folders: tuple[str, ...]) -> dict[str, str]:
+    found = _below(folders, f"{healthchecks.checks.__name__}.")
+    return {name.rpartition(".")[2]: name for name in found}
+
+
+def _below(folders: tuple[str, ...], prefix: str) -> Iterator[str]:
+    """Yield the modules of folders and of those in them, of which none is imported."""
+    for module in pkgutil.iter_modules(folders, prefix):
+        if module.ispkg:
+            inner = module.name.rpartition(".")[2]
+            yield from _below(
+                tuple(os.path.join(each, inner) for each in folders), f"{module.name}."
+            )
+        else:
+            yield module.name
 
 
 @cache

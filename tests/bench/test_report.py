@@ -56,6 +56,7 @@ def test_every_benchmark_can_be_named() -> None:
         "heartbeat",
         "journal",
         "live",
+        "memory_patterns",
         "rank_edges",
         "reassignment",
         "recovery",

@@ -14,6 +14,7 @@ import pytest
 
 from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
 from healthchecks.limits import judge_of
+from healthchecks.rates.busyness import BUSY
 from healthchecks.registry import load
 
 # The names of the limits that some verdict of the test under way was beyond: what `proves` is checked against.
@@ -25,8 +26,12 @@ MIB = 1 << 20
 
 
 def seen(verdict: Verdict) -> Verdict:
-    """Note which limits a verdict was beyond, and return it."""
-    FIRED.update(each.name for each in verdict.evidence if each.outcome is Outcome.FAIL)
+    """Note which limits a verdict was beyond, and return it. Beyond some a value is unknown: the node is busy."""
+    FIRED.update(
+        each.name
+        for each in verdict.evidence
+        if each.outcome is Outcome.FAIL or each.note.startswith(BUSY)
+    )
     return verdict
 
 

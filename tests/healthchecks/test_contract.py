@@ -210,8 +210,8 @@ def test_every_check_declares_itself() -> None:
         assert check.name == name
         assert all(limit.startswith(f"{name}.") for limit in check.limits)
         assert set(check.needs) <= known
-    # What decides which checks run, and what is for probes in the interpreter of runs.
-    others = {"gpu_vendor", "python", *ALWAYS}
+    # What decides which checks run.
+    others = {"gpu_vendor", *ALWAYS}
     assert {field for check in CHECKS.values() for field in check.needs} == known - others
     positions = [check.position for check in CHECKS.values()]
     assert positions == sorted(set(positions))
