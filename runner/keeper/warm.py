@@ -369,6 +369,8 @@ def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> 
         if status:
             _refuse(stream, job, f"forking ended with status {status}")
         return None
+    # The keeper kills the group of a warm process that it replaces, perhaps before a rank that runs already has a group of its own.
+    os.setsid()
     pids: dict[int, int] = {}
     try:
         latch = os.pipe()

@@ -3,6 +3,7 @@
 import os
 import py_compile
 import signal
+import subprocess
 import sys
 import time
 import zipapp
@@ -326,6 +327,29 @@ def test_a_slow_import_does_not_block_the_keeper(node: Node) -> None:
         os.kill(pids[0], signal.SIGKILL)
         node.wait_for("RankExited", partial(is_in, generation))
         assert time.monotonic() - killed_at < 6.0
+
+
+FORK_ONE = """
+import os, socket
+from runner.keeper.warm import _fork_ranks
+
+reader, writer = os.pipe()
+ours, theirs = socket.socketpair()
+slot = _fork_ranks(theirs, {"job": 1, "ranks": [{"rank": 0}]}, [reader] * 4)
+if slot is not None:
+    os.write(writer, str(os.getpgrp()).encode())
+    os._exit(0)
+print(os.getpgrp(), os.read(reader, 100).decode())
+"""
+
+
+def test_a_forked_rank_is_never_in_the_group_of_its_warm_process() -> None:
+    """Not even before it has a group of its own: the keeper kills that group when it replaces the warm process."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_ONE], capture_output=True, text=True, check=True, timeout=60
+    )
+    group, group_of_rank = done.stdout.split()
+    assert group != group_of_rank
 
 
 @pytest.mark.parametrize("kind", ["folder", "archive", "compiled"])
