@@ -113,13 +113,13 @@ def arrange(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
 def _smallest_scope(free: Sequence[str], count: int, domains: DomainMap) -> Sequence[str]:
     """Return the free nodes of the smallest domain that holds `count`, of the nearest kind that has one."""
     for level in range(domains.num_kinds):
-        fitting = [group for group in _groups(free, level, domains) if len(group) >= count]
+        fitting = [group for group in nodes_by_domain(free, level, domains) if len(group) >= count]
         if fitting:
             return min(fitting, key=len)
     return free
 
 
-def _groups(nodes: Sequence[str], level: int, domains: DomainMap) -> list[list[str]]:
+def nodes_by_domain(nodes: Sequence[str], level: int, domains: DomainMap) -> list[list[str]]:
     """Group nodes by their domain of one kind, in order of first appearance; one group beyond the last kind.
 
     A node without a domain of this kind is a group of its own.
@@ -139,7 +139,9 @@ def _packed(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
     columns: list[list[str]] = []
     left, rank = list(free), {node: index for index, node in enumerate(free)}
     for level in range(domains.num_kinds + 1):
-        groups = [_side_by_side(group, level, domains) for group in _groups(left, level, domains)]
+        groups = [
+            _side_by_side(group, level, domains) for group in nodes_by_domain(left, level, domains)
+        ]
         while len(columns) < wanted:
             group = _best_fit(groups, wanted - len(columns), length)
             if group is None:
@@ -162,7 +164,7 @@ def _side_by_side(nodes: Sequence[str], level: int, domains: DomainMap) -> list[
     """Order the nodes of one domain so that those of each nearer one are together, the largest first."""
     if level == 0:
         return list(nodes)
-    parts = _groups(nodes, level - 1, domains)
+    parts = nodes_by_domain(nodes, level - 1, domains)
     parts.sort(key=len, reverse=True)
     return [node for part in parts for node in _side_by_side(part, level - 1, domains)]
 
