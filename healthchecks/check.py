@@ -9,8 +9,9 @@ from typing import Any, Literal
 from healthchecks.levels import Level
 
 Rule = Literal["at least", "at most", "noted"]
-# Which side a value's peers are compared with: nodes of the same hardware class. "": it is compared with none.
-Better = Literal["", "higher", "lower"]
+# On which side of its peers' values (nodes of the same hardware class) a value should be, or that all should be the same. "": it is
+# compared with none.
+Better = Literal["", "higher", "lower", "same"]
 GpuVendor = Literal["", "amd", "nvidia"]
 
 
@@ -250,10 +251,10 @@ def _evidence(plain: Any) -> Evidence:
             raise ValueError(f"no rule {other!r}; known: at least, at most, noted")
     better: Better
     match plain["better"]:
-        case "" | "higher" | "lower" as better:
+        case "" | "higher" | "lower" | "same" as better:
             pass
         case other:
-            raise ValueError(f"no side {other!r}; known: higher, lower, or none")
+            raise ValueError(f"no side {other!r}; known: higher, lower, same, or none")
     return Evidence(
         rule=rule,
         better=better,

@@ -46,8 +46,9 @@ def judge_numbers(numbers: Mapping[str, Any], judge: Judge) -> Iterator[Evidence
         name="training_step.fingerprint",
         value=float(int(hashes[0][:FINGERPRINT_DIGITS], 16)),
         unit="hash",
-        subject=device,
-        note=f"{hashes[0]} on {numbers['kind']}, torch {numbers['torch']}",
+        subject=f"{device}, torch {numbers['torch']}",
+        better="same",
+        note=f"{hashes[0]} on {numbers['kind']}",
     )
 
 

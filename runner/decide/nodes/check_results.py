@@ -87,13 +87,14 @@ def _compared(verdict: Mapping[str, Any]) -> Iterator[tuple[MeasuredValue, float
     """Return what is compared with peers, each with its floor."""
     for each in _mappings(verdict.get("evidence")):
         value, limit, better = each.get("value"), each.get("limit"), each.get("better")
-        if better not in ("higher", "lower") or not isinstance(value, int | float):
+        if better not in ("higher", "lower", "same") or not isinstance(value, int | float):
             continue
         if not isfinite(value):
             continue
         texts = {name: str(each.get(name, ""))[:MAX_TEXT] for name in ("name", "unit", "subject")}
         measured = MeasuredValue(value=float(value), better=better, **texts)
-        yield measured, float(limit) if isinstance(limit, int | float) else None
+        floor = float(limit) if isinstance(limit, int | float) and better != "same" else None
+        yield measured, floor
 
 
 def _fails_floors_only(verdict: Mapping[str, Any]) -> bool:

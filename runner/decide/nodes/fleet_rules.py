@@ -4,6 +4,7 @@ The limit is a share of the peers' median, or some of their spreads if they diff
 A floor that all peers miss says more about the floor than about them.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -39,16 +40,30 @@ def limit_of(better: str, peers: Sequence[float]) -> float | None:
 def behind_peers(
     values: Sequence[MeasuredValue], peers: Mapping[Key, Sequence[float]]
 ) -> tuple[str, ...]:
-    """Describe the values that are behind those of the peers."""
-    found: list[str] = []
-    for one in values:
-        others = peers.get(key_of(one), ())
-        limit = limit_of(one.better, others)
-        if limit is None or not is_beyond(one, limit):
-            continue
-        beside = f"{len(others)} peers of its class have {median(others):.6g}"
-        found.append(f"{describe(one)}: {beside} (limit {limit:.6g}, relative to the fleet)")
-    return tuple(found)
+    """Describe the values that are behind those of the peers, or not the same as those of most."""
+    found = (_behind(one, peers.get(key_of(one), ())) for one in values)
+    return tuple(filter(None, found))
+
+
+def _behind(one: MeasuredValue, others: Sequence[float]) -> str:
+    if one.better == "same":
+        most = _majority(others)
+        if most is None or one.value == most:
+            return ""
+        return f"{describe(one)}: most of {len(others)} peers of its class have {most:.15g}"
+    limit = limit_of(one.better, others)
+    if limit is None or not is_beyond(one, limit):
+        return ""
+    beside = f"{len(others)} peers of its class have {median(others):.6g}"
+    return f"{describe(one)}: {beside} (limit {limit:.6g}, relative to the fleet)"
+
+
+def _majority(others: Sequence[float]) -> float | None:
+    """Return what more than half of enough peers have."""
+    if len(others) < MIN_PEERS:
+        return None
+    value, num = Counter(others).most_common(1)[0]
+    return value if 2 * num > len(others) else None
 
 
 def is_beyond(value: MeasuredValue, limit: float) -> bool:
@@ -64,7 +79,8 @@ def is_floor_suspect(value: MeasuredValue, floor: float, peers: Sequence[float])
 def describe(value: MeasuredValue) -> str:
     """Return a value in words."""
     subject = f" of {value.subject}" if value.subject else ""
-    return f"{value.name}{subject} {value.value:.6g} {value.unit}".rstrip()
+    number = f"{value.value:.15g}" if value.better == "same" else f"{value.value:.6g}"
+    return f"{value.name}{subject} {number} {value.unit}".rstrip()
 
 
 def _with(value: MeasuredValue, number: float) -> MeasuredValue:

@@ -6,11 +6,14 @@ from runner.facts.wire import Value
 
 
 class MeasuredValue(Value):
-    """A value that is compared with those of other hardware of its class; `better` says on which side of them it should be."""
+    """A value that is compared with those of other hardware of its class.
+
+    `better`: on which side of them it should be, or that it should be the same as most of them.
+    """
 
     name: str
     value: float
-    better: Literal["higher", "lower"]
+    better: Literal["higher", "lower", "same"]
     unit: str = ""
     # What was measured: a device, a data type.
     subject: str = ""

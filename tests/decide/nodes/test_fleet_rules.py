@@ -62,6 +62,18 @@ def test_values_are_compared_by_name_and_subject() -> None:
     assert behind_peers([half], {key_of(RATE): [800.0] * 8}) == ()
 
 
+def test_what_is_to_be_the_same_is_compared_with_the_majority() -> None:
+    """One hash that differs from most is behind; where none has a majority, or peers are few, no node is."""
+    mine = MeasuredValue(name="training_step.fingerprint", value=7.0, better="same")
+    for peers, is_behind in (
+        ([3.0] * 4, True),
+        ([7.0] * 3 + [3.0] * 2, False),
+        ([3.0] * 3, False),
+        ([1.0, 2.0, 3.0, 3.0], False),
+    ):
+        assert bool(behind_peers([mine], {key_of(mine): peers})) == is_behind
+
+
 @given(st.lists(st.floats(1.0, 1e4), min_size=MIN_PEERS, max_size=40))
 def test_no_more_than_half_of_a_class_can_be_behind(values: list[float]) -> None:
     """Whatever is measured, the better half is never behind the others."""
