@@ -31,7 +31,7 @@ MAX_TEXT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class MissedFloor:
     """A value that a check declared to be beyond its floor."""
 
     value: MeasuredValue
@@ -46,7 +46,7 @@ class CheckResult:
     checks: tuple[str, ...]
     hardware_class: str
     values: tuple[MeasuredValue, ...]
-    below: tuple[Floor, ...]
+    below: tuple[MissedFloor, ...]
     is_weak: bool
 
 
@@ -55,13 +55,13 @@ def read(result: ActionResult) -> CheckResult:
     detail = result.detail if result.outcome == "done" else {}
     verdicts = _mappings(detail.get("checks"))
     values: list[MeasuredValue] = []
-    below: list[Floor] = []
+    below: list[MissedFloor] = []
     is_weak = True
     for verdict in verdicts:
         found = list(_compared(verdict))
         values += [value for value, _ in found]
         below += [
-            Floor(value=value, floor=floor)
+            MissedFloor(value=value, floor=floor)
             for value, floor in found
             if floor is not None and is_beyond(value, floor)
         ]
@@ -147,7 +147,7 @@ def _peers(decision: Decision, node: Node, result: CheckResult) -> dict[Key, lis
     return peers_of(state, node.hardware, result.hardware_class, cluster=cluster, now=now)
 
 
-def suspect_floors(decision: Decision, node: Node, result: CheckResult) -> list[Floor]:
+def suspect_floors(decision: Decision, node: Node, result: CheckResult) -> list[MissedFloor]:
     """Return the floors that all peers miss, too."""
     peers = _peers(decision, node, result)
     return [
