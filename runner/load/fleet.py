@@ -182,3 +182,17 @@ def checks(given: Any, problems: Problems) -> Any:
             None if name in known else f"not a check; {known_words(name, known, most=len(known))}"
         ),
     )
+
+
+def check_hardware(plain: dict[str, Any], problems: Problems) -> None:
+    """Note paths of nodes that are not absolute; one path of storage may stand alone."""
+    if isinstance(plain.get("storage"), str):
+        plain["storage"] = [plain["storage"]]
+    storage = plain["storage"] if isinstance(plain.get("storage"), list) else []
+    for name, path in (
+        *(("storage", each) for each in storage),
+        ("site_script", plain.get("site_script")),
+    ):
+        if isinstance(path, str) and path and not path.startswith("/"):
+            problem = f"{shown(path)} is on the nodes, whatever their folder: give an absolute path"
+            problems.add(("hardware", name), problem)

@@ -64,6 +64,8 @@ def load_cluster(path: str | Path) -> ClusterSpec:
         plain["domains"] = fleet.domains(plain["domains"], problems)
     if "checks" in plain:
         plain["checks"] = fleet.checks(plain["checks"], problems)
+    if isinstance(plain.get("hardware"), dict):
+        fleet.check_hardware(plain["hardware"], problems)
     if "store" in plain:
         plain["store"] = stores.store(plain["store"], folder, problems)
     if not plain.get("state") and isinstance(plain.get("name"), str):

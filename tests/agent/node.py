@@ -155,7 +155,9 @@ class Node:
         )
         self.store.put(f"assignment/{self.name}", encode(assignment))
 
-    def check(self, *names: str, level: str = "", deadline_seconds: float = 60.0) -> str:
+    def check(
+        self, *names: str, level: str = "", deadline_seconds: float = 60.0, **expected: Any
+    ) -> str:
         """Send a task to run health checks, by name or all of a level; return its id."""
         self.num_tasks += 1
         id_ = f"a{self.num_tasks}"
@@ -163,7 +165,7 @@ class Node:
             id=id_,
             node=self.name,
             task="check",
-            args={"checks": list(names), **({"level": level} if level else {})},
+            args={"checks": list(names), "level": level, "expected": expected},
             deadline_seconds=deadline_seconds,
         )
         self.store.append(f"tasks/{self.name}", encode(task))

@@ -158,6 +158,17 @@ def test_a_cluster_has_its_state_beside_its_file(tmp_path: Path) -> None:
     assert decode(encode(spec)) == spec
 
 
+def test_what_nodes_should_have_is_part_of_the_cluster(tmp_path: Path) -> None:
+    """One path of storage may stand alone; a path that is not absolute is refused, since it is on the nodes."""
+    text = "name: a\ncheck_level: quick\nhardware: {gpus: 8, storage: /data}\n"
+    spec = load_cluster(write(tmp_path, text, "cluster.yaml"))
+    assert spec.hardware.as_args() == {"gpus": 8, "storage": ["/data"]}
+    with pytest.raises(SpecError, match=r"hardware.site_script: 'health.sh'.*absolute path"):
+        load_cluster(
+            write(tmp_path, "name: a\nhardware: {site_script: health.sh}\n", "cluster.yaml")
+        )
+
+
 # What is refused: the message names field, value and way out.
 
 RUN = "name: a\ncommand: [x]\n"

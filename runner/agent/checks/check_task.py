@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -151,9 +151,24 @@ class CheckRunner:
 def _what(task: Task, names: tuple[str, ...]) -> list[str]:
     """Return what to check: a level, whose checks have their own deadlines, and what is named besides; or what is named."""
     if level := task.args.get("level"):
-        return [f"--level={level}", *(f"--require={name}" for name in names)]
+        required = [f"--require={name}" for name in names]
+        return [f"--level={level}", *required, *_expected(task.args.get("expected"))]
     seconds = SHARED_RATIO * task.deadline_seconds / len(names)
     return [*(f"--check={name}" for name in names), f"--seconds={seconds:.3f}"]
+
+
+def _expected(given: Any) -> list[str]:
+    """Return the options that say what the node should have."""
+    expected = given if isinstance(given, Mapping) else {}
+    options = [
+        f"--{name}={expected[name]}" for name in ("gpus", "ports", "cores") if name in expected
+    ]
+    if "memory_gib" in expected:
+        options.append(f"--memory-bytes={int(expected['memory_gib'] * 2**30)}")
+    options += [f"--storage={path}" for path in expected.get("storage", ())]
+    if "site_script" in expected:
+        options.append(f"--site-script={expected['site_script']}")
+    return options
 
 
 def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:

@@ -108,6 +108,8 @@ def _args(decision: Decision, level: CheckLevel) -> dict[str, Any]:
     if not level:
         return args
     args["level"] = level
+    if expected := decision.policy.cluster.hardware.as_args():
+        args["expected"] = expected
     pythons = (run.spec.python for run in decision.state.runs.values() if run.is_wanted)
     if python := next(filter(None, pythons), ""):
         args["python"] = python

@@ -110,7 +110,8 @@ class Task(Value, kind="task"):
     `drill`: args {"fault": "kill-rank"|"stop-rank", "rank": int}, {"fault": "kill-node"} or {"fault": "kill-agent"}: real faults.
     A drill that ends the agent is answered before it is executed.
     `check`: args {"checks": names of health checks, "level": of which all checks run as well, if it is given, "python": for those
-    that need torch}; answered with detail {"outcome": "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts, "hardware_class": text}.
+    that need torch, "expected": what the node should have (`ExpectedHardware`)}; answered with detail {"outcome":
+    "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts, "hardware_class": text}.
     `verify`: args {"path": a checkpoint's folder, "manifest": sha256 of its manifest's bytes, "share": k, "shares": n}, 0 <= k < n;
     read the files of share k (`checkpoints.files_of_share`). Answered "done" with detail {"files", "size_bytes"}, or "failed" with
     {"damaged": True} if the manifest is that one and a file does not agree with it, {"damaged": False} for any other reason.

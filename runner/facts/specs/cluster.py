@@ -39,6 +39,41 @@ class LocalNodes(Value):
     ] = 0
 
 
+class ExpectedHardware(Value):
+    """What each node should have: checks compare it with what there is. A node that lacks some of it does not pass."""
+
+    gpus: Annotated[
+        int, Limits("GPUs", least=0, most=1000), "GPUs.", Default("those that the machine shows")
+    ] = 0
+    ports: Annotated[
+        int, Limits("ports", least=0, most=1000), "InfiniBand ports that are up.", Default("any")
+    ] = 0
+    cores: Annotated[int, Limits("cores", least=0, most=10_000), "Cores.", Default("any")] = 0
+    memory_gib: Annotated[
+        float, Limits("GiB", least=0, most=1_000_000), "Memory of the host.", Default("any")
+    ] = 0.0
+    storage: Annotated[
+        tuple[str, ...],
+        "Files or folders of file systems that nodes must reach, by their absolute paths; a little of each is read.",
+        Default("none"),
+    ] = ()
+    site_script: Annotated[
+        str,
+        "A program of the site, by its absolute path on the nodes, that says whether a node is healthy: by its exit code, with "
+        "the reason on its last line.",
+        Default("none"),
+    ] = ""
+
+    def as_args(self) -> dict[str, int | float | list[str] | str]:
+        """Return what is given, for a task."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {
+            name: list(each) if isinstance(each, tuple) else each
+            for name, each in given.items()
+            if each
+        }
+
+
 class StoreSpec(Value):
     """Where journal, signals and registers are stored: a file in the state folder, or a Redis server."""
 
@@ -134,6 +169,9 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "well as those in `checks`. `passive` takes 10 s at most, `quick` 60, `standard` 120, `deep` an hour.",
         Default("none: `checks` alone"),
     ] = ""
+    hardware: Annotated[
+        ExpectedHardware, "What each node should have, for the checks of `check_level`."
+    ] = field(default_factory=ExpectedHardware)
     check_valid_hours: Annotated[
         float,
         Limits("hours", least=0, most=8784),

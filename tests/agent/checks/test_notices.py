@@ -174,12 +174,15 @@ def test_checks_past_their_deadline_are_killed(node: Node) -> None:
 
 @pytest.mark.e2e
 def test_a_level_is_run_and_answered_with_the_class_of_the_hardware(node: Node) -> None:
-    """All of its checks and those that are named besides; an unknown level is refused."""
+    """All of its checks and those that are named besides, for what it should have; an unknown level is refused."""
     node.start_agent()
     answer = node.answer(node.check("clock", level="passive"))
     names = {verdict["check"] for verdict in answer.detail["checks"]}
     assert {"clock", "memory", "loopback"} <= names
     assert str(os.cpu_count()) in answer.detail["hardware_class"]
+    short = node.answer(node.check(level="passive", cores=9_999))
+    machine = [each for each in short.detail["checks"] if each["check"] == "machine"]
+    assert [(each["outcome"], "cores" in each["reason"]) for each in machine] == [("FAIL", True)]
     refused = node.answer(node.check(level="thorough"))
     assert (refused.outcome, "passive" in refused.message) == ("failed", True)
 
