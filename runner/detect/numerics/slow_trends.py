@@ -102,24 +102,21 @@ class LowestLevel(Remembered):
     """Where a median was lowest, and when it was last near that."""
 
     lowest: float
-    # The learning rate when it was lowest, and rate and loss when it was last near that; None: not logged.
-    rate_then: float | None
+    # The learning rate when it was lowest; None: not logged.
+    rate: float | None
     near_step: int
-    near_rate: float | None
-    near_loss: float | None
 
     def __init__(self) -> None:
-        self.lowest = math.inf
-        self.rate_then, self.near_rate, self.near_loss = None, None, None
-        self.near_step = 0
+        self.lowest, self.rate, self.near_step = math.inf, None, 0
 
-    def add(self, median: float, near: float, record: StepRecord, loss: float | None) -> None:
-        """Follow a median; up to `near`, a share of the lowest one, it counts as near that."""
-        rate = finite(record.lr)
+    def add(self, median: float, near: float, step: int, rate: float | None) -> bool:
+        """Follow a median; return whether it is near the lowest one: above it by this share at most."""
         if median < self.lowest:
-            self.lowest, self.rate_then = median, rate
-        if median <= self.lowest * (1 + near):
-            self.near_step, self.near_rate, self.near_loss = record.step, rate, loss
+            self.lowest, self.rate = median, rate
+        is_near = median <= self.lowest * (1 + near)
+        if is_near:
+            self.near_step = step
+        return is_near
 
 
 class NormTrend(MetricDetector):
@@ -139,6 +136,9 @@ class NormTrend(MetricDetector):
     # Since the last report, and of all.
     _lately: LowestLevel
     _ever: LowestLevel
+    # Learning rate and loss when the median was last near its lowest one since then; None: not logged.
+    _near_rate: float | None
+    _near_loss: float | None
     _onset: int | None
     # The onset of an incident, and the median at which it is over.
     _reported: int | None
@@ -147,6 +147,7 @@ class NormTrend(MetricDetector):
     def reset(self) -> None:
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lately, self._ever = LowestLevel(), LowestLevel()
+        self._near_rate, self._near_loss = None, None
         self._onset, self._reported = None, None
         self._back_at = 0.0
 
@@ -158,14 +159,19 @@ class NormTrend(MetricDetector):
         norm, step = finite(self.norm_of(record, extra)), record.step
         if norm is None:
             return []
-        # As many digits as a level needs: the samples are kept for the next supervisor.
-        norm = float(f"{norm:.6g}")
+        norm = _short(norm)
         self._level.add(norm)
         if len(self._level) < ACTIVATION_WINDOW:
             return []
-        median, usual = self._level.median, self.peer(LossDetector).usual
-        for each in (self._lately, self._ever):
-            each.add(median, self.rise * NEAR_SHARE, record, usual.median)
+        median, usual, rate = self._level.median, self.peer(LossDetector).usual, finite(record.lr)
+        near = self.rise * NEAR_SHARE
+        if self._lately.add(median, near, step, rate):
+            self._near_rate, self._near_loss = (
+                rate,
+                None if usual.median is None else _short(usual.median),
+            )
+        if self.incident_rise < math.inf:
+            self._ever.add(median, near, step, rate)
         if self._reported is not None and median <= self._back_at:
             onset, self._reported = self._reported, None
             evidence = f"the median {self.label} norm is {number(median)} again"
@@ -200,23 +206,28 @@ class NormTrend(MetricDetector):
     def _begin_again(self, record: StepRecord) -> None:
         """Measure the next rise from here."""
         self._onset = None
-        self._lately.lowest, self._lately.rate_then = self._level.median, finite(record.lr)
+        self._lately.lowest, self._lately.rate = self._level.median, finite(record.lr)
 
     def _evidence(self, since: LowestLevel, factor: float, record: StepRecord) -> str:
         return (
             f"the median {self.label} norm of {ACTIVATION_WINDOW} samples rose from {number(since.lowest)} to "
-            f"{number(self._level.median)} (limit {number(since.lowest * factor)}){_rates(since.rate_then, finite(record.lr))}"
+            f"{number(self._level.median)} (limit {number(since.lowest * factor)}){_rates(since.rate, finite(record.lr))}"
         )
 
     def _has_cost(self, record: StepRecord, loss: Usual) -> bool:
         """Whether the loss has risen since the norm was last near its lowest, at a learning rate that has not fallen."""
-        lately, rate = self._lately, finite(record.lr)
-        rates = [one for one in (lately.rate_then, lately.near_rate) if one is not None]
+        rate, before = finite(record.lr), self._near_loss
+        rates = [one for one in (self._lately.rate, self._near_rate) if one is not None]
         if not self.is_incident_of_risen_loss or rate is None or not rates:
             return False
-        if lately.near_loss is None or loss.median is None or rate < (1 - SAME_RATE) * max(rates):
+        if before is None or loss.median is None or rate < (1 - SAME_RATE) * max(rates):
             return False
-        return loss.median > lately.near_loss + LOSS_SPREADS * loss.spread
+        return loss.median > before + LOSS_SPREADS * loss.spread
+
+
+def _short(value: float) -> float:
+    """Return a value in as many digits as a level needs: it is kept for the next supervisor."""
+    return float(f"{value:.6g}")
 
 
 def _rates(then: float | None, now: float | None) -> str:
