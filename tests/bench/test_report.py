@@ -54,6 +54,7 @@ def test_every_benchmark_can_be_named() -> None:
         "fleet",
         "gpu",
         "heartbeat",
+        "isolation",
         "journal",
         "live",
         "memory_patterns",
