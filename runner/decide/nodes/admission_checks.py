@@ -105,14 +105,14 @@ def _level(decision: Decision, node: Node) -> CheckLevel:
 
 def _args(decision: Decision, level: CheckLevel) -> dict[str, Any]:
     args: dict[str, Any] = {"checks": list(decision.policy.cluster.checks)}
+    pythons = (run.spec.python for run in decision.state.runs.values() if run.is_wanted)
+    if python := next(filter(None, pythons), ""):
+        args["python"] = python
     if not level:
         return args
     args["level"] = level
     if expected := decision.policy.cluster.hardware.as_args():
         args["expected"] = expected
-    pythons = (run.spec.python for run in decision.state.runs.values() if run.is_wanted)
-    if python := next(filter(None, pythons), ""):
-        args["python"] = python
     return args
 
 
