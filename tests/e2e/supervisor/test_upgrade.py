@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 def release(tmp_path: Path) -> Path:
     """Give the code of the release before, in a folder of its own."""
     packed = subprocess.run(
-        ["git", "archive", RELEASE, "runner", "runbooks"],
+        ["git", "archive", RELEASE, "runner", "runbooks", "healthchecks"],
         cwd=ROOT,
         capture_output=True,
         check=False,
