@@ -14,9 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.wire import to_plain
 from tests.clock import JumpingClock
-from tests.e2e.cluster_harness import STOKER, ClusterHarness, kill, node_of, run_of
+from tests.e2e.cluster_harness import (
+    STOKER,
+    ClusterHarness,
+    kill,
+    newest_run,
+    node_of,
+    run_of,
+)
 from tests.e2e.scripts import STEPPING
 from tests.e2e.soak import CHAIN
 from tests.store.redis_server import NoRedis, RedisServer
@@ -196,8 +204,7 @@ def test_a_machine_with_another_variable_starts_no_run_unless_a_person_approves(
     """Not in the first attempt either: machine, variable and both values are named; variables of the machine's own are none."""
     harness = machines.harness
     supervisor = led(machines, of_m2={"NCCL_ALGO": "Tree", "NCCL_SOCKET_IFNAME": "eth7"})
-    harness.wait(lambda view: run_of(view).hold is not None or None, "a run that waits")
-    held = run_of(harness.view())
+    held = harness.wait(_held, "a run that waits")
     assert held.hold is not None
     assert f"{held.attempt} on m2 is not the same run: variable NCCL_ALGO absent -> Tree;" in (
         held.hold.reason
@@ -210,6 +217,11 @@ def test_a_machine_with_another_variable_starts_no_run_unless_a_person_approves(
     shown = harness.stoker("lineage", *PEOPLE)
     assert "1.1.0 to 1.1.2 ran with Python 3." in shown.stdout, shown
     end(machines, supervisor)
+
+
+def _held(view: ClusterStatus) -> RunStatus | None:
+    run = newest_run(view)
+    return run if run is not None and run.hold is not None else None
 
 
 def end(machines: Machines, supervisor: subprocess.Popen[bytes]) -> None:
