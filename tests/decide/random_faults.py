@@ -5,7 +5,7 @@ from the state.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
@@ -26,11 +26,13 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
+from runner.facts.messages.assignments import task_of
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.facts.trials import MetricLevel, Trajectory, TrialJudged, TrialVerdict
 from runner.journal.journal import Journal
+from runner.simulate.check_verdicts import detail_of
 from runner.simulate.training import SimCheckpoints, Training
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
@@ -66,10 +68,12 @@ NUMERIC: tuple[Fault, ...] = (
 VERDICTS: tuple[TrialVerdict, ...] = ("helped", "not_helped", "not_helped", "made_worse")
 MODES: tuple[Literal["", "act", "advise", "off"], ...] = ("", "act", "act", "advise", "off")
 PEAK_LR = 1e-3
+# Of checks: TFLOP/s and their floor.
+RATES = ((100.0, 0.0), (101.0, 0.0), (50.0, 0.0), (100.0, 200.0), (99.0, 0.0))
 
 
-def policy() -> Policy:
-    """Make a small cluster with short limits, so that deadlines pass between the faults."""
+def policy(**fields: Any) -> Policy:
+    """Make a small cluster with short limits, so that deadlines pass between the faults; `fields`: of the cluster, besides."""
     cluster = ClusterSpec(
         name="faults",
         state="state",
@@ -77,8 +81,17 @@ def policy() -> Policy:
         hard_cap_seconds=40.0,
         fence_seconds=5.0,
         action_deadline_seconds=10.0,
+        **fields,
     )
     return Policy(cluster=cluster, runbooks=runbooks())
+
+
+def _checked(action: Action, how: int) -> dict[str, object]:
+    """Answer a check: most pass, with rates that are like their peers', behind them, or beyond a floor."""
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"] = ("PASS", "PASS", "FAIL", "UNKNOWN", "PASS")[
+        how % 5
+    ]
+    return detail_of(task_of(action), outcome, RATES[how % len(RATES)])
 
 
 class RandomFaults:
@@ -187,8 +200,7 @@ class RandomFaults:
             return ActionResult(id=action.id, outcome="unknown")
         detail: dict[str, object] = {}
         if action.args.get("task") == "check":
-            outcome = ("PASS", "PASS", "FAIL", "UNKNOWN", "PASS")[how % 5]
-            detail = {"outcome": outcome, "checks": [{"check": "memory", "outcome": outcome}]}
+            detail = _checked(action, how)
         elif action.action == "probe_node":
             alive = ("alive", "dead")
             detail = {

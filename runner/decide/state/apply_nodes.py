@@ -6,6 +6,7 @@ from typing import Any
 from runner.decide.state.cluster_state import (
     MAX_HARDWARE_FAULTS_KEPT,
     MAX_REFUSED_AGENTS_KEPT,
+    OUT,
     Hardware,
     HardwareFault,
     Node,
@@ -78,6 +79,12 @@ def _hardware_fault_recorded(state: State, record: r.HardwareFaultRecorded) -> N
     known.faults = [*known.faults, hardware_fault][-MAX_HARDWARE_FAULTS_KEPT:]
     if record.fault == "node_unfit":
         known.passes_due, known.passed_at, known.passed_level = PASSES_AFTER_REPAIR, None, ""
+
+
+def _void_pass(state: State, node: Node) -> None:
+    known = state.hardware.get(node.hardware)
+    if known is not None:
+        known.passed_at, known.passed_level = None, ""
     state.count("hardware_faults")
 
 
@@ -128,6 +135,9 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     is_again = node.state == record.state
     if not is_again:
         node.since = state.now
+    if record.state == "checking" and (record.incident is not None or node.state in OUT):
+        # It is suspected of something, or a person had it: what it passed before says nothing of that.
+        _void_pass(state, node)
     if record.state == "checking":
         node.unchecked, node.check_tries = True, node.check_tries + 1 if is_again else 0
     elif record.state in ("spare", "active"):

@@ -56,6 +56,19 @@ def test_a_pass_does_not_count_after_a_fault(fault: object) -> None:
     assert not counts(state_after(PASSED, fault))
 
 
+def test_a_suspect_of_an_incident_and_a_node_that_a_person_had_owe_the_whole_check() -> None:
+    """What their hardware passed before says nothing of that; a node that only joins again keeps its pass."""
+    suspected = r.NodeChanged(node="n1", state="checking", incident="i1")
+    had = (
+        r.NodeChanged(node="n1", state="maintenance"),
+        r.NodeChanged(node="n1", state="checking"),
+    )
+    back = (r.NodeChanged(node="n1", state="left"), r.NodeChanged(node="n1", state="checking"))
+    assert not counts(state_after(PASSED, r.NodeChanged(node="n1", state="active"), suspected))
+    assert not counts(state_after(PASSED, *had))
+    assert counts(state_after(PASSED, *back))
+
+
 def test_after_a_repair_two_passes_in_a_row_are_due() -> None:
     """Refused hardware that is readmitted, and hardware whose checks failed; a pass that was behind is none."""
     failed = r.HardwareFaultRecorded(hardware=BOARD, node="n1", fault="node_unfit")
