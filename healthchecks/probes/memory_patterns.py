@@ -7,6 +7,8 @@ displaced it from caches: the same wrong value points to the cell (or to how it 
 Faults for the self test: {"kind": "flip", "pattern": NAME, "word": W, "bit": B} flips a bit of a word after the first pass that
 writes the pattern; "path" undoes it before the second reading; "stuck" forces the bit to 1 after every pass that writes; "alias"
 copies the first block over the second one, as an address line that sticks would.
+
+One file, past the usual length: a probe imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def busyness_of(
     """Yield whether others used processors or the GPU meanwhile: within the limits evidence, beyond them unknown."""
     device = str(numbers["device"])
     for name, value, note in (
-        ("cpu_pressure", percent, measure),
+        ("foreign_cpu", percent, measure),
         ("foreign_bytes", float(numbers["foreign_bytes"]), "memory of the GPU in use"),
     ):
         evidence = judge(names.full(name), value, subject=device, note=note)

@@ -16,7 +16,7 @@ from runner.facts.specs.check_levels import LEVELS
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 REFUSED_EXIT_CODE = 64
-NAME_COLUMN_WIDTH = 13
+NAME_COLUMN_WIDTH = 16
 MAX_ERROR_BYTES = 2000
 
 

@@ -67,12 +67,12 @@ def judge_ranks(
         yield judge("collectives.wrong_words", None, note="; ".join(reasons))
         return
     ranks = [answer.numbers["ops"] for answer in answers]
-    pressure = judge("collectives.cpu_pressure", percent, note=measure)
+    foreign = judge("collectives.foreign_cpu", percent, note=measure)
     why = ""
-    if pressure.limit is not None and percent > pressure.limit:
+    if foreign.limit is not None and percent > foreign.limit:
         why = f"{BUSY}: {measure}, {percent:.3g} percent"
-        pressure = judge("collectives.cpu_pressure", None, note=why)
-    yield pressure
+        foreign = judge("collectives.foreign_cpu", None, note=why)
+    yield foreign
     for name in OPERATIONS:
         found = [rank[name] for rank in ranks]
         yield _wrong_words(name, found, judge)
@@ -138,8 +138,7 @@ CHECK = HealthCheck(
     needs=("num_gpus", "python"),
     seconds={"quick": 9.0, "standard": 15.0, "deep": 60.0},
     limits={
-        # Tools that measure nodes take pressure above 20 % for another program's.
-        "collectives.cpu_pressure": at_most(20, "percent", CHOSEN, most=100),
+        "collectives.foreign_cpu": at_most(20, "percent", CHOSEN, most=100),
         "collectives.wrong_words": at_most(0, "words", DEFINED, most=0),
         "collectives.lag_seconds": at_most(0.1, "seconds", CHOSEN, most=60, least=1e-6),
     },

@@ -9,13 +9,14 @@ from healthchecks.check import NodeFacts, Outcome, Verdict
 from healthchecks.checks.active.collectives import CHECK, OPERATIONS, ask, bus_factor, judge_ranks
 from healthchecks.limits import judge_of
 from healthchecks.probe import run_probes
+from healthchecks.rates.busyness import MEASURE
 from tests.healthchecks.check_harness import named, seen
 from tests.healthchecks.probes.probe_harness import plant, real_verdict
 
 pytestmark = pytest.mark.trainer
 
 
-@pytest.mark.proves("collectives.cpu_pressure")
+@pytest.mark.proves("collectives.foreign_cpu")
 def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
     """Every operation has a bandwidth to compare with peers; of a busy node it is unknown, though all values were right."""
     node = NodeFacts(python=sys.executable, level="quick", seconds=1.0)
@@ -27,14 +28,14 @@ def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
     quiet, busy = (
         seen(
             Verdict(
-                check="collectives", evidence=tuple(judge_ranks(answers, percent, "PSI", judge))
+                check="collectives", evidence=tuple(judge_ranks(answers, percent, MEASURE, judge))
             )
         )
         for percent in (20.0, 20.5)
     )
     assert quiet.outcome is Outcome.PASS, quiet.reason
     assert busy.outcome is Outcome.UNKNOWN
-    assert "busy with something else: PSI, 20.5 percent" in busy.reason
+    assert "busy with something else: other programs took processors, 20.5 percent" in busy.reason
     for name in OPERATIONS:
         rate = named(quiet, "bus_gb_per_second", name)
         assert rate.value is not None
@@ -54,7 +55,7 @@ def test_wrong_values_and_a_late_rank_are_found(monkeypatch: pytest.MonkeyPatch)
         {"probe": "collectives", "kind": "input", "op": "all_to_all"},
         {"probe": "collectives", "kind": "sleep", "rank": 1, "seconds": 0.4},
     )
-    lifted = {"collectives.cpu_pressure": 100.0}
+    lifted = {"collectives.foreign_cpu": 100.0}
     verdict = real_verdict("collectives", seconds=1.0, limits=lifted)
     assert verdict.outcome is Outcome.FAIL
     wrong = {name: named(verdict, "wrong_words", name) for name in OPERATIONS}

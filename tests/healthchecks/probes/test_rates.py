@@ -1,9 +1,10 @@
 """compute_rate and memory_bandwidth: dips, floors of known models and wrong words fail; a busy node is unknown."""
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,7 @@ from healthchecks.limits import judge_of
 from healthchecks.probe import num_threads
 from healthchecks.rates import busyness, floors
 from healthchecks.rates.floors import FLOORS, Floor, floor_of
+from healthchecks.rates.series import LEAST_WINDOWS
 from tests.healthchecks.check_harness import named, seen
 from tests.healthchecks.probes.probe_harness import Fault, numbers_of, plant, real_verdict
 
@@ -32,12 +34,12 @@ def verdict_here(
 ) -> Verdict:
     """Measure one series in this process, beside others that took `percent`."""
     check: ModuleType = {"compute_rate": compute_rate, "memory_bandwidth": memory_bandwidth}[name]
-    asked = {**check.ask("cpu"), "num_threads": 1}
+    asked = {"device": "cpu", "num_threads": 1, "least_windows": LEAST_WINDOWS, **check.ASKED}
     asked |= {"types": ["float32"], "most_bytes": 16 * MIB}
     numbers = numbers_of("rates", asked, seconds=0.0, faults=faults)
     overrides = {key: value for key, value in (limits or {}).items() if key in check.CHECK.limits}
     judge = judge_of(check.CHECK.limits, overrides)
-    evidence = check.judge_numbers(numbers, percent, "PSI", judge)
+    evidence = check.judge_numbers(numbers, percent, busyness.MEASURE, judge)
     return seen(Verdict(check=name, evidence=tuple(evidence)))
 
 
@@ -105,8 +107,8 @@ def test_a_wrong_word_of_a_copy_fails() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("compute_rate", marks=pytest.mark.proves("compute_rate.cpu_pressure")),
-        pytest.param("memory_bandwidth", marks=pytest.mark.proves("memory_bandwidth.cpu_pressure")),
+        pytest.param("compute_rate", marks=pytest.mark.proves("compute_rate.foreign_cpu")),
+        pytest.param("memory_bandwidth", marks=pytest.mark.proves("memory_bandwidth.foreign_cpu")),
     ],
 )
 def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
@@ -114,7 +116,7 @@ def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
     faults = ({"kind": "name", "name": H100}, {"kind": "sleep", "seconds": 0.5, "every": 6})
     verdict = verdict_here(name, *faults, percent=21.0)
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "busy with something else: PSI, 21 percent" in verdict.reason
+    assert "busy with something else: other programs took processors, 21 percent" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -155,21 +157,33 @@ def neighbours() -> Iterator[None]:
         child.join()
 
 
-@pytest.mark.parametrize("has_psi", [True, False])
 @pytest.mark.usefixtures("neighbours")
-def test_neighbours_that_compute_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_psi: bool
-) -> None:
-    """With the kernel's measure of pressure, and without."""
-    if has_psi and not busyness.PRESSURE.exists():
-        pytest.skip("this kernel does not measure pressure")
-    if not has_psi:
-        monkeypatch.setattr(busyness, "PRESSURE", tmp_path / "none")
+def test_neighbours_that_compute_are_noticed() -> None:
+    """They take far more than a fifth of the processors."""
     before = busyness.read_busyness()
     time.sleep(0.5)
     percent, measure = busyness.percent_between(before, busyness.read_busyness())
     assert 20 < percent <= 100
-    assert measure.startswith("PSI" if has_psi else "/proc/stat")
+    assert measure == "other programs took processors"
+
+
+def test_a_check_that_fills_the_processors_itself_is_not_beside_others() -> None:
+    """Of what all programs took, the time of its own children does not count."""
+    before = busyness.read_busyness()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=spin, args=(0.5,)) for _ in range(3 * num_threads())]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    after = busyness.read_busyness()
+    percent, _ = busyness.percent_between(before, after)
+    alike = replace(after, own_seconds=before.own_seconds)
+    in_all, _ = busyness.percent_between(before, alike)
+    own_percent = 100 * (after.own_seconds - before.own_seconds) * os.sysconf("SC_CLK_TCK")
+    own_percent /= after.all_ticks - before.all_ticks
+    assert own_percent > 10
+    assert percent == pytest.approx(max(0.0, in_all - own_percent), abs=1)
 
 
 def test_every_floor_is_that_of_a_model_and_plausible() -> None:
@@ -205,7 +219,7 @@ def test_the_check_runs_its_probe_in_the_interpreter_of_the_runs(
 ) -> None:
     """From end to end: a device that pauses fails; limits that are lifted leave no other way."""
     plant(monkeypatch, {"probe": "rates", "kind": "sleep", "seconds": 0.5, "every": 6})
-    lifted = {"memory_bandwidth.cpu_pressure": 100.0}
+    lifted = {"memory_bandwidth.foreign_cpu": 100.0}
     verdict = real_verdict("memory_bandwidth", seconds=1.0, limits=lifted)
     assert named(verdict, "dip_ratio").outcome is Outcome.FAIL, verdict
     assert named(verdict, "wrong_words").outcome is Outcome.PASS
