@@ -47,6 +47,7 @@ COMMANDS = {
     "quarantine": "nodes.service_requests",
     "readmit": "nodes.service_requests",
     "retire": "nodes.service_requests",
+    "isolate": "nodes.service_requests",
     "pin": "runs.checkpoints",
     "note": "runs.run_requests",
     "ack": "runs.run_requests",

@@ -17,7 +17,15 @@ from runner.decide.incidents import (
     pending_evidence,
     proposals,
 )
-from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
+from runner.decide.nodes import (
+    admission_checks,
+    drain,
+    failure_domains,
+    isolations,
+    join,
+    lifecycle,
+    probes,
+)
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
 from runner.decide.runs import (
@@ -107,6 +115,8 @@ def _settle(decision: Decision, fact: object) -> None:
         lifecycle.settle(decision)
     if not decision.records:
         failure_domains.settle(decision)
+    if not decision.records:
+        isolations.settle(decision)
     if decision.records:
         return
     for run in in_order(reconcile.undecided(decision)):
@@ -167,8 +177,11 @@ def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
 
 
 def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
-    task = action.read(NodeTask).task
-    if task == "check":
+    work = action.read(NodeTask)
+    task = work.task
+    if "isolation" in work.args:
+        isolations.on_measured(decision, action, result)
+    elif task == "check":
         admission_checks.on_checked(decision, action, result)
     elif task == "verify":
         verification.on_share_ended(decision, action, result)

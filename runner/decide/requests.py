@@ -5,7 +5,7 @@ from typing import Any
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents import answers_to_proposals, attention
-from runner.decide.nodes import drain
+from runner.decide.nodes import drain, isolations
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
 from runner.decide.runs import checkpoint_trust, drift, drills, holds, remedies
@@ -18,6 +18,7 @@ from runner.facts.messages.requests import (
     ApproveAction,
     DenyAction,
     Drill,
+    IsolateNodes,
     PauseRun,
     PinCheckpoint,
     Request,
@@ -199,5 +200,6 @@ HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     AddNote: attention.on_note,
     AcknowledgeIncident: attention.on_acknowledge,
     ShutDown: _shut_down,
+    IsolateNodes: isolations.on_request,
     **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),
 }

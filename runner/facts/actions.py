@@ -11,7 +11,7 @@ from msgspec import field
 
 from runner.facts.wire import Value
 
-TaskKind = Literal["ask_ranks", "drill", "check", "leave", "verify", "conditions"]
+TaskKind = Literal["ask_ranks", "drill", "check", "leave", "verify", "conditions", "measure"]
 
 
 class ActionArgs(Value):

@@ -21,6 +21,8 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
         ("checking", "spare"),
     ),
     ("an agent joins, and its hardware has yet to pass its checks", ("spare",), ("checking",)),
+    ("it is measured alone and in pairs with others", ("spare",), ("checking",)),
+    ("these are judged, and it is not bad", ("checking",), ("spare",)),
     ("it passes its checks, or none are wanted", ("checking",), ("spare",)),
     ("its checks give no verdict", ("checking",), ("checking",)),
     ("an attempt is launched on it", ("spare",), ("active",)),

@@ -12,6 +12,7 @@ from runner.facts import faults
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.drills import RANK_DRILLS
+from runner.facts.messages import isolation as i
 from runner.facts.messages import records as r
 from runner.facts.messages import records_drift as d
 from runner.facts.messages import records_people as p
@@ -23,7 +24,7 @@ from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
 from runner.facts.trials import TrialJudged
-from runner.facts.wording import join_words, printable, printable_words, settings_text
+from runner.facts.wording import counted, join_words, printable, printable_words, settings_text
 from runner.rootcause.error_output import root_error
 
 # Of a request or an acceptance that names no one.
@@ -282,6 +283,10 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.QuarantineNode: partial(_asks_of_node, "quarantine"),
     q.ReadmitNode: partial(_asks_of_node, "readmit"),
     q.RetireNode: partial(_asks_of_node, "retire"),
+    q.IsolateNodes: lambda f: (
+        f"{_who(f)} asks to find the bad one of {printable_words(f.nodes) or 'all idle nodes'}"
+        f"{_because(f.reason)}"
+    ),
     q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down{_because(f.reason)}",
 }
 
@@ -425,6 +430,9 @@ def _action_issued(record: r.ActionIssued) -> str:
     action = record.action
     if action.action == "page":
         return f"an operator is paged{_because(action.reason)}"
+    if "isolation" in action.args.get("args", {}):
+        # Its round has been described.
+        return ""
     on = f" on {action.args['node']}" if "node" in action.args else ""
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
@@ -471,6 +479,32 @@ def _hardware_checked(record: HardwareChecked) -> str:
     if not record.behind:
         return text
     return f"{text}; behind: {printable('; '.join(record.behind), 400)}"
+
+
+def _isolation_begun(record: i.IsolationBegun) -> str:
+    return f"isolation {record.isolation} measures {printable_words(record.nodes)}"
+
+
+def _isolation_round_begun(record: i.IsolationRoundBegun) -> str:
+    measure = record.measure
+    alone = f"{counted(len(measure.alone), 'node')} alone" if measure.alone else ""
+    pairs = counted(len(measure.pairs), "pair") if measure.pairs else ""
+    parts = [part for part in (alone, pairs) if part]
+    return f"isolation {record.isolation}, round {measure.round}: {' and '.join(parts)}"
+
+
+def _isolation_measured(record: i.IsolationMeasured) -> str:
+    """Describe what had no rate; the verdict has the rates that matter."""
+    if not record.trouble:
+        return ""
+    nodes = record.pair.nodes if record.pair is not None else ()
+    who = record.alone.node if record.alone is not None else " and ".join(nodes)
+    of = f" of {who}" if who else ""
+    return f"isolation {record.isolation}: no rate{of}: {printable(record.trouble, 200)}"
+
+
+def _isolation_judged(record: i.IsolationJudged) -> str:
+    return f"isolation {record.isolation}: {printable(record.judged.text, 400)}"
 
 
 def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
@@ -563,6 +597,13 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     ),
     r.HardwareJudged: _hardware_judged,
     HardwareChecked: _hardware_checked,
+    i.IsolationWanted: lambda d: (
+        f"isolation {d.isolation} of {printable_words(d.nodes)}{_because(d.reason)}"
+    ),
+    i.IsolationBegun: _isolation_begun,
+    i.IsolationRoundBegun: _isolation_round_begun,
+    i.IsolationMeasured: _isolation_measured,
+    i.IsolationJudged: _isolation_judged,
     r.SparesRecorded: lambda d: (
         f"spares are low: {d.spares} left, {d.wanted} wanted"
         if d.low

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages.isolation import IsolationWanted
 from runner.facts.wording import printable_words
 from runner.history.phrases import hardware_name, input_phrase, record_phrase, slowest_phase
 
@@ -102,6 +103,7 @@ class _Threads:
 
     # Id -> kind, thread.
     actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)
+    isolations: dict[str, _Thread] = field(default_factory=dict)
     run_of_incident: dict[str, int] = field(default_factory=dict)
     # The one that an attempt is part of now.
     incident_of: dict[AttemptId, str] = field(default_factory=dict)
@@ -163,6 +165,9 @@ class _Threads:
             of_incident = self.run_of_incident.get(action.incident or "")
             run = of_incident if action.run is None else action.run
             self.actions[action.id] = action.action, _Thread(run=run, incident=action.incident)
+        elif isinstance(record, IsolationWanted):
+            thread = _Thread(run=record.run, incident=record.incident)
+            self.isolations[record.isolation] = thread
         elif isinstance(record, r.Assigned) and record.attempt is not None:
             self.attempt_of_node[record.node] = record.attempt
 
@@ -173,6 +178,8 @@ class _Threads:
             return self.actions.get(fact.id, ("", _Thread(run=record.run)))[1]
         if isinstance(record, r.ActionEnded):
             return self.actions.get(record.id, ("", _Thread()))[1]
+        if (of_isolation := self.isolations.get(getattr(record, "isolation", ""))) is not None:
+            return of_isolation
         incident: str | None = getattr(record, "incident", None)
         attempt: AttemptId | None = getattr(record, "attempt", None)
         node: str | None = getattr(record, "node", None)

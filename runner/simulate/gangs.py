@@ -158,7 +158,7 @@ class SimGangs:
             for machine in self._machines.values()
             if machine.share is not None and _runs(machine, attempt)
             for rank, how in machine.share.ranks.items()
-            if not running or (how == "running" and not machine.isolated)
+            if not running or (how == "running" and machine.reaches_peers)
         ]
 
     def live(self, run: int) -> list[AttemptId]:
@@ -170,7 +170,9 @@ class SimGangs:
         ]
 
     def _is_whole(self, gang: SimGang) -> bool:
-        return len(self.ranks(gang.attempt, running=True)) == gang.plan.world_size
+        nodes = gang.nodes
+        is_cut = any(peer in nodes for name in nodes for peer in self._machines[name].cut_peers)
+        return not is_cut and len(self.ranks(gang.attempt, running=True)) == gang.plan.world_size
 
     def _signal(self, gang: SimGang, kind: Callable[..., s.Signal], **fields: Any) -> None:
         """Send a signal about the gang from the node of its rank 0."""

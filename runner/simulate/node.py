@@ -18,6 +18,7 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.simulate.check_verdicts import detail_of
 from runner.simulate.lines import kernel_matches, matches_in
+from runner.simulate.measurements import GB_PER_SECOND, TFLOPS, alone_detail, pair_detail
 
 if TYPE_CHECKING:
     from runner.simulate.training import SimCheckpoint
@@ -79,6 +80,10 @@ class SimNode:
         self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "hang"] = "PASS"
         # TFLOP/s that its checks measure, and their floor, 0 without one.
         self.rate: tuple[float, float] | None = None
+        # What it computes is wrong; what its link to its peers carries, in GB/s; peers that no packet of it reaches.
+        self.is_wrong = False
+        self.link_rate = GB_PER_SECOND
+        self.cut_peers: tuple[str, ...] = ()
         self.instance_id = ""
         self.agent = self.keeper = False
         # From store and probes; `isolated`: its ranks from their peers, too.
@@ -201,6 +206,11 @@ class SimNode:
         if share is not None:
             share.ranks = {}
             self._world.gangs.on_rank_died(share.plan.attempt)
+
+    @property
+    def reaches_peers(self) -> bool:
+        """Whether packets between its ranks and those of other nodes arrive."""
+        return not self.isolated and self.link_rate > 0
 
     @property
     def is_reachable(self) -> bool:
@@ -506,6 +516,31 @@ class SimNode:
 
         self._agenda.after(CHECK_SECONDS, answer)
 
+    def _measure(self, task: Task) -> None:
+        """Answer after a while as the node's condition and that of its peer is then; a node that is gone does not."""
+        instance_id = self.instance_id
+
+        def answer() -> None:
+            if self.agent and self.instance_id == instance_id:
+                self._answer(task, "done", detail=self._measured(task))
+
+        self._agenda.after(CHECK_SECONDS, answer)
+
+    def _measured(self, task: Task) -> dict[str, Any]:
+        if task.task == "check":
+            tflops = self.rate[0] if self.rate is not None else TFLOPS
+            return alone_detail(task, tflops=tflops, is_wrong=self.is_wrong)
+        other = next(name for name in task.args["nodes"] if name != self.name)
+        peer = self._world.machines[other]
+        return pair_detail(
+            is_peer_there=peer.agent and not peer.isolated,
+            is_path_whole=self.reaches_peers
+            and peer.reaches_peers
+            and self.name not in peer.cut_peers
+            and other not in self.cut_peers,
+            gb_per_second=min(self.link_rate, peer.link_rate),
+        )
+
     def _verify(self, task: Task) -> None:
         """Read a share of a checkpoint; the same task, sent again, is under way."""
         if task.id not in self._verifications:
@@ -552,6 +587,9 @@ class SimNode:
         self._answer(task, outcome, message=message, detail=trouble or found or {})
 
     def _run_task(self, task: Task, *, has_waited: bool) -> None:
+        if "isolation" in task.args:
+            self._measure(task)
+            return
         if task.task in ("check", "verify"):
             (self._check if task.task == "check" else self._verify)(task)
             return

@@ -19,6 +19,7 @@ from runner.facts.faults import (
     MetricNote,
 )
 from runner.facts.ids import AttemptId
+from runner.facts.messages import isolation as i
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
@@ -316,6 +317,11 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
     HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",
+    i.IsolationWanted: lambda x: f"{x.isolation} wanted",
+    i.IsolationBegun: lambda x: f"{x.isolation} begun on {' '.join(x.nodes)}",
+    i.IsolationRoundBegun: lambda x: f"{x.isolation} round {x.measure.round}",
+    i.IsolationMeasured: lambda x: "",
+    i.IsolationJudged: lambda x: f"{x.isolation} judged",
     r.NodeKeptInService: lambda x: f"{x.node} kept",
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.confirmed_by == "probe" else "")

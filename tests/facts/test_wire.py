@@ -68,6 +68,8 @@ def some(target: Any, dice: random.Random, depth: int = 0) -> Any:
         return dice.choice((None, 3, "word", [1, "two"], {"a": 1.5, "kind": "rank_exited"}))
     if origin in (types.UnionType, typing.Union):
         return some(dice.choice(get_args(target)), dice, depth)
+    if origin is tuple and get_args(target)[-1] is not ...:
+        return tuple(some(item, dice, depth + 1) for item in get_args(target))
     if origin in (tuple, list):
         item = get_args(target)[0]
         return origin(some(item, dice, depth + 1) for _ in range(dice.randrange(3)))
@@ -124,6 +126,9 @@ def fits(target: Any, value: Any) -> bool:
         return True
     if origin in (types.UnionType, typing.Union):
         return any(fits(choice, value) for choice in choices)
+    if origin is tuple and choices[-1] is not ...:
+        is_long_enough = type(value) is origin and len(value) == len(choices)
+        return is_long_enough and all(map(fits, choices, value))
     if origin in (tuple, list):
         return type(value) is origin and all(fits(choices[0], item) for item in value)
     if origin in (dict, Mapping):

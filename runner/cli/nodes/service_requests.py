@@ -16,13 +16,17 @@ from runner.facts.messages.cluster_status import NodeStatus
 
 
 def _node_request(request: Callable[..., q.Request]) -> Callable[..., None]:
-    """Make a command about a node from a function that takes its request's fields and returns the request.
+    """Make a command about one node; see `_request_about`."""
+    return click.argument("node")(_request_about(request))
+
+
+def _request_about(request: Callable[..., q.Request]) -> Callable[..., None]:
+    """Make a command about nodes from a function that takes its request's fields and returns the request.
 
     The command checks the nodes that the request names and that a supervisor will read it; then it
     sends the request, waits and reports.
     """
 
-    @click.argument("node")
     @why_option
     @request_options(900.0)
     @wraps(request)
@@ -37,7 +41,8 @@ def _node_request(request: Callable[..., q.Request]) -> Callable[..., None]:
     ) -> None:
         fields["reason"] = checked_reason(reason)
         wanted = request(id=new_request_id(), by=requester(), **fields)
-        nodes = [fields[name] for name in ("node", "spare") if fields.get(name) is not None]
+        named = [fields[name] for name in ("node", "spare") if fields.get(name) is not None]
+        nodes = [*named, *fields.get("nodes", ())]
         with open_cluster(where) as (cluster, store):
             status = require_status(store, cluster)
             found = [known_node(status, name) for name in nodes]
@@ -114,6 +119,22 @@ def retire(**fields: Any) -> q.Request:
     This cannot be undone; `stoker quarantine` refuses hardware until it is readmitted.
     """
     return q.RetireNode(**fields)
+
+
+@command(
+    "stoker isolate                      all idle nodes",
+    "stoker isolate n3 n4 n5 n6 n7 n8    these, and no other",
+    "stoker story                        the rounds, and what was found",
+)
+@click.argument("nodes", nargs=-1)
+@_request_about
+def isolate(**fields: Any) -> q.Request:
+    """Measure idle nodes, each alone and then in pairs, to find which node or which path between two is bad.
+
+    One node of each machine takes part, of at least six machines, and none of them runs anything meanwhile: a minute or two. Nodes
+    found bad are quarantined, as many as Stoker may take out by itself; a bad path is named. Done when all are judged.
+    """
+    return q.IsolateNodes(**fields)
 
 
 def _confirm_retirement(node: NodeStatus) -> None:

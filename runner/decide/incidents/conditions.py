@@ -3,11 +3,11 @@
 docs/runbooks.md is printed from it. To add one: a predicate and its row.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import Incident, Run, State
+from runner.decide.state.cluster_state import GONE, Incident, Run, State
 from runner.facts.causes import CulpritKind, Failure
 from runner.facts.checkpoints import Trust
 from runner.facts.faults import FAULTS, fault_kind
@@ -167,6 +167,31 @@ def _spare_is_idle(state: State, incident: Incident, given: Any) -> bool:
     return (run is not None and bool(idle_spares(state, run))) is given
 
 
+def measurable_nodes(state: State, run: Run) -> list[str]:
+    """Return the nodes of a run and idle spares, one of each machine: two on one machine would measure each other's load."""
+    own = run.attempt.nodes if run.attempt is not None else []
+    in_service = [name for name in own if state.nodes[name].state not in GONE]
+    spares = [
+        node.node
+        for node in state.nodes.values()
+        if node.state == "spare" and node.pending_drain is None
+    ]
+    return one_of_each_machine(state, [*in_service, *spares])
+
+
+def one_of_each_machine(state: State, names: Sequence[str]) -> list[str]:
+    """Return the first node of each machine, by its address."""
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(state.nodes[name].address or name, name)
+    return list(first.values())
+
+
+def _machines(state: State, incident: Incident, given: Any) -> bool:
+    run = state.runs.get(incident.run or 0)
+    return run is not None and len(measurable_nodes(state, run)) >= int(given)
+
+
 def _made_no_step(_: State, incident: Incident, given: Any) -> bool:
     return (not _newest(incident)[1].steps_made) is given
 
@@ -251,6 +276,9 @@ CONDITIONS: Mapping[str, Condition] = {
         "a spare that passed its checks, and that the run fits on, has nothing to do",
         _FLAG,
         _spare_is_idle,
+    ),
+    "machines": Condition(
+        "the run's nodes and idle spares are on so many different machines", _COUNT, _machines
     ),
     "made_no_step": Condition("the attempt that failed had made no step", _FLAG, _made_no_step),
     "never_stepped": Condition(

@@ -78,6 +78,11 @@ class States:
         """Whether a node is good alone and in pairs, as far as it can be compared."""
         return node in self.able and self.link_states[node] == "good"
 
+    @property
+    def is_all_good(self) -> bool:
+        """Whether nothing bad was found."""
+        return all(map(self.is_good, self.fleet.nodes)) and not self.suspect_paths()
+
     def suspect_paths(self) -> list[Pair]:
         """Return pairs that are bad although both ends have good pairs."""
         states = self.link_states

@@ -63,6 +63,26 @@ def match_untried(
     return pairs
 
 
+def match_in_turn(
+    fleet: Fleet, nodes: Sequence[str], partners: Mapping[str, Mapping[str, object]]
+) -> list[Pair]:
+    """Return the untried pairs of a tournament's next round: after all rounds each node has met each other one."""
+    ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    half = len(ring) // 2
+    for _ in range(len(ring) - 1):
+        # One stays, and the others go round.
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+        met = zip(ring[:half], reversed(ring[half:]), strict=True)
+        pairs = [
+            fleet.pair(a, b)
+            for a, b in met
+            if a is not None and b is not None and b not in partners[a]
+        ]
+        if pairs:
+            return pairs
+    return []
+
+
 def _unlike(fleet: Fleet, node: str, other: str) -> tuple[bool, int, int]:
     is_other_class = fleet.classes[node] != fleet.classes[other]
     return is_other_class, fleet.distance(node, other), fleet.index[other]

@@ -16,6 +16,7 @@ from runner.decide.isolate.pairs import (
     match_across,
     match_all,
     match_at,
+    match_in_turn,
     match_untried,
 )
 from runner.facts.messages.isolation import Measure
@@ -36,6 +37,8 @@ def plan_round(states: States, number: int) -> Measure | None:
         pairs = _Pairing(states).pairs()
     else:
         pairs = match_all(fleet, list(states.able))
+    if not (alone or pairs) and number <= 1 + fleet.question.more_matchings and states.is_all_good:
+        pairs = match_in_turn(fleet, fleet.nodes, states.readings.partners)
     return Measure(round=number, alone=alone, pairs=tuple(pairs)) if alone or pairs else None
 
 

@@ -140,7 +140,8 @@ def is_judged(decision: Decision, node: Node) -> bool:
 def may_quarantine(decision: Decision) -> bool:
     """Whether one more may be quarantined without an operator: taking out many at once costs more than it saves."""
     limit = max(MIN_QUARANTINED, int(QUARANTINED_SHARE * len(decision.state.nodes)))
-    return _quarantined(decision.state) < limit
+    judged = [x for x in decision.records if isinstance(x, r.HardwareJudged)]
+    return _quarantined(decision.state) + len(judged) < limit
 
 
 def _quarantined(state: State) -> int:

@@ -8,7 +8,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import respond
-from runner.decide.nodes import admission_checks, drain, spare_checks, spares
+from runner.decide.nodes import admission_checks, drain, isolations, spare_checks, spares
 from runner.decide.nodes.predicates import has_left, is_suspect, live_attempt
 from runner.decide.nodes.probes import MAX_PROBES, next_probe_at, on_node_dead, probe
 from runner.decide.runs.endings import end_attempt
@@ -80,7 +80,7 @@ def settle(decision: Decision) -> None:
         if node.pending_drain is not None:
             drain.settle(decision, node)
         elif node.state == "checking" and not state.closing:
-            if room > 0:
+            if room > 0 and not isolations.is_measured(state, node):
                 room -= admission_checks.settle(decision, node)
         elif node.state == "absent" and not state.closing:
             _start(decision, node)

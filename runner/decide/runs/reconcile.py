@@ -12,7 +12,7 @@ from runner.decide.incidents import answers, numeric, pending_evidence
 from runner.decide.incidents.attribution import stop_if_spent
 from runner.decide.incidents.ladder import go_on
 from runner.decide.incidents.trials import awaits_rung
-from runner.decide.nodes import lifecycle
+from runner.decide.nodes import isolations, lifecycle
 from runner.decide.nodes.probes import probe
 from runner.decide.placement.allocation import (
     Allocation,
@@ -99,6 +99,8 @@ def _settle_between(decision: Decision, run: Run) -> None:
         return
     is_early = run.retry_at is not None and decision.now < run.retry_at
     if is_early or answers.is_awaited(decision, run) or _needs_nodes(decision, run):
+        return
+    if isolations.is_awaited(decision.state, run):
         return
     trust_levels.judge_death(decision, run)
     if not decision.records:

@@ -1,7 +1,7 @@
 """Apply: the one place where the controller's state changes, one small function per kind of record.
 
 Recovery is calling these again in the same order. So nothing here decides, and nothing here may fail on a record that an
-earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`, checkpoints in `apply_checkpoints`.
+earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`, and so on.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from runner.decide.runs import resumes
 from runner.decide.state.apply_checkpoints import OF_CHECKPOINTS, follow_line
 from runner.decide.state.apply_drift import OF_DRIFT, note_known
 from runner.decide.state.apply_incidents import OF_INCIDENTS
+from runner.decide.state.apply_isolations import OF_ISOLATIONS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
 from runner.decide.state.cluster_state import (
@@ -29,7 +30,7 @@ from runner.decide.state.cluster_state import (
     State,
     shared_fields,
 )
-from runner.facts.actions import NodeTask, ProbeNode
+from runner.facts.actions import Action, NodeTask, ProbeNode
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, Signal
 from runner.facts.messages.store_rollback import CountersRaised
@@ -295,7 +296,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         node.unreachable = 0 if is_reachable else node.unreachable + 1
         if is_reachable and record.detail.get("agent") == "dead":
             node.ended = True
-    elif ended is not None and ended.action.args.get("task") == "check":
+    elif ended is not None and _is_admission(ended.action):
         node, outcome = state.nodes[ended.action.read(NodeTask).node], record.detail.get("outcome")
         if outcome or node.state == "checking":
             # Those of a spare that gave way to ranks say nothing.
@@ -303,6 +304,13 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
                 at=state.now, outcome=str(outcome or ""), message=record.message[:MAX_CHECK_MESSAGE]
             )
     state.count(f"actions_{record.outcome}")
+
+
+def _is_admission(action: Action) -> bool:
+    """Whether an action checks a node for service, and measures it for nothing else."""
+    if action.args.get("task") != "check":
+        return False
+    return "isolation" not in action.read(NodeTask).args
 
 
 def _request_recorded(state: State, record: r.RequestRecorded) -> None:
@@ -362,6 +370,7 @@ _BY_KIND: dict[type, Callable[[State, Any], None]] = {
     **OF_CHECKPOINTS,
     **OF_PEOPLE,
     **OF_DRIFT,
+    **OF_ISOLATIONS,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,

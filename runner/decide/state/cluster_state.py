@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from runner.decide.state.isolation import Isolation
 from runner.decide.state.people import Hold, IncidentEvent, PendingRequest, Proposal
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
@@ -544,6 +545,7 @@ class State(MutableValue, kind="state"):
     next_run: int = 1
     next_incident: int = 1
     next_action: int = 1
+    next_isolation: int = 1
     nodes: dict[str, Node] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     incidents: dict[str, Incident] = field(default_factory=dict)
@@ -558,6 +560,8 @@ class State(MutableValue, kind="state"):
     domains_down: dict[str, list[str]] = field(default_factory=dict)
     domains_recovering: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
+    # Open ones, and the newest that are over.
+    isolations: dict[str, Isolation] = field(default_factory=dict)
     # Name that is no node -> instance of the last agent that was refused it.
     refused_agents: dict[str, str] = field(default_factory=dict)
     # Instance of an agent that was refused -> sequence of the newest join that was.

@@ -1,4 +1,4 @@
-"""Isolation: which nodes, paths or domains are bad, by measurements of nodes alone and in pairs.
+"""Isolation: which nodes, paths or domains are bad, by measurements of nodes alone and in pairs; values, and records of them.
 
 `runner/decide/isolate` asks for rounds of measurements and judges their results. A rate is in the unit of its measurement: the
 same for all nodes alone, and for all pairs; more is better.
@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import field
 
 from runner.facts.wire import Value
+from runner.facts.wording import counted, join_words
 
 NodeVerdict = Literal["good", "bad", "undecided"]
 # What of a node is bad: what it does alone, or what joins it to others.
@@ -30,7 +31,8 @@ class Question(Value):
 
     `domains` as in cluster.yaml: kind -> name -> nodes, the nearest kind first. `hardware_classes`: node -> class, "" where it is
     left out; nodes of one class are compared. `known_good`: nodes that history vouches for; they are measured and judged like the
-    others, and are references where no pair is good. `floors`: by hardware class.
+    others, and are references where no pair is good. `floors`: by hardware class. `more_matchings`: as long as nothing bad is
+    found, so many further rounds pair nodes that have not met: a path is found only where a pair crosses it.
     """
 
     nodes: tuple[str, ...]
@@ -38,6 +40,7 @@ class Question(Value):
     hardware_classes: Mapping[str, str] = field(default_factory=dict)
     known_good: tuple[str, ...] = ()
     floors: Mapping[str, Floor] = field(default_factory=dict)
+    more_matchings: int = 0
 
 
 class AloneResult(Value):
@@ -115,3 +118,90 @@ class Judged(Value):
     paths: tuple[JudgedPath, ...] = ()
     domains: tuple[JudgedDomain, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Say what is bad, what is undecided, and what keeps the isolation from a verdict."""
+        bad = [
+            f"{each.node} is bad, its {each.part}: {each.reason}"
+            for each in self.nodes
+            if each.verdict == "bad"
+        ]
+        domains = [f"{each.kind} {each.name} is bad: {each.reason}" for each in self.domains]
+        paths = [
+            f"the path between {' and '.join(each.nodes)} is {each.verdict}: {each.reason}"
+            for each in self.paths
+            if each.verdict != "undecided"
+        ]
+        undecided = [each.node for each in self.nodes if each.verdict == "undecided"]
+        open_ends = [f"undecided: {join_words(undecided)}"] if undecided else []
+        found = [*bad, *domains, *paths, *open_ends, *self.notes]
+        if not found:
+            found = [f"{counted(len(self.nodes), 'node')} and the paths between them are good"]
+        rounds = f" ({counted(self.num_rounds, 'round')})" if self.num_rounds else ""
+        return "; ".join(found) + rounds
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+class EndResult(Value):
+    """What one end of a pair found. `at_fault`: the end that failed, where it shows which; "": nothing failed, or it does not show.
+
+    `trouble`: what kept this end from a rate. `is_silent`: it did not answer in time. `is_unmeasured`: nothing was measured, for
+    a reason that is no fault of the node.
+    """
+
+    nodes: tuple[str, str]
+    node: str
+    rate: float | None = None
+    trouble: str = ""
+    at_fault: str = ""
+    is_silent: bool = False
+    is_unmeasured: bool = False
+
+
+class IsolationWanted(Value, kind="isolation_wanted"):
+    """Nodes are to be measured as soon as no rank runs on them: of a run, for an incident, or because a person asked for it."""
+
+    isolation: str
+    nodes: tuple[str, ...]
+    reason: str
+    run: int | None = None
+    incident: str | None = None
+    request: str | None = None
+
+
+class IsolationBegun(Value, kind="isolation_begun"):
+    """The nodes that take part, one of each machine. `known_good`: those of them that history vouches for."""
+
+    isolation: str
+    nodes: tuple[str, ...]
+    known_good: tuple[str, ...] = ()
+
+
+class IsolationRoundBegun(Value, kind="isolation_round_begun"):
+    """All that a round measures."""
+
+    isolation: str
+    measure: Measure
+
+
+class IsolationMeasured(Value, kind="isolation_measured"):
+    """Results: of a node alone, of a pair, or of one end of a pair whose other end has not answered yet."""
+
+    isolation: str
+    alone: AloneResult | None = None
+    pair: PairResult | None = None
+    end: EndResult | None = None
+    # Of the node that was measured alone.
+    hardware_class: str = ""
+    # What kept a measurement from a rate.
+    trouble: str = ""
+
+
+class IsolationJudged(Value, kind="isolation_judged"):
+    """An isolation is over: with a verdict, or with notes that say why there is none."""
+
+    isolation: str
+    judged: Judged

@@ -19,6 +19,7 @@ from runner.facts.matches import Match
 # A journal's inputs may be of any kind: a reader of records must know them all.
 from runner.facts.messages import (  # noqa: F401
     assignments,
+    isolation,
     records_checkpoints,
     records_checks,
     records_drift,

@@ -154,6 +154,12 @@ class NodeRequest(Request):
     node: str
 
 
+class IsolateNodes(Request, kind="isolate_nodes"):
+    """Measure idle nodes alone and in pairs, to find which node or path is bad. None named: all idle ones."""
+
+    nodes: tuple[str, ...] = ()
+
+
 class DrainNode(NodeRequest, kind="drain_node"):
     """Take a node out of service at the next checkpoint, spare or not; it goes to `maintenance` until it is readmitted."""
 

@@ -152,6 +152,11 @@ VERBS: Mapping[str, Verb] = {
         "set aside for good.",
         _DELAYS,
     ),
+    "isolate": Verb(
+        "The gang ends. Its nodes and idle spares are measured, each alone and then in pairs, until it shows which are bad "
+        "(docs/design/isolation.md): these are quarantined, and the run starts again on others. Where none is found to be bad, it "
+        "starts again on the same nodes.",
+    ),
     "wait": Verb(
         "Nothing yet: the run goes on for `steps` steps (default: those of `verify`), and heals by itself or does not.",
         {"steps": Parameter("count")},

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.conditions import culprit_node, sure_cause
+from runner.decide.incidents.conditions import culprit_node, measurable_nodes, sure_cause
 from runner.decide.incidents.rungs.crash_loops import resume_from_older, skip_data
 from runner.decide.incidents.rungs.going_back import go_back
 from runner.decide.incidents.rungs.lost_nodes import lose_node
+from runner.decide.nodes import isolations
 from runner.decide.nodes.hardware import quarantine
 from runner.decide.runs.endings import end_attempt, give_up
 from runner.decide.state.cluster_state import Incident
@@ -83,6 +84,19 @@ def _restart_at_checkpoint(
     decision.add(r.RestartWanted(run=run.run, reason=why, incident=incident.incident))
 
 
+def _isolate(decision: Decision, incident: Incident, rung: Rung, *, reason: str) -> None:
+    run = decision.state.runs.get(incident.run or 0)
+    if run is not None:
+        isolations.want(
+            decision,
+            measurable_nodes(decision.state, run),
+            reason=f"{incident.incident} {sure_cause(incident) or incident.fault}",
+            run=run.run,
+            incident=incident.incident,
+        )
+    _restart(decision, incident, rung, reason=reason)
+
+
 class RungHandler(Protocol):
     """What a verb does: adds records to the decision. `rung` has its arguments."""
 
@@ -106,6 +120,7 @@ RUNGS: Mapping[RungVerb, RungHandler] = {
     "swap_at_checkpoint": _swap_at_checkpoint,
     "restart_at_checkpoint": _restart_at_checkpoint,
     "rewind": go_back,
+    "isolate": _isolate,
     "skip_data": skip_data,
     "older_checkpoint": resume_from_older,
 }
