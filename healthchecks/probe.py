@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from healthchecks.check import Evidence, NodeFacts
 from healthchecks.commands import Ending, run_together
@@ -17,14 +17,17 @@ WORK_SHARE = 0.8
 # Of a check's deadline: a probe that hangs is reported by its check, rather than killed with it. Chosen, not measured.
 DEADLINE_SHARE = 0.9
 MAX_ERROR_CHARACTERS = 300
+# How a probe ended: "not run" where its interpreter or its imports are missing.
+Ended = Literal["answered", "crashed", "hung", "not run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one probe printed; `trouble` says why there is nothing."""
+    """What one probe printed last; `trouble` says why that is not its answer."""
 
     numbers: Mapping[str, Any]
     trouble: str = ""
+    ending: Ended = "answered"
 
 
 def devices_of(node: NodeFacts, *, with_cpu: bool = True) -> tuple[str, ...]:
@@ -42,7 +45,7 @@ def run_probes(name: str, node: NodeFacts, asked: Sequence[Mapping[str, Any]]) -
     """Run one probe as many times as there are `asked`, all at the same time; return the answers in that order."""
     if not node.python:
         trouble = "no interpreter with torch is given: name that of the runs, `--python FILE`"
-        return [Answer(numbers={}, trouble=trouble)] * len(asked)
+        return [Answer(numbers={}, trouble=trouble, ending="not run")] * len(asked)
     common = {"seconds": WORK_SHARE * node.seconds, "level": node.level}
     commands = {
         str(number): [
@@ -82,22 +85,28 @@ def judge_answers(
 
 def _answer(ending: Ending | OSError, seconds: float) -> Answer:
     if isinstance(ending, OSError):
-        return Answer(numbers={}, trouble=f"the probe could not be started: {ending}")
+        trouble = f"the probe could not be started: {ending}"
+        return Answer(numbers={}, trouble=trouble, ending="not run")
+    numbers = _last_object(ending.output)
     if ending.hung:
         left = "killed" if ending.code is not None else f"SIGKILL does not end pid {ending.pid}"
-        return Answer(numbers={}, trouble=f"the probe hung: no answer in {seconds:g} s; {left}")
-    return _parse(ending)
-
-
-def _parse(ending: Ending) -> Answer:
-    lines = ending.output.decode(errors="replace").splitlines()
-    try:
-        numbers = json.loads(lines[-1] if lines else "")
-        if ending.code != 0 or not isinstance(numbers, dict):
-            raise ValueError("no answer")
-    except ValueError:
+        trouble = f"the probe hung: no answer in {seconds:g} s; {left}"
+        return Answer(numbers=numbers, trouble=trouble, ending="hung")
+    if ending.code != 0 or not numbers:
         errors = ending.errors.decode(errors="replace").strip().splitlines()
         last = f": {errors[-1][:MAX_ERROR_CHARACTERS]}" if errors else ""
         trouble = f"the probe ended with code {ending.code} and without an answer{last}"
-        return Answer(numbers={}, trouble=trouble)
-    return Answer(numbers=numbers, trouble=str(numbers.get("trouble", "")))
+        return Answer(numbers=numbers, trouble=trouble, ending="crashed")
+    if trouble := str(numbers.get("trouble", "")):
+        return Answer(numbers=numbers, trouble=trouble, ending="not run")
+    return Answer(numbers=numbers)
+
+
+def _last_object(output: bytes) -> dict[str, Any]:
+    """Return the object that the last line is; none where it is none, or half a line."""
+    lines = output.decode(errors="replace").splitlines()
+    try:
+        found = json.loads(lines[-1] if lines else "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

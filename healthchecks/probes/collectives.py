@@ -39,10 +39,20 @@ def values(rank: int, first: int, count: int, device: torch.device) -> torch.Ten
 
 
 class Operation:
-    """One kind of collective: buffers of this rank, the call, and what must come out. `size`: as nccl-tests counts it."""
+    """One kind of collective: buffers of this rank, the call, and what must come out. `size`: as nccl-tests counts it.
 
-    def __init__(self, name: str, num_bytes: int, rank: int, device: torch.device) -> None:
-        world = dist.get_world_size()
+    `group`: the ranks that take part, all where it is None; `rank` is this one's number among them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_bytes: int,
+        rank: int,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        world = dist.get_world_size(group)
         part = max(1, num_bytes // WORD_BYTES // world)
         whole = part * world
         self.name, self.size = name, whole * WORD_BYTES
@@ -51,19 +61,19 @@ class Operation:
         if name == "all_reduce":
             self.input = values(rank, 0, whole, device)
             self.expected = total(ranks, 0, whole, device)
-            self._call: Callable[[], object] = lambda: dist.all_reduce(self.output)
+            self._call: Callable[[], object] = lambda: dist.all_reduce(self.output, group=group)
         elif name == "all_gather":
             self.input = values(rank, 0, part, device)
             self.expected = torch.cat([values(each, 0, part, device) for each in ranks])
-            self._call = lambda: dist.all_gather_into_tensor(self.output, self.input)
+            self._call = lambda: dist.all_gather_into_tensor(self.output, self.input, group=group)
         elif name == "reduce_scatter":
             self.input = values(rank, 0, whole, device)
             self.expected = total(ranks, mine, part, device)
-            self._call = lambda: dist.reduce_scatter_tensor(self.output, self.input)
+            self._call = lambda: dist.reduce_scatter_tensor(self.output, self.input, group=group)
         elif name == "all_to_all":
             self.input = values(rank, 0, whole, device)
             self.expected = torch.cat([values(each, mine, part, device) for each in ranks])
-            self._call = lambda: dist.all_to_all_single(self.output, self.input)
+            self._call = lambda: dist.all_to_all_single(self.output, self.input, group=group)
         else:
             raise ValueError(f"no operation {name!r}")
         self.output = torch.empty_like(self.expected)

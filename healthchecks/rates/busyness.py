@@ -12,6 +12,8 @@ from pathlib import Path
 # Of a value that is unknown for that reason.
 BUSY = "busy with something else"
 MEASURE = "other programs took processors"
+# That others may take of all processors beside a measurement. Chosen, not measured.
+MOST_FOREIGN_PERCENT = 20
 STAT = Path("/proc/stat")
 # Of the fields of a line of /proc/stat: idle, and idle while a disk is awaited.
 IDLE_FIELDS = (3, 4)

@@ -6,7 +6,7 @@ from typing import Any
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 from healthchecks.declaration import CHOSEN, Limit, at_least, at_most
 from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
-from healthchecks.rates.busyness import percent_between, read_busyness
+from healthchecks.rates.busyness import MOST_FOREIGN_PERCENT, percent_between, read_busyness
 from healthchecks.rates.series import FLOOR_LIMIT, LEAST_WINDOWS, RateNames, busyness_of, rates_of
 
 PROBE = "rates"
@@ -18,7 +18,7 @@ JudgeNumbers = Callable[[Mapping[str, Any], float, str, Judge], Iterator[Evidenc
 def rate_limits(check: str) -> dict[str, Limit]:
     """Return the limits that every check of rates has."""
     return {
-        f"{check}.foreign_cpu": at_most(20, "percent", CHOSEN, most=100),
+        f"{check}.foreign_cpu": at_most(MOST_FOREIGN_PERCENT, "percent", CHOSEN, most=100),
         f"{check}.foreign_bytes": at_most(2 << 30, "bytes", CHOSEN, most=1e12),
         f"{check}.dip_ratio": at_least(0.5, "ratio", CHOSEN, least=0.001, most=1),
         f"{check}.floor_ratio": FLOOR_LIMIT,

@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from runner.agent import tasks
 from runner.agent.checks import hardware_parts
 from runner.agent.checks.check_task import CheckRunner
+from runner.agent.checks.pair_task import PairRunner
+from runner.agent.checks.task_program import TaskProgram
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import LATE_SECONDS, EventLoop
 from runner.agent.fence import Fence
@@ -95,13 +97,15 @@ class Agent:
             gpus=self._ranks.devices.uuids,
             root=config.machine,
         )
+        self._task_program = TaskProgram(config.folder, self._loop, self._answer)
         self._check_runner = CheckRunner(
-            folder=config.folder,
+            self._task_program,
             num_ranks=config.ranks_to_check,
             python=config.python,
             shortage_serves=config.is_made_up,
-            loop=self._loop,
-            answer=self._answer,
+        )
+        self._pair_runner = PairRunner(
+            self._task_program, python=config.python, shares_machine=config.shares_machine
         )
         self._verify_runner = VerifyRunner(
             folder=config.folder, loop=self._loop, emitter=emitter, answer=self._answer
@@ -166,7 +170,7 @@ class Agent:
             )
             return
         if assignment.plan is not None:
-            self._check_runner.give_way()
+            self._task_program.give_way()
         self._ranks.assign(assignment, is_mine=self._session.is_mine(assignment))
 
     def on_confirmed(self, request: int) -> None:
@@ -353,6 +357,12 @@ class Agent:
         # One to verify has begun already.
         if task.task == "check":
             self._check_runner.begin(task)
+        elif task.task == "measure":
+            if self._ranks.is_launching:
+                reason = "ranks are to start here"
+                self._answer(tasks.result(task, "failed", reason))
+            else:
+                self._pair_runner.begin(task)
         elif task.task == "leave":
             # NodeLeft is the answer.
             self._leaves_for_good = True
@@ -398,7 +408,7 @@ class Agent:
             self._is_leaving = True
             log.info("leaving")
             self._loop.cancel("heartbeat")
-            self._check_runner.end()
+            self._task_program.end()
             self._verify_runner.end(for_good=self._leaves_for_good)
             self._ranks.leave(partial(self._ranks.log_search.finish, self._loop.stop))
 

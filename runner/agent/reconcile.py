@@ -89,6 +89,11 @@ class Reconciler:
         self._early_channels: dict[int, socket.socket] = {}
         self._logged_untruncated = set[str]()
 
+    @property
+    def is_launching(self) -> bool:
+        """Whether ranks are to start here, and have not yet."""
+        return self._launcher.launch is not None
+
     def begin(self) -> KeeperState:
         """Sweep, find or start the keeper, and adopt its ranks. Raises PermanentError without a keeper."""
         state = self.keeper.begin()

@@ -29,8 +29,8 @@ def refusal(
     """Return why a task is refused; "" when it is accepted.
 
     `generation` is the highest that this node accepted; `gang_generation` that of its ranks, None without ranks.
-    `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
-    it was meant for the ranks of its own time.
+    `has_waited`: the task may be of any age, since no agent was reading. A drill and a measurement are refused then:
+    they were meant for the ranks, or for the other end, of their own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
@@ -43,7 +43,12 @@ def refusal(
     if task.task == "check":
         # Harmless at any age.
         return ""
-    if has_waited and (task.task == "drill" or not task.generation):
+    if task.task == "measure" and gang_generation is not None:
+        return f"ranks run on node {node!r}: it is not measured beside them"
+    if task.task == "measure" and not has_waited:
+        return ""
+    # The other end of a measurement does not wait for long.
+    if has_waited and (task.task in ("drill", "measure") or not task.generation):
         return f"task {task.id} waited while no agent was listening here; ask again"
     # It names one instance, so that a replay does not end a later one.
     if task.task == "leave":

@@ -11,7 +11,7 @@ from msgspec import field
 
 from runner.facts.wire import Value
 
-TaskKind = Literal["ask_ranks", "drill", "check", "leave", "verify", "conditions", "measure"]
+TaskKind = Literal["ask_ranks", "drill", "check", "leave", "measure", "verify", "conditions"]
 
 
 class ActionArgs(Value):

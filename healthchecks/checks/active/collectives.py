@@ -14,7 +14,13 @@ from typing import Any
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_most
 from healthchecks.probe import CPU, Answer, num_threads, run_probes
-from healthchecks.rates.busyness import BUSY, percent_between, read_busyness
+from healthchecks.rates.bus_bandwidth import bus_factor
+from healthchecks.rates.busyness import (
+    BUSY,
+    MOST_FOREIGN_PERCENT,
+    percent_between,
+    read_busyness,
+)
 
 NAME = "collectives"
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -83,11 +89,6 @@ def judge_ranks(
         yield judge("collectives.lag_seconds", value, subject=f"rank {rank}", note=why)
 
 
-def bus_factor(name: str, num_ranks: int) -> float:
-    """Return by what nccl-tests multiplies size by time: what a link must carry, whatever the number of ranks."""
-    return (2 if name == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
-
-
 def lags(ranks: Sequence[Mapping[str, Any]], name: str, rank: int) -> Iterator[float]:
     """Yield for each time that an operation ran by how much a rank arrived later than the median of the others."""
     for arrivals in zip(*(each[name]["arrivals"] for each in ranks), strict=True):
@@ -138,7 +139,7 @@ CHECK = HealthCheck(
     needs=("num_gpus", "python"),
     seconds={"quick": 9.0, "standard": 15.0, "deep": 60.0},
     limits={
-        "collectives.foreign_cpu": at_most(20, "percent", CHOSEN, most=100),
+        "collectives.foreign_cpu": at_most(MOST_FOREIGN_PERCENT, "percent", CHOSEN, most=100),
         "collectives.wrong_words": at_most(0, "words", DEFINED, most=0),
         "collectives.lag_seconds": at_most(0.1, "seconds", CHOSEN, most=60, least=1e-6),
     },

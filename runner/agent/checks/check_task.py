@@ -1,151 +1,76 @@
 """The task `check`: runs the health checks of this node as a child with a deadline, one task at a time."""
 
 import json
-import logging
-import os
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from runner.agent import tasks
-from runner.agent.event_loop import EventLoop, is_ready
-from runner.agent.launch.rank_commands import base_environment
-from runner.errors import TemporaryError
+from runner.agent.checks.task_program import LAST_RATIO, MAX_REASON_CHARACTERS, TaskProgram
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
 from runner.facts.specs.check_levels import LEVELS
-from runner.keeper.procfs import kill_group
-
-log = logging.getLogger("stoker.agent")
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-# Chosen, not measured. All checks print less than a tenth of the output allowed.
+# Chosen, not measured.
 MAX_CHECKS = 32
-MAX_OUTPUT_BYTES = 512 * 1024
-MAX_REASON_CHARACTERS = 300
 MAX_SHORTAGE_CHARACTERS = 1000
 # Chosen: the answer's detail must fit a message with its other fields.
 MAX_DETAIL_BYTES = 40 * 1024
-# Chosen. Of a task's time, the checks share the first ratio, so that the program itself reports one
-# that hangs; the program ends by the second, so that the answer comes before the deadline.
-SHARED_RATIO, LAST_RATIO = 0.8, 0.95
+# Chosen. Of a task's time, the checks share this ratio, so that the program itself reports one that hangs.
+SHARED_RATIO = 0.8
+assert SHARED_RATIO < LAST_RATIO
 OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 
 
 @dataclass(slots=True)
 class CheckRunner:
-    """Runs the task `check`. `answer` is called on the loop; `folder` is the node's, whose disk is checked.
+    """Runs the task `check`.
 
     `python`: the interpreter of checks that need torch, where a task names none. `shortage_serves`: a node that is short of room,
     but not broken, passes, and the answer's message says of what. `num_ranks`: for how many the machine is checked.
     """
 
-    folder: Path
+    program: TaskProgram
     num_ranks: Callable[[], int]
     python: str
     shortage_serves: bool
-    loop: EventLoop
-    answer: Callable[[ActionResult], None]
-    _task: Task | None = None
-    # Of the two below, so that no child is started after `end`.
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _child: "subprocess.Popen[bytes] | None" = None
-    _is_closed: bool = False
-    # Ranks are to start here.
-    _gives_way: bool = False
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
         checks, level = task.args.get("checks"), task.args.get("level", "")
-        if self._task is not None:
-            if self._task.id != task.id:
-                reason = f"check task {self._task.id} is under way here; ask again"
-                self.answer(tasks.result(task, "failed", reason))
-            return
         names = tuple(checks) if isinstance(checks, list | tuple) else ()
         least = 0 if level else 1
+        reason = ""
         if not least <= len(names) <= MAX_CHECKS or not all(
             isinstance(name, str) for name in names
         ):
             reason = f"checks: {str(checks)[:80]!r} is no list of {least} to {MAX_CHECKS} names"
-            self.answer(tasks.result(task, "failed", reason))
-            return
-        if level not in ("", *LEVELS):
+        elif level not in ("", *LEVELS):
             reason = f"level: {str(level)[:80]!r} is none of {', '.join(LEVELS)}"
-            self.answer(tasks.result(task, "failed", reason))
-            return
-        self._task, self._gives_way = task, False
-        self.loop.in_background(partial(self._run, task, names), partial(self._done, task))
-
-    def give_way(self) -> None:
-        """End the running checks, since ranks are to start; they have no verdict."""
-        if self._task is not None:
-            self._gives_way = True
-            with self._lock:
-                if self._child is not None:
-                    _kill(self._child)
-
-    def end(self) -> None:
-        """Kill the running checks, and start no more."""
-        with self._lock:
-            self._is_closed = True
-            if self._child is not None:
-                _kill(self._child)
-
-    def _done(self, task: Task, detail: dict[str, Any] | None, error: Exception | None) -> None:
-        self._task = None
-        if self._gives_way:
-            self.answer(tasks.result(task, "failed", "the checks gave way: ranks are to start"))
-        elif detail is None:
-            self.answer(
-                tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON_CHARACTERS])
-            )
+        if reason:
+            self.program.answer(tasks.result(task, "failed", reason))
         else:
-            outcome = detail["outcome"]
-            shortage = _shortage(detail["checks"]) if outcome == "PASS" else ""
-            self.answer(tasks.result(task, "done", shortage or outcome, detail))
+            self.program.begin(task, self._command(task, names), partial(_result, task, names))
 
-    def _run(self, task: Task, names: tuple[str, ...]) -> dict[str, Any]:
-        """Run the program to its end or the deadline, on a thread; return the answer's detail."""
-        deadline = time.monotonic() + LAST_RATIO * task.deadline_seconds
-        command = [
+    def _command(self, task: Task, names: tuple[str, ...]) -> list[str]:
+        return [
             *PROGRAM,
             *_what(task, names),
-            f"--folder={self.folder}",
+            f"--folder={self.program.folder}",
             f"--slots={self.num_ranks()}",
             f"--python={task.args.get('python') or self.python}",
             *(("--shortage-serves",) if self.shortage_serves else ()),
         ]
-        with self._lock:
-            if self._is_closed or self._gives_way:
-                raise TemporaryError(
-                    "the agent leaves" if self._is_closed else "ranks are to start"
-                )
-            self._child = child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=base_environment(),
-                start_new_session=True,
-            )
-        assert child.stdout is not None
-        try:
-            output, trouble = _read(child.stdout, deadline)
-        finally:
-            with self._lock:
-                _kill(child)
-                self._child = None
-            child.stdout.close()
-            child.wait()
-        return _detail(output, trouble, names)
+
+
+def _result(task: Task, names: tuple[str, ...], output: bytes, trouble: str) -> ActionResult:
+    detail = _detail(output, trouble, names)
+    outcome = detail["outcome"]
+    shortage = _shortage(detail["checks"]) if outcome == "PASS" else ""
+    return tasks.result(task, "done", shortage or outcome, detail)
 
 
 def _what(task: Task, names: tuple[str, ...]) -> list[str]:
@@ -169,26 +94,6 @@ def _expected(given: Any) -> list[str]:
     if "site_script" in expected:
         options.append(f"--site-script={expected['site_script']}")
     return options
-
-
-def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:
-    """Return the output, and why it is incomplete, if so."""
-    output = b""
-    while (left_seconds := deadline - time.monotonic()) > 0:
-        if is_ready(stream, left_seconds):
-            chunk = os.read(stream.fileno(), 65536)
-            if not chunk:
-                return output, ""
-            output += chunk
-        if len(output) > MAX_OUTPUT_BYTES:
-            return output, f"the health checks printed more than {MAX_OUTPUT_BYTES} bytes"
-    return output, "the health checks did not end in time, and were killed"
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill the program and its checks, which die with their parent."""
-    if child.poll() is None:
-        kill_group(child.pid)
 
 
 def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:

@@ -118,6 +118,10 @@ class Task(Value, kind="task"):
     TaskProgressed comes meanwhile; without a byte for `deadline_seconds` it is given up. A later agent instance goes on with it,
     without being asked.
     `conditions`: no args; report in full what the ranks here run with, as `ConditionsFound`.
+    `measure`: args {"isolation": id, "round": k, "end": 0|1, "nodes": those of both ends, "address", "port": where end 0 listens,
+    "seconds": that messages are sent, "python", "environment": NCCL_*, RCCL_* and GLOO_* of the runs}; measure the two nodes
+    together, while the other end does the same. Answered "done" with detail {"rate", "rails", "unit", "trouble", "at_fault",
+    "busy", "not_measured"} (`healthchecks/pair.py`), or "failed" when it is refused, as it is after a wait, or gives way to ranks.
     `leave`: args {"instance_id": the agent's}; end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It
     shuts down agents that no node provider can reach.
     """

@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from healthchecks.check import NodeFacts, Outcome, Verdict
-from healthchecks.checks.active.collectives import CHECK, OPERATIONS, ask, bus_factor, judge_ranks
+from healthchecks.checks.active.collectives import CHECK, OPERATIONS, ask, judge_ranks
 from healthchecks.limits import judge_of
 from healthchecks.probe import run_probes
+from healthchecks.rates.bus_bandwidth import bus_factor
 from healthchecks.rates.busyness import MEASURE
 from tests.healthchecks.check_harness import named, seen
 from tests.healthchecks.probes.probe_harness import plant, real_verdict
