@@ -34,6 +34,7 @@ from healthchecks.rates.busyness import (
     read_busyness,
 )
 from runner.errors import UserError
+from runner.facts.contract import COMMUNICATION_PREFIXES
 
 NAME = "pair"
 UNIT = "GB/s"
@@ -43,8 +44,6 @@ REFUSED = 64
 GPU_BYTES, CPU_BYTES = 256 << 20, 4 << 20
 # Of the deadline of the ranks: for the other end to come, and until an operation that hangs is an error. Chosen, not measured.
 MEET_SHARE, END_SHARE = 0.6, 0.9
-# What a run may set of the libraries that ranks communicate by.
-PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "TORCH_NCCL_")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -219,14 +218,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_VARIABLE_HELP = f"a setting of the runs: {', '.join(f'{prefix}*' for prefix in PREFIXES)}"
+_VARIABLE_HELP = (
+    f"a setting of the runs: {', '.join(f'{prefix}*' for prefix in COMMUNICATION_PREFIXES)}"
+)
 
 
 def _variables(given: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for name, sign, _ in pairs:
-        if not sign or not name.startswith(PREFIXES):
-            known = ", ".join(f"{prefix}*" for prefix in PREFIXES)
+        if not sign or not name.startswith(COMMUNICATION_PREFIXES):
+            known = ", ".join(f"{prefix}*" for prefix in COMMUNICATION_PREFIXES)
             raise UserError(f"--variable {name!r} is no NAME=VALUE with one of {known}")
     return {name: value for name, _, value in pairs}
 

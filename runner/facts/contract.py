@@ -9,6 +9,8 @@ OWN_VARIABLES = (
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
     r"|MASTER_ADDR|MASTER_PORT"
 )
+# Variables of the libraries that ranks communicate by: a measurement between nodes goes by those of the run.
+COMMUNICATION_PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "TORCH_NCCL_")
 # Torch's own names for where a rank's flight recorder is asked, and where it writes; the second is that of older versions.
 FLIGHT_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 FLIGHT_RECORDS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")

@@ -81,7 +81,6 @@ def end_result(result: ActionResult, *, node: str, nodes: tuple[str, str]) -> En
     if result.outcome == "unknown":
         return EndResult(nodes=nodes, node=node, trouble="no answer in time", is_silent=True)
     detail = result.detail
-    at_fault = {"self": node, "peer": _other(nodes, node)}
     is_unmeasured = (
         result.outcome == "failed" or bool(detail.get("not_measured")) or bool(detail.get("busy"))
     )
@@ -92,7 +91,7 @@ def end_result(result: ActionResult, *, node: str, nodes: tuple[str, str]) -> En
         node=node,
         rate=rate,
         trouble="" if rate is not None else trouble[:MAX_TROUBLE],
-        at_fault=at_fault.get(str(detail.get("at_fault", "")), ""),
+        is_at_fault=detail.get("at_fault") == "self",
         is_unmeasured=is_unmeasured,
     )
 
@@ -103,15 +102,12 @@ def _positive(value: Any) -> float | None:
     return float(value) if is_rate else None
 
 
-def _other(nodes: tuple[str, str], node: str) -> str:
-    return nodes[1] if node == nodes[0] else nodes[0]
-
-
 def pair_result(first: EndResult, second: EndResult, *, number: int) -> PairResult:
     """Return what both ends of a pair say in round `number`: the lower rate, or which end failed.
 
     An end that could not measure for a reason of its own says nothing about either, although the other waited for it. If exactly
-    one end gave no answer, it is the one that failed; where it does not show which, both are named.
+    one end gave no answer, or failed itself, it is that one. What an end says of its peer is a claim, since a path that drops
+    packets makes each miss the other: then both are named.
     """
     ends, nodes = (first, second), first.nodes
     if any(end.is_unmeasured for end in ends):
@@ -120,6 +116,6 @@ def pair_result(first: EndResult, second: EndResult, *, number: int) -> PairResu
     if len(rates) == len(ends):
         return PairResult(round=number, nodes=nodes, rate=min(rates))
     silent = [end.node for end in ends if end.is_silent]
-    named = silent or list(dict.fromkeys(end.at_fault for end in ends if end.at_fault))
+    named = silent or [end.node for end in ends if end.is_at_fault]
     failed = tuple(named) if len(named) == 1 else nodes
     return PairResult(round=number, nodes=nodes, failed=failed)

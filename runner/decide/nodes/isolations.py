@@ -23,6 +23,7 @@ from runner.decide.nodes.isolation_verdicts import conclude
 from runner.decide.state.cluster_state import GONE, Node, Run, State
 from runner.decide.state.isolation import Isolation
 from runner.facts.actions import Action, ActionResult, NodeTask
+from runner.facts.contract import COMMUNICATION_PREFIXES
 from runner.facts.messages import records as r
 from runner.facts.messages.isolation import (
     IsolationBegun,
@@ -287,6 +288,7 @@ def _issue(decision: Decision, isolation: Isolation, wanted: _Wanted) -> None:
             "address": decision.state.nodes[pair[0]].address,
             "port": FIRST_PORT + crc32(name.encode()) % NUM_PORTS,
             "seconds": PAIR_SECONDS,
+            **_environment(decision, isolation),
         }
         what, seconds = f"{pair[0]} with {pair[1]}", PAIR_DEADLINE_SECONDS
     decision.issue(
@@ -296,6 +298,16 @@ def _issue(decision: Decision, isolation: Isolation, wanted: _Wanted) -> None:
         incident=isolation.incident,
         deadline_seconds=seconds,
     )
+
+
+def _environment(decision: Decision, isolation: Isolation) -> dict[str, dict[str, str]]:
+    """Return how the ranks of the run communicate, where its run.yaml says it."""
+    run = decision.state.runs.get(isolation.run or 0)
+    given = run.spec.environment if run is not None else {}
+    chosen = {
+        name: value for name, value in given.items() if name.startswith(COMMUNICATION_PREFIXES)
+    }
+    return {"environment": chosen} if chosen else {}
 
 
 def _python(decision: Decision, isolation: Isolation) -> str:

@@ -146,17 +146,17 @@ class Judged(Value):
 
 
 class EndResult(Value):
-    """What one end of a pair found. `at_fault`: the end that failed, where it shows which; "": nothing failed, or it does not show.
+    """What one end of a pair found.
 
-    `trouble`: what kept this end from a rate. `is_silent`: it did not answer in time. `is_unmeasured`: nothing was measured, for
-    a reason that is no fault of the node.
+    `trouble`: what kept this end from a rate. `is_at_fault`: it failed itself. `is_silent`: it did not answer in time.
+    `is_unmeasured`: nothing was measured, for a reason that is no fault of the node.
     """
 
     nodes: tuple[str, str]
     node: str
     rate: float | None = None
     trouble: str = ""
-    at_fault: str = ""
+    is_at_fault: bool = False
     is_silent: bool = False
     is_unmeasured: bool = False
 

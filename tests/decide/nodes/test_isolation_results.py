@@ -87,7 +87,7 @@ def end(node: str, outcome: str = "done", **detail: Any) -> EndResult:
         ({"outcome": "unknown"}, {"trouble": "closed", "at_fault": "peer"}, None, ("n1",)),
         ({"outcome": "unknown"}, {"trouble": "late", "at_fault": ""}, None, ("n1",)),
         ({"trouble": "crashed", "at_fault": "self"}, {"at_fault": "peer"}, None, ("n1",)),
-        ({"trouble": "closed", "at_fault": "peer"}, {"rate": 3.0}, None, ("n2",)),
+        ({"trouble": "closed", "at_fault": "peer"}, {"rate": 3.0}, None, NODES),
         # Nothing came through, or both accuse each other: it does not show which.
         ({"trouble": "late"}, {"trouble": "late"}, None, NODES),
         ({"at_fault": "peer"}, {"at_fault": "peer"}, None, NODES),
