@@ -12,6 +12,7 @@ for each GPU (NCCL or RCCL), or one on the CPU (gloo). Exit codes: 0 there is an
 """
 
 import argparse
+import ipaddress
 import json
 import os
 import socket
@@ -44,6 +45,8 @@ REFUSED = 64
 GPU_BYTES, CPU_BYTES = 256 << 20, 4 << 20
 # Of the deadline of the ranks: for the other end to come, and until an operation that hangs is an error. Chosen, not measured.
 MEET_SHARE, END_SHARE = 0.6, 0.9
+# Of the deadline, that messages may be sent at most. Chosen, not measured.
+MOST_MEASURING_SHARE = 0.25
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure this end; return the exit code."""
     try:
         options = _parser().parse_args(arguments)
+        _check_times(options)
         os.environ.update(_variables(options.variable))
     except UserError as error:
         print(f"healthchecks.pair: {error}", file=sys.stderr)
@@ -66,15 +70,17 @@ def main(arguments: list[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the ranks of this end, and return its answer."""
     try:
-        interface = interface_towards(options.address, options.port)
+        interface, is_loopback = interface_towards(options.address, options.port)
     except OSError as error:
         trouble = f"no way to {options.address} port {options.port} from here: {error}"
         return _answer(trouble=trouble, not_measured=True)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    is_loopback = (
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface) == interface and is_loopback
+    )
     # The sign: this one, not all whose names begin so.
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
     before = _busyness()
-    answers = run_ranks(options)
+    answers = run_ranks(options, is_loopback=is_loopback)
     after = _busyness()
     busy = ""
     if before is None or after is None:
@@ -86,7 +92,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return judge_end(answers, busy)
 
 
-def run_ranks(options: argparse.Namespace) -> list[Answer]:
+def run_ranks(options: argparse.Namespace, *, is_loopback: bool) -> list[Answer]:
     """Run all ranks of this end at the same time; return their answers."""
     vendor, num_gpus = gpus_of(options.sysfs)
     if options.gpus is not None:
@@ -106,6 +112,7 @@ def run_ranks(options: argparse.Namespace) -> list[Answer]:
         "num_local": len(devices),
         "address": options.address,
         "port": options.port,
+        "is_loopback": is_loopback,
         "backend": "nccl" if has_gpus else "gloo",
         "bytes": GPU_BYTES if has_gpus else CPU_BYTES,
         "measure_seconds": options.seconds,
@@ -146,8 +153,11 @@ def judge_end(answers: Sequence[Answer], busy: str) -> dict[str, Any]:
     return _answer(rate=min(_rate(answer.numbers, world) for answer in answers), rails=rails)
 
 
-def interface_towards(address: str, port: int) -> str:
-    """Return the interface that packets to an address leave by; of an own address, the one that has it. Raises OSError."""
+def interface_towards(address: str, port: int) -> tuple[str, bool]:
+    """Return the interface that packets to an address leave by, of an own address the one that has it; and whether it is loopback.
+
+    A host may know its own name by a loopback address, where no peer finds it. Raises OSError.
+    """
     family, kind, protocol, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as route:
         # Nothing is sent.
@@ -155,7 +165,7 @@ def interface_towards(address: str, port: int) -> str:
         own = str(route.getsockname()[0]).partition("%")[0]
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == own for each in addresses):
-            return name
+            return name, ipaddress.ip_address(own).is_loopback
     raise OSError(f"no interface has {own}")
 
 
@@ -221,6 +231,15 @@ def _parser() -> argparse.ArgumentParser:
 _VARIABLE_HELP = (
     f"a setting of the runs: {', '.join(f'{prefix}*' for prefix in COMMUNICATION_PREFIXES)}"
 )
+
+
+def _check_times(options: argparse.Namespace) -> None:
+    most = MOST_MEASURING_SHARE * options.deadline
+    if options.seconds > most:
+        raise UserError(
+            f"--seconds {options.seconds:g} leaves too little of --deadline {options.deadline:g} "
+            f"for both ends to start and to meet: at most {most:g}"
+        )
 
 
 def _variables(given: Sequence[str]) -> dict[str, str]:

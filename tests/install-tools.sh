@@ -5,7 +5,7 @@
 set -euo pipefail
 
 missing=()
-for pair in ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux setpriv:util-linux openssl:openssl cc:build-essential \
+for pair in ip:iproute2 tc:iproute2 nft:nftables nsenter:util-linux unshare:util-linux setpriv:util-linux openssl:openssl cc:build-essential \
     systemd-analyze:systemd strace:strace; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done

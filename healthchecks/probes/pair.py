@@ -36,7 +36,7 @@ COLLECTIVES = runpy.run_path(
 Operation, Faults = COLLECTIVES["Operation"], COLLECTIVES["Faults"]
 OPERATION = "all_reduce"
 # Messages that do not count, and that a rank sends at most. Chosen, not measured.
-NUM_WARM_UPS, MOST = 2, 1000
+NUM_WARM_UPS, MOST = 1, 1000
 # Of the time for the measurement, all ranks together have this share where there are rails. Chosen, not measured.
 SHARE_OF_ALL = 0.5
 # For the others to leave the store before it closes. Chosen, not measured.
@@ -73,8 +73,13 @@ class Meeting:
         self.end, self.local = asked["end"], asked["local"]
         self.is_host = self.end == 0 and self.local == 0
         self.store = _store(asked, is_host=self.is_host)
-        self.store.set(f"{self.end}/{self.local}", asked["device"].partition(":")[0])
+        self._kind = asked["device"].partition(":")[0]
+        if asked["is_loopback"]:
+            self._kind += " by loopback"
+        self.store.set(f"{self.end}/{self.local}", self._kind)
         counts = self._counts(asked)
+        self._leaving = [f"left/{end}/{local}" for end in (0, 1) for local in range(counts[end])]
+        self._compare_kinds()
         self.rails = min(counts)
         self.world = sum(counts)
         self.rank = self.local + (counts[0] if self.end else 0)
@@ -87,17 +92,20 @@ class Meeting:
         until = asked["began"] + asked["meet_seconds"]
         try:
             counts = []
-            for end in (self.end, 1 - self.end):
+            for end in (0, 1):
                 self.store.wait([f"count/{end}"], _left(until))
                 counts.append(int(self.store.get(f"count/{end}")))
                 names = [f"{end}/{local}" for local in range(counts[-1])]
                 self.store.wait(names, _left(until))
         except (RuntimeError, dist.DistError) as error:
             raise _missing(1 - self.end, error, at="the store") from error
+        return counts
+
+    def _compare_kinds(self) -> None:
         kind = self.store.get(f"{1 - self.end}/0").decode()
-        if kind != asked["device"].partition(":")[0]:
-            raise NotMeasured(f"the other node measures on {kind}, this one on {asked['device']}")
-        return counts if self.end == 0 else counts[::-1]
+        if kind != self._kind:
+            self.leave()
+            raise NotMeasured(f"the other node measures on {kind}, this one on {self._kind}")
 
     def join(self, asked: dict[str, Any]) -> None:
         """Make the group of all ranks; an operation that hangs ends shortly before this program is killed."""
@@ -111,15 +119,13 @@ class Meeting:
         )
 
     def leave(self) -> None:
-        """Close the group; the host of the store waits for the others, whose last operations may need it."""
-        dist.destroy_process_group()
-        self.store.set(f"left/{self.rank}", "")
+        """Leave in order. The host of the store waits for the others, which may not have read yet what it holds."""
+        self.store.set(f"left/{self.end}/{self.local}", "")
         if self.is_host:
-            names = [f"left/{rank}" for rank in range(self.world)]
             try:
-                self.store.wait(names, timedelta(seconds=LEAVE_SECONDS))
+                self.store.wait(self._leaving, timedelta(seconds=LEAVE_SECONDS))
             except (RuntimeError, dist.DistError):
-                # All has been measured.
+                # There is no more to be done.
                 pass
 
 
@@ -192,6 +198,7 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
         meeting.join(asked)
         answer |= measure_all(asked, faults, meeting)
         answer["at"] = "the end"
+        dist.destroy_process_group()
         meeting.leave()
     except NotMeasured as error:
         answer |= {"error": str(error), "not_measured": True}

@@ -19,7 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-TOOLS = ("ip", "nft", "nsenter", "unshare")
+import pytest
+
+TOOLS = ("ip", "nft", "nsenter", "tc", "unshare")
 INSTALL = "tests/install-tools.sh installs them"
 # For a host to have its first process, on a loaded machine; chosen.
 UP_SECONDS = 20.0
@@ -50,6 +52,15 @@ def why_not() -> str:
         ["unshare", "--net", "true"], capture_output=True, text=True, check=False
     )
     return "" if tried.returncode == 0 else f"no network namespaces here: {tried.stderr.strip()}"
+
+
+def require_hosts() -> None:
+    """Skip a test where this machine can have no hosts. Continuous integration installs what they need, so there it fails."""
+    reason = why_not()
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
 
 
 @dataclass(slots=True)
@@ -146,10 +157,22 @@ class Host:
         """Drop packets from this host to `destination`; packets from there still arrive."""
         self._drop("output", f"ip daddr {destination}")
 
+    def limit(self, *, mbit: int) -> None:
+        """Carry at most so many megabits a second over its cable, each way."""
+        inside = ("nsenter", f"--net={NAMESPACES / self.namespace}")
+        # A burst of some packets, and room for what TCP sends before it notices.
+        bucket = ("root", "tbf", "rate", f"{mbit}mbit", "burst", "128kb", "limit", "1mb")
+        _call("tc", "qdisc", "replace", "dev", self.port, *bucket)
+        _call(*inside, "tc", "qdisc", "replace", "dev", f"{self.port}i", *bucket)
+
     def reconnect(self) -> None:
         """Undo all cuts."""
         _call("ip", "link", "set", self.port, "up")
         self._nft("delete table inet cut", may_fail=True)
+
+    def received_bytes(self) -> int:
+        """Return how much has come to it over its cable."""
+        return int(Path(f"/sys/class/net/{self.port}/statistics/tx_bytes").read_text())
 
     def _drop(self, hook: str, what: str) -> None:
         self._nft("add table inet cut")

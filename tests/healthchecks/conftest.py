@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.healthchecks.check_harness import FIRED
+from tests.healthchecks.probes.preloaded_python import interpreter
 from tests.healthchecks.substitutes.tools import Substitutes
 
 
@@ -22,3 +23,10 @@ def proofs(request: pytest.FixtureRequest) -> Iterator[None]:
 def substitutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Substitutes:
     """Return what puts substitutes into this test's environment, and into no other's."""
     return Substitutes(folder=tmp_path, patch=monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def preloaded_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return an interpreter for probes that has torch imported, so that a short one takes no longer than its work."""
+    with interpreter(tmp_path_factory.mktemp("python")) as program:
+        yield program

@@ -12,7 +12,7 @@ from runner.facts.messages.cluster_status import ClusterStatus
 from tests.e2e.chaos import LENGTHS, NUM_PARTITIONS, Partitions
 from tests.e2e.cluster_harness import Training, incidents_of, node_of, run_of
 from tests.e2e.fleet_harness import HostHarness, goes_on, redis_server, write_redis_cluster
-from tests.e2e.hosts import Host, network, why_not
+from tests.e2e.hosts import Host, network, require_hosts
 from tests.e2e.observer import RankSeen
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, check_chain
 
@@ -28,12 +28,7 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostHarnes
     Its parameter: other limits. With these, ranks that are cut off go on until their agent ends them, so that a returning node
     ends them first.
     """
-    reason = why_not()
-    if reason and os.environ.get("CI") == "true":
-        # Continuous integration installs the requirements.
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
+    require_hosts()
     limits = getattr(request, "param", {"fence_seconds": 120.0, "hard_cap_seconds": 240.0})
     with (
         network(*NODES, "c1", "c2") as net,

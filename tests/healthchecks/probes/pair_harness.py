@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.facts.messages.isolation import PairResult
 from tests.healthchecks.check_harness import ROOT
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks.pair")
@@ -73,3 +74,15 @@ def trouble_of(answer: Mapping[str, Any]) -> tuple[str, bool]:
     assert answer["rails"] == []
     assert answer["trouble"]
     return answer["at_fault"], answer["not_measured"]
+
+
+def result_of(round_: int, pair: tuple[str, str], answers: Mapping[str, Answer]) -> PairResult:
+    """Return what both ends' answers make of a pair, by the table of docs/design/isolation.md; a node that died has none."""
+    found = [answer for node in pair if (answer := answers.get(node)) is not None]
+    silent = tuple(node for node in pair if node not in answers)
+    at_fault = tuple(node for node in answers if answers[node]["at_fault"] == "self")
+    if any(answer["not_measured"] or answer["busy"] for answer in found):
+        return PairResult(round=round_, nodes=pair)
+    if any(answer["trouble"] for answer in found) or silent:
+        return PairResult(round=round_, nodes=pair, failed=silent or at_fault or pair)
+    return PairResult(round=round_, nodes=pair, rate=min(answer["rate"] for answer in found))

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,16 @@ pytestmark = pytest.mark.trainer
 MIB = 1 << 20
 
 
-def test_both_ends_measure_a_rate_and_each_rail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ends_measure_a_rate_and_each_rail(
+    monkeypatch: pytest.MonkeyPatch, preloaded_python: str
+) -> None:
     """Four ranks, two an end, reduce together; then each rail alone, with a rate of its own."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface_towards(LOOPBACK, 1))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface_towards(LOOPBACK, 1)[0])
     port = free_port()
     answers = {}
 
     def measure(end: int) -> None:
-        node = NodeFacts(python=sys.executable, seconds=1.0, deadline_seconds=60.0)
+        node = NodeFacts(python=preloaded_python, seconds=1.0, deadline_seconds=60.0)
         common = {
             "end": end,
             "num_local": 2,
@@ -44,6 +45,7 @@ def test_both_ends_measure_a_rate_and_each_rail(monkeypatch: pytest.MonkeyPatch)
             "backend": "gloo",
             "address": LOOPBACK,
             "port": port,
+            "is_loopback": True,
             "bytes": MIB,
             "measure_seconds": 0.2,
             "meet_seconds": 40.0,
@@ -64,28 +66,43 @@ def test_both_ends_measure_a_rate_and_each_rail(monkeypatch: pytest.MonkeyPatch)
         assert min(answer["rails"]) > 0.001
 
 
-def test_wrong_values_are_trouble_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_values_are_trouble_at_both_ends(
+    monkeypatch: pytest.MonkeyPatch, preloaded_python: str
+) -> None:
     """A word that one end got wrong leaves no rate at either; whose it was does not show."""
     plant(monkeypatch, {"probe": "pair", "kind": "flip", "rank": 1})
-    answers = both_ends(free_port())
+    answers = both_ends(free_port(), python=preloaded_python)
     assert [trouble_of(answer) for answer in answers] == [("", False)] * 2
     assert "words of results were wrong, 0 of them here" in answers[0]["trouble"]
     assert "words of results were wrong" in answers[1]["trouble"]
 
 
+def test_ends_that_cannot_meet_by_their_addresses_measure_nothing(preloaded_python: str) -> None:
+    """One that knows end 0 by a loopback address, where the other does not: gloo would try to reach it there."""
+    port, options = free_port(), {"python": preloaded_python}
+    here = start_end(0, port, **options)
+    there = start_end(1, port, variable="GLOO_SOCKET_IFNAME=eth7", **options)
+    for answer in (answer_of(here), answer_of(there)):
+        assert trouble_of(answer) == ("", True)
+        assert "cpu by loopback" in answer["trouble"]
+
+
 @pytest.mark.parametrize("lost", [0, 1])
-def test_an_end_that_is_lost_is_named_by_both(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+def test_an_end_that_is_lost_is_named_by_both(
+    monkeypatch: pytest.MonkeyPatch, preloaded_python: str, lost: int
+) -> None:
     """A rank that ends in the middle: its own end names itself, the other one its peer."""
     plant(monkeypatch, {"probe": "pair", "kind": "exit", "rank": lost, "after": 4})
-    answers = both_ends(free_port(), seconds=20)
+    answers = both_ends(free_port(), python=preloaded_python, seconds=20, deadline=90)
     assert trouble_of(answers[lost]) == ("self", False)
     assert trouble_of(answers[1 - lost]) == ("peer", False)
     assert "at the measurement: the probe ended with code 3" in answers[lost]["trouble"]
 
 
-def test_a_peer_that_never_comes_is_named() -> None:
+def test_a_peer_that_never_comes_is_named(preloaded_python: str) -> None:
     """Either end waits for a part of its deadline, and then says what the other one did not come to."""
-    waiting = [start_end(end, free_port(), deadline=5) for end in (0, 1)]
+    options = {"python": preloaded_python, "deadline": 3}
+    waiting = [start_end(end, free_port(), **options) for end in (0, 1)]
     first, second = map(answer_of, waiting)
     assert trouble_of(first) == trouble_of(second) == ("peer", False)
     assert "end 1 did not come to the store" in first["trouble"]
@@ -93,24 +110,24 @@ def test_a_peer_that_never_comes_is_named() -> None:
     assert "Connection refused" in second["trouble"]
 
 
-def test_a_port_in_use_is_no_fault_of_hardware() -> None:
+def test_a_port_in_use_is_no_fault_of_hardware(preloaded_python: str) -> None:
     """The end that was to listen there says so."""
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
-        answer = answer_of(start_end(0, taken.getsockname()[1]))
+        answer = answer_of(start_end(0, taken.getsockname()[1], python=preloaded_python))
     assert trouble_of(answer) == ("", True)
     assert "address already in use" in answer["trouble"]
 
 
-def test_what_cannot_measure_is_no_fault_of_hardware(tmp_path: Path) -> None:
+def test_what_cannot_measure_is_no_fault_of_hardware(tmp_path: Path, preloaded_python: str) -> None:
     """No torch, no interpreter, one that ends by itself, no way to the address, or more ranks than GPUs: nothing is measured."""
     cases: dict[str, dict[str, Any]] = {
         "No module named 'torch'": {"python": without_torch(tmp_path)},
         "could not be started": {"python": str(tmp_path / "none")},
         "ended with code 1 and without an answer": {"python": "/bin/false"},
         "no way to nowhere.invalid": {"address": "nowhere.invalid"},
-        "sees no cuda:0": {"gpus": 1},
+        "sees no cuda:0": {"python": preloaded_python, "gpus": 1},
     }
     for text, options in cases.items():
         answer = answer_of(start_end(0, free_port(), **options))
@@ -144,6 +161,7 @@ def test_a_hang_is_laid_on_no_end() -> None:
         ["--end=2", "--address=a", "--port=1", "--python=p"],
         ["--end=0", "--address=a", "--port=0", "--python=p"],
         ["--end=0", "--address=a", "--port=1", "--python=p", "--seconds=-1"],
+        ["--end=0", "--address=a", "--port=1", "--python=p", "--seconds=20", "--deadline=60"],
         ["--end=0", "--address=a", "--port=1", "--python=p", "--variable=PATH=/"],
     ],
 )
