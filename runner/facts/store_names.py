@@ -21,6 +21,8 @@ def task_stream(node: str) -> str:
 
 # Registers that begin with this one's name are not on disk.
 STATUS = "status"
+# The last results of the checks of all nodes.
+CHECK_STATUS = "status.checks"
 STANDBY_PREFIX = "status.standby."
 # What detectors have learned of a run, by its number.
 LEARNED_PREFIX = "status.learned."

@@ -13,10 +13,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from runner.errors import Forged, StokerError, StoreUnavailable, UserError
-from runner.facts.messages.cluster_status import ClusterStatus
-from runner.serve import metric_families
+from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus
+from runner.serve import check_families, metric_families
 from runner.serve.metric_families import gauge
-from runner.serve.status_reader import StoreStatus, read_status, read_store_status
+from runner.serve.status_reader import (
+    StoreStatus,
+    read_check_status,
+    read_status,
+    read_store_status,
+)
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Store
 
@@ -40,10 +45,11 @@ def metrics_of(store: Store, signer: Signer = UNSIGNED) -> bytes:
     A status written without the cluster's token counts as none.
     """
     try:
-        status = None
+        status = checks = None
         with suppress(Forged):
             status = read_status(store, signer)
-        return metrics_text(status, read_store_status(store))
+            checks = read_check_status(store, signer)
+        return metrics_text(status, read_store_status(store), checks=checks)
     except StoreUnavailable:
         return metrics_text(None, is_store_up=False)
 
@@ -52,16 +58,20 @@ def metrics_text(
     status: ClusterStatus | None,
     store_status: StoreStatus | None = None,
     *,
+    checks: CheckStatus | None = None,
     is_store_up: bool = True,
 ) -> bytes:
-    """Render a status, and that of its store, in Prometheus' text format; without them, only that they are missing."""
+    """Render a status, its store's, and results of checks as Prometheus' text; without a status, that it is missing."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StatusCollector(_families(status, store_status, is_store_up)))
+    registry.register(_StatusCollector(_families(status, store_status, checks, is_store_up)))
     return generate_latest(registry)
 
 
 def _families(
-    status: ClusterStatus | None, store_status: StoreStatus | None, is_store_up: bool
+    status: ClusterStatus | None,
+    store_status: StoreStatus | None,
+    checks: CheckStatus | None,
+    is_store_up: bool,
 ) -> Iterator[Metric]:
     yield gauge("stoker_store_up", "Whether the store answers.", is_store_up)
     yield gauge("stoker_up", "Whether a status was found.", status is not None)
@@ -73,6 +83,8 @@ def _families(
         yield from metric_families.hardware(status)
         yield from metric_families.runs(status.runs)
         yield from metric_families.incidents(status)
+    if checks is not None:
+        yield from check_families.checks(checks)
 
 
 class MetricsServer:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from runner.errors import PermanentError, WireError
 from runner.facts import wire
-from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
-from runner.facts.store_names import LEASE, STANDBY_PREFIX, STATUS
+from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus, StandbyStatus
+from runner.facts.store_names import CHECK_STATUS, LEASE, STANDBY_PREFIX, STATUS
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
@@ -35,6 +35,23 @@ def decode_status(payload: bytes, signer: Signer = UNSIGNED) -> ClusterStatus:
             f"the register {STATUS!r} holds a {type(status).__name__}, not a status"
         )
     return status
+
+
+def read_check_status(store: Store, signer: Signer = UNSIGNED) -> CheckStatus | None:
+    """Return the last results of all nodes' checks; None where no supervisor of this release has led. Raises as `read_status`."""
+    register = store.get(CHECK_STATUS)
+    if register is None:
+        return None
+    message = signer.verify(CHECK_STATUS, register.payload)
+    try:
+        found = wire.decode(message, limit_bytes=MAX_LARGE_BYTES)
+    except WireError as error:
+        raise PermanentError(f"the register {CHECK_STATUS!r} cannot be read: {error}") from error
+    if not isinstance(found, CheckStatus):
+        raise PermanentError(
+            f"the register {CHECK_STATUS!r} holds a {type(found).__name__}, not results of checks"
+        )
+    return found
 
 
 def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:

@@ -22,10 +22,12 @@ from runner.decide.state.people import PendingRequest
 from runner.facts.ids import AttemptId
 from runner.facts.launch_conditions import summary as conditions_summary
 from runner.facts.messages.cluster_status import (
+    CheckStatus,
     ClusterStatus,
     DrainStatus,
     HoldStatus,
     IncidentStatus,
+    NodeChecks,
     NodeStatus,
     ProposalStatus,
     RunStatus,
@@ -38,6 +40,8 @@ from runner.history.ledger import Ledger
 MAX_INCIDENTS_SHOWN = 100
 MAX_LOSSES_SHOWN = 120
 MAX_REMEDIES_SHOWN = 50
+# Of checks, of all nodes: 10 MB in the store, and as many rows of metrics; chosen.
+MAX_VALUES_SHOWN = 50_000
 # A node's clock agrees with ours so far; chosen.
 MAX_CLOCK_SECONDS = 5.0
 
@@ -108,6 +112,8 @@ class StatusBuilder:
         self._heartbeats, self._now = heartbeats, now
         self._nodes: list[NodeStatus] = []
         self._runs: list[RunStatus] = []
+        self._checks: list[NodeChecks] = []
+        self._num_values = self._num_left_out = 0
         self._steps = self._build()
 
     def build_next(self) -> bool:
@@ -155,6 +161,12 @@ class StatusBuilder:
             **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
         )
 
+    def check_status(self) -> CheckStatus:
+        """Return the results of checks, of the nodes that are built so far."""
+        return CheckStatus(
+            cluster=self._cluster.name, nodes=tuple(self._checks), num_left_out=self._num_left_out
+        )
+
     def _build(self) -> Iterator[bool]:
         """Build a node or a run between any two yields."""
         state = self._state
@@ -166,6 +178,7 @@ class StatusBuilder:
             yield True
             num, domain = hardware_faults.get(node.hardware, 0), domains.get(node.node, "")
             self._nodes.append(self._node(node, hardware_faults=num, domain=domain))
+            self._add_checks(node)
             heartbeat, run = self._heartbeats.heartbeats.get(node.node), preloads.run_for(node)
             # What its nodes, spares too, have imported.
             if heartbeat is not None and run is not None:
@@ -222,6 +235,26 @@ class StatusBuilder:
             warm_versions=dict(self._heartbeats.warm_versions.get(node.node, {})) if warm else {},
             log_bytes_skipped=heartbeat.log_bytes_skipped if heartbeat else 0,
             clock_ahead_seconds=self._heartbeats.ahead_seconds.get(node.node, 0.0),
+        )
+
+    def _add_checks(self, node: Node) -> None:
+        hardware = self._state.hardware.get(node.hardware)
+        values = tuple(hardware.values) if hardware is not None else ()
+        if not (node.check_outcomes or values):
+            return
+        if self._num_values + len(values) > MAX_VALUES_SHOWN:
+            self._num_left_out += len(values)
+            values = ()
+        self._num_values += len(values)
+        self._checks.append(
+            NodeChecks(
+                node=node.node,
+                outcomes=tuple(node.check_outcomes),
+                hardware_class=hardware.hardware_class if hardware is not None else "",
+                measured_at=hardware.measured_at if hardware is not None else None,
+                num_behind=len(hardware.behind) if hardware is not None else 0,
+                values=values,
+            )
         )
 
     def _run(self, run: Run, versions: Mapping[str, Mapping[str, str]]) -> RunStatus:

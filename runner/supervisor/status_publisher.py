@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from runner.decide.state.cluster_state import State
 from runner.errors import StoreUnavailable
 from runner.facts import wire
-from runner.facts.messages.cluster_status import ClusterStatus
+from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import STATUS
+from runner.facts.store_names import CHECK_STATUS, STATUS
 from runner.history.ledger import Ledger
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store
@@ -54,7 +54,9 @@ class StatusWriter:
         self._store, self._lease, self._on_error = store, lease, on_error
         self._signer = signer
         self._changed = threading.Condition()
-        self._newest: ClusterStatus | None = None
+        self._newest: tuple[ClusterStatus, CheckStatus | None] | None = None
+        # The last that the store accepted: it is written only when it changed.
+        self._written_checks: CheckStatus | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -62,10 +64,10 @@ class StatusWriter:
         """Start the thread."""
         self._thread.start()
 
-    def write(self, status: ClusterStatus) -> None:
+    def write(self, status: ClusterStatus, checks: CheckStatus | None = None) -> None:
         """Write this soon, instead of one that still waits."""
         with self._changed:
-            self._newest = status
+            self._newest = status, checks
             self._changed.notify()
 
     def stop(self, timeout_seconds: float) -> None:
@@ -76,22 +78,26 @@ class StatusWriter:
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def write_now(self, status: ClusterStatus) -> None:
+    def write_now(self, status: ClusterStatus, checks: CheckStatus | None = None) -> None:
         """Write this now, on the caller's thread; raises what the store does."""
         payload = self._signer.sign(STATUS, _encode(status))
         self._store.put(STATUS, payload, fence=self._lease)
+        if checks is not None and checks != self._written_checks:
+            payload = self._signer.sign(CHECK_STATUS, wire.encode(checks))
+            self._store.put(CHECK_STATUS, payload, fence=self._lease)
+            self._written_checks = checks
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 while self._newest is None and not self._is_over:
                     self._changed.wait()
-                status, self._newest = self._newest, None
-            if status is None:
+                newest, self._newest = self._newest, None
+            if newest is None:
                 return
             try:
                 with contextlib.suppress(StoreUnavailable):
-                    self.write_now(status)
+                    self.write_now(*newest)
             except Exception as error:  # noqa: BLE001 - bulkhead: the supervisor's loop raises it
                 self._on_error(error)
                 return
@@ -157,13 +163,15 @@ class StatusPublisher:
         while self._builder.build_next():
             if time.monotonic() >= until:
                 return
-        self._writer.write(self._builder.status(now, self._supervisor_fields()))
+        status = self._builder.status(now, self._supervisor_fields())
+        self._writer.write(status, self._builder.check_status())
         self._builder = None
 
     def publish_final(self, state: State, ledger: Ledger, now: float) -> None:
         """Build and write a status now, on the caller's thread; raises what the store does."""
         builder = StatusBuilder(state, self._cluster, ledger, self._heartbeats, now)
-        self._writer.write_now(builder.status(now, self._supervisor_fields()))
+        status = builder.status(now, self._supervisor_fields())
+        self._writer.write_now(status, builder.check_status())
 
     def _supervisor_fields(self) -> dict[str, object]:
         return {

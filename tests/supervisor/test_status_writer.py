@@ -5,8 +5,16 @@ import threading
 from msgspec.structs import replace
 
 from runner.errors import Fenced
-from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
-from runner.serve.status_reader import read_status
+from runner.facts.messages.cluster_status import (
+    CheckStatus,
+    ClusterStatus,
+    NodeChecks,
+    NodeStatus,
+    RunStatus,
+)
+from runner.facts.messages.records_checks import OutcomeGroup
+from runner.facts.store_names import CHECK_STATUS
+from runner.serve.status_reader import read_check_status, read_status
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.status_publisher import (
     LONGEST_SECONDS,
@@ -66,6 +74,23 @@ def test_what_is_written_is_the_whole_status() -> None:
         "\\udcff",
     )
     assert [str(loss) for loss in written.runs[0].recent_losses] == ["1.0", "nan"]
+
+
+def test_results_of_checks_are_written_when_they_change() -> None:
+    """Apart from the status, which is written every moment: the same results again are no write."""
+    store = MemoryStore()
+    writer = StatusWriter(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
+    group = OutcomeGroup(outcome="UNKNOWN", at=1.0, level="quick", checks=("clock",))
+    one = CheckStatus(cluster="c", nodes=(NodeChecks(node="n1", outcomes=(group,)),))
+    other = CheckStatus(cluster="c", nodes=(NodeChecks(node="n2", outcomes=(group,)),))
+    versions = []
+    for checks in (one, replace(one), other):
+        writer.write_now(view(1), checks)
+        register = store.get(CHECK_STATUS)
+        assert register is not None
+        versions.append(register.version)
+        assert read_check_status(store) == checks
+    assert versions[0] == versions[1] < versions[2]
 
 
 def test_a_lost_lease_is_reported_and_ends_the_thread() -> None:

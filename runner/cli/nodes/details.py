@@ -32,6 +32,10 @@ def node_details(node: NodeStatus, state: State, *, cluster: ClusterSpec, now: f
         "last check": _checked(known, now),
     }
     lines += _aligned(facts)
+    for group in known.check_outcomes if known is not None else ():
+        level = f", {group.level}" if group.level else ""
+        ago = output.seconds(max(0.0, now - group.at))
+        lines.append(f"    {group.outcome:<7}  {printable_words(group.checks)} ({ago} ago{level})")
     if hardware is not None:
         lines += ["", *hardware_details(hardware, state, cluster=cluster, now=now)]
     elif node.hardware:

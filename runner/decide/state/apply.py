@@ -15,6 +15,7 @@ from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_isolations import OF_ISOLATIONS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.apply_people import OF_PEOPLE, apply_pending, counted
+from runner.decide.state.check_outcomes import merged
 from runner.decide.state.cluster_state import (
     MAX_CHECK_MESSAGE,
     MAX_INSTANCE_IDS_KEPT,
@@ -298,6 +299,10 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
             node.ended = True
     elif ended is not None and _is_admission(ended.action):
         node, outcome = state.nodes[ended.action.read(NodeTask).node], record.detail.get("outcome")
+        level = str(ended.action.read(NodeTask).args.get("level", ""))
+        if outcome:
+            groups = node.check_outcomes
+            node.check_outcomes = merged(groups, record.detail, at=state.now, level=level)
         if outcome or node.state == "checking":
             # Those of a spare that gave way to ranks say nothing.
             node.checked = CheckOutcome(

@@ -36,6 +36,8 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     if record.node not in state.nodes:
         _add_node(state, record.node, provided=False)
     node = state.nodes[record.node]
+    if node.hardware != record.hardware:
+        node.check_outcomes = []
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
     node.instance_id, node.refused_instance_id, node.left_behind = record.instance_id, "", []

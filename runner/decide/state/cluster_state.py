@@ -28,7 +28,7 @@ from runner.facts.messages.records import (
     RequestRecorded,
     RunStateName,
 )
-from runner.facts.messages.records_checks import MeasuredValue
+from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.signals import StartPhase
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.specs.placeholders import remedies_of_command
@@ -140,6 +140,8 @@ class Node(MutableValue):
     since: float = 0.0
     reason: str = ""
     checked: CheckOutcome | None = None
+    # The last outcome of each check, the newest groups last; no check is in two of them.
+    check_outcomes: list[OutcomeGroup] = field(default_factory=list)
     incarnation: int = 0
     hardware: str = ""
     instance_id: str = ""

@@ -10,6 +10,7 @@ from msgspec import field
 
 from runner.facts.causes import Cause
 from runner.facts.ids import AttemptId
+from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.signals import StartPhase, StepRecord
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.wire import Value
@@ -207,6 +208,28 @@ class ClusterStatus(Value, kind="status"):
     supervisor_cpu_seconds: float = 0.0
     # Restarts, swaps, journal appends, malformed messages, ...
     counters: Mapping[str, float] = field(default_factory=dict)
+
+
+class NodeChecks(Value):
+    """The last outcome of each check of one node, and what was measured of its hardware. `num_behind`: of those values."""
+
+    node: str
+    outcomes: tuple[OutcomeGroup, ...] = ()
+    hardware_class: str = ""
+    measured_at: float | None = None
+    num_behind: int = 0
+    values: tuple[MeasuredValue, ...] = ()
+
+
+class CheckStatus(Value, kind="check_status"):
+    """The register `status.checks`: of every node that was checked. It is written when a result has come, apart from the status.
+
+    Beyond a limit the values of further nodes are left out, `num_left_out` of them.
+    """
+
+    cluster: str
+    nodes: tuple[NodeChecks, ...] = ()
+    num_left_out: int = 0
 
 
 class StandbyStatus(Value, kind="standby_status"):

@@ -1,4 +1,4 @@
-"""Records about what checks found on hardware."""
+"""What checks found: records, and what the state and the published results of checks hold of it."""
 
 from typing import Literal
 
@@ -17,6 +17,15 @@ class MeasuredValue(Value):
     unit: str = ""
     # What was measured: a device, a data type.
     subject: str = ""
+
+
+class OutcomeGroup(Value):
+    """Checks of a node that ended alike in one task, at its time and level ("": they were named one by one)."""
+
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    at: float
+    level: str = ""
+    checks: tuple[str, ...] = ()
 
 
 class HardwareChecked(Value, kind="hardware_checked"):

@@ -10,7 +10,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.facts.messages.cluster_status import NodeStatus, SparesStatus
+from runner.facts.messages.cluster_status import (
+    CheckStatus,
+    NodeChecks,
+    NodeStatus,
+    SparesStatus,
+)
+from runner.facts.messages.records_checks import OutcomeGroup
 from runner.serve.metrics import metrics_text
 from runner.serve.status_reader import StoreStatus
 from tests.cli.conftest import example_view
@@ -34,7 +40,9 @@ def test_every_alert_uses_existing_metrics() -> None:
         refused_messages={"unsigned": 1},
     )
     beside = StoreStatus(lease_token=1, lease_left_seconds=4.0)
-    text = metrics_text(view, beside).decode()
+    group = OutcomeGroup(outcome="FAIL", at=1.0, checks=("memory",))
+    checks = CheckStatus(cluster="c", nodes=(NodeChecks(node="n1", outcomes=(group,)),))
+    text = metrics_text(view, beside, checks=checks).decode()
     served = {
         sample.name for family in text_string_to_metric_families(text) for sample in family.samples
     }

@@ -13,12 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import (
+    CheckStatus,
     DrainStatus,
+    NodeChecks,
     NodeStatus,
     SparesStatus,
     StandbyStatus,
 )
+from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.requests import Answer
+from runner.facts.store_names import CHECK_STATUS
 from runner.serve.metrics import MetricsServer, metrics_of, metrics_text, serving_metrics
 from runner.store.redis.store import RedisStore
 from tests.cli.conftest import Cluster, example_view, stoker
@@ -98,6 +102,38 @@ def test_the_fleet_and_its_hardware_become_metrics() -> None:
     assert found["stoker_domains_down", ()] == 1
     assert found["stoker_messages_unsigned", ()] == 1
     assert found["stoker_messages_refused_total", (("reason", "replayed"),)] == 7
+
+
+def test_results_of_checks_become_metrics_by_check_and_node(cluster: Cluster) -> None:
+    """The last outcome of each with its level and time, how many nodes have which, and what is compared with peers."""
+    passed = OutcomeGroup(outcome="PASS", at=7.0, level="standard", checks=("memory", "clock"))
+    failed = OutcomeGroup(outcome="FAIL", at=8.0, level="passive", checks=("memory",))
+    rate = MeasuredValue(name="rate", value=2.5, better="higher", unit="TFLOP/s", subject="gpu 0")
+    nodes = (
+        NodeChecks(node="n1", outcomes=(passed,), measured_at=7.0, num_behind=1, values=(rate,)),
+        NodeChecks(node="n2", outcomes=(failed,)),
+    )
+    cluster.publish(example_view())
+    status = CheckStatus(cluster="tiny", nodes=nodes, num_left_out=3)
+    cluster.store.put(CHECK_STATUS, wire.encode(status))
+    found = samples(metrics_of(cluster.store).decode())
+    first, second = (("check", "memory"), ("node", "n1")), (("check", "memory"), ("node", "n2"))
+    passes = (("check", "memory"), ("level", "standard"), ("node", "n1"), ("outcome", "PASS"))
+    assert found["stoker_node_check", passes] == 1
+    assert [found["stoker_node_check_timestamp_seconds", each] for each in (first, second)] == [
+        7,
+        8,
+    ]
+    fails = (("check", "memory"), ("level", "passive"), ("node", "n2"), ("outcome", "FAIL"))
+    assert found["stoker_node_check", fails] == 1
+    assert sum(name == "stoker_node_check" for name, _ in found) == 3
+    assert found["stoker_check_nodes", (("check", "memory"), ("outcome", "FAIL"))] == 1
+    assert found["stoker_check_nodes", (("check", "clock"), ("outcome", "FAIL"))] == 0
+    labels = (("name", "rate"), ("node", "n1"), ("subject", "gpu 0"), ("unit", "TFLOP/s"))
+    assert found["stoker_node_measured_value", labels] == 2.5
+    assert found["stoker_node_measured_timestamp_seconds", (("node", "n1"),)] == 7
+    assert found["stoker_node_values_behind", (("node", "n1"),)] == 1
+    assert found["stoker_measured_values_left_out", ()] == 3
 
 
 def test_leader_standby_and_journal_length_come_from_the_store(
