@@ -98,6 +98,7 @@ class Reconciler:
         """Sweep, find or start the keeper, and adopt its ranks. Raises PermanentError without a keeper."""
         state = self.keeper.begin()
         if not state.ranks:
+            self.log_search.on_started_without_gang()
             return state
         assignment: Assignment = from_message(state.annotations["assignment"])
         self.gang = gang = self._make_gang(assignment, state.ranks)

@@ -19,7 +19,7 @@ from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
-from runner.facts.messages.records_checks import HardwareChecked
+from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
@@ -87,6 +87,13 @@ def _rank_exited(fact: s.RankExited) -> str:
     error = root_error(fact.stderr_tail)
     text = f"; it wrote: {printable(error.line)}" if error is not None else ""
     return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{text}"
+
+
+def _kernel_lines_matched(fact: s.KernelLinesMatched) -> str:
+    lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
+    names = [match.fault or match.signature for match in fact.matches[:1]]
+    first = f", the first for {names[0]}" if names else ""
+    return f"{fact.node}: {lines} of its kernel, while it had no ranks{first}"
 
 
 def _lines_matched(fact: s.LinesMatched) -> str:
@@ -222,6 +229,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     s.DevicesReleased: lambda f: f"{f.node}: the memory of its devices is released",
     s.RankExited: _rank_exited,
     s.LinesMatched: _lines_matched,
+    s.KernelLinesMatched: _kernel_lines_matched,
     s.ReplicasDisagree: _replicas_disagree,
     s.RanksTerminated: _ranks_gone,
     s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} report what requests they support",
@@ -604,6 +612,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     i.IsolationRoundBegun: _isolation_round_begun,
     i.IsolationMeasured: _isolation_measured,
     i.IsolationJudged: _isolation_judged,
+    CheckWanted: lambda x: f"{x.node} is to be checked once it is idle{_because(x.reason)}",
     r.SparesRecorded: lambda d: (
         f"spares are low: {d.spares} left, {d.wanted} wanted"
         if d.low

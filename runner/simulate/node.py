@@ -496,10 +496,12 @@ class SimNode:
             self._agenda.after(SEARCH_SECONDS, report)
 
     def log_line(self, line: str) -> None:
-        """Let the kernel of this node log a line while ranks run on it."""
-        if self.share is not None and self.agent:
-            found = kernel_matches(line)
+        """Let the kernel of this node log a line."""
+        found = kernel_matches(line)
+        if self.agent and self.share is not None:
             self.signal(s.LinesMatched, **self.share.source, matches=found, ranks_alive=True)
+        elif self.agent and found:
+            self.signal(s.KernelLinesMatched, matches=found)
 
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""

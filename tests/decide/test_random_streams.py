@@ -266,6 +266,7 @@ inputs = st.one_of(
         ranks_alive=st.booleans(),
         last_step=step,
     ),
+    st.builds(s.KernelLinesMatched, **source, matches=st.lists(line, max_size=4).map(tuple)),
     st.builds(
         s.ReplicasDisagree,
         **source,

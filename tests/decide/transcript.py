@@ -24,7 +24,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.records_checks import HardwareChecked
+from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.remedies import value_text
 from runner.facts.trials import TrialJudged
@@ -316,6 +316,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
     r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
+    CheckWanted: lambda x: f"{x.node} to be checked: {x.reason[:60]}",
     HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",
     i.IsolationWanted: lambda x: f"{x.isolation} wanted",
     i.IsolationBegun: lambda x: f"{x.isolation} begun on {' '.join(x.nodes)}",

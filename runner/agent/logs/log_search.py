@@ -1,5 +1,7 @@
 """Log search: follows the logs of the node's ranks while they run, and searches them again after a rank failed.
 
+Without ranks it follows the kernel's log alone, where that is of this node and no other.
+
 A child process (`log_reader`) reads: the report of a failed rank does not wait for it, and hostile text does not reach the agent.
 The positions in the logs are saved after matches are emitted, so that the next agent instance continues there.
 """
@@ -31,7 +33,7 @@ from runner.facts.messages.log_search import (
     SearchRequest,
     SearchResult,
 )
-from runner.facts.messages.signals import LinesMatched
+from runner.facts.messages.signals import KernelLinesMatched, LinesMatched
 
 log = logging.getLogger("stoker.agent")
 
@@ -44,6 +46,8 @@ FINISH_SECONDS = 1.5
 # Until a search is tried again whose folder hangs; chosen.
 HUNG_SECONDS = 60.0
 POSITIONS_NAME = "followed.json"
+# How far an agent that starts reads the kernel's log back for a node without ranks, as the check `kernel_log` does; chosen.
+IDLE_WINDOW_MICROSECONDS = 3600 * 10**6
 # PROC_PID_INIT_INO of Linux, include/linux/proc_ns.h.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 TIMERS = ("follow", "unfollow", "search", "searched", "search again", "finish", "reader")
@@ -64,7 +68,7 @@ class LogSearch:
         self._reader = Reader(
             loop, config.folder, on_message=self._on_message, on_death=self._on_reader_died
         )
-        # The gang that runs, and how to follow its logs: the positions are those read so far.
+        # The gang that runs, and how to follow its logs, or without one the kernel's: the positions are those read so far.
         self._gang: LocalGang | None = None
         self._follow_request = FollowRequest(gang="")
         # The gang whose logs are followed: lines on its failure may come after its end.
@@ -81,7 +85,7 @@ class LogSearch:
         """Follow the logs of a gang, soon; those of an adopted gang from their saved positions."""
         if self._followed is not None:
             # The kernel's lines from now on are not about the gang before.
-            self._unfollow()
+            self._stop_following()
         self._gang = gang
         self._follow_request = FollowRequest(
             gang=str(gang.attempt),
@@ -94,6 +98,19 @@ class LogSearch:
             self._load_positions()
         self._reader.reset_backoff()
         self._loop.cancel("unfollow")
+        self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
+
+    def on_started_without_gang(self) -> None:
+        """Follow the kernel's log, from where an earlier agent was."""
+        now_microseconds = int(time.monotonic() * 1e6)
+        self._follow_request = FollowRequest(
+            gang="", kernel_log=self._own_kernel_log, since_microseconds=now_microseconds
+        )
+        self._load_positions()
+        # A later moment than now was that of an earlier boot.
+        since = min(self._follow_request.since_microseconds, now_microseconds)
+        since = max(since, now_microseconds - IDLE_WINDOW_MICROSECONDS)
+        self._follow_request = replace(self._follow_request, since_microseconds=since)
         self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
 
     def on_gang_terminated(self) -> None:
@@ -116,7 +133,7 @@ class LogSearch:
             return
         self._reader.reset_backoff()
         now = time.monotonic()
-        if self._gang is not None:
+        if self._wants_follow:
             self._loop.at("follow", now, self._follow)
         if self._pending:
             self._loop.at("search again", now, self._retry)
@@ -142,15 +159,35 @@ class LogSearch:
     def _on_hang(self) -> None:
         self._reader.fail(f"sent nothing for {LIMIT_SECONDS:g} s")
 
-    def _unfollow(self) -> None:
+    @property
+    def _own_kernel_log(self) -> str:
+        """The kernel's log if it is of no other node; "": a line in it that names no rank may be about any of them."""
+        return "" if self._is_kernel_log_shared else self._kernel_log
+
+    @property
+    def _wants_follow(self) -> bool:
+        is_idle = not self._follow_request.gang and bool(self._follow_request.kernel_log)
+        return self._gang is not None or is_idle
+
+    def _stop_following(self) -> None:
         self._followed = None
         self._loop.cancel("reader")
         if self._reader.is_running:
             self._reader.send(FollowRequest(gang=""))
 
+    def _unfollow(self) -> None:
+        """Follow the kernel's log alone, from where it was read while the gang was there."""
+        before = self._follow_request
+        places = {name: at for name, at in before.places.items() if name == before.kernel_log}
+        self._follow_request = replace(
+            before, gang="", files={}, kernel_log=self._own_kernel_log, places=places
+        )
+        self._stop_following()
+        self._follow()
+
     def _follow(self) -> None:
         self._followed = self._gang
-        if self._gang is not None:
+        if self._wants_follow:
             self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
             self._reader.send(self._follow_request)
 
@@ -185,11 +222,28 @@ class LogSearch:
 
     def _on_report(self, report: FollowReport) -> None:
         gang = self._followed
-        if gang is None or report.gang != str(gang.attempt):
+        if report.gang != ("" if gang is None else str(gang.attempt)):
             return
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
         if report.trouble:
-            log.warning("following the logs of %s: %s", report.gang, report.trouble)
+            whose = report.gang or "a node without ranks"
+            log.warning("following the logs of %s: %s", whose, report.trouble)
+        if gang is None:
+            self._on_idle_report(report)
+        else:
+            self._on_gang_report(gang, report)
+        if report.places and self._follow_request.gang == report.gang:
+            places = {**self._follow_request.places, **report.places}
+            self._follow_request = replace(self._follow_request, places=places)
+            self._save_positions()
+
+    def _on_idle_report(self, report: FollowReport) -> None:
+        """Report lines of the kernel; once a gang has started, its own follower finds those from then on."""
+        if report.matches and self._gang is None:
+            header = self._emitter.next_header()
+            self._emitter.emit(KernelLinesMatched(**header, matches=report.matches))
+
+    def _on_gang_report(self, gang: LocalGang, report: FollowReport) -> None:
         for name, num_bytes in report.lost_bytes.items():
             gang.log_bytes_lost[name] = gang.log_bytes_lost.get(name, 0) + num_bytes
             log.warning("%s lost %d bytes of %s in a truncation", report.gang, num_bytes, name)
@@ -205,10 +259,6 @@ class LogSearch:
             gang.log_bytes_skipped = report.skipped_bytes
         if report.records:
             gang.add_log_steps(report.records)
-        if report.places and gang is self._gang:
-            places = {**self._follow_request.places, **report.places}
-            self._follow_request = replace(self._follow_request, places=places)
-            self._save_positions()
 
     def _on_result(self, result: SearchResult) -> None:
         gang, _ = self._pending.pop(result.number, (None, None))
@@ -229,7 +279,7 @@ class LogSearch:
         """Repeat its requests to another reader, after a delay."""
         self._loop.cancel("reader")
         at = time.monotonic() + again_seconds
-        if self._gang is not None:
+        if self._wants_follow:
             self._loop.at("follow", at, self._follow)
         if self._pending:
             self._loop.at("search again", at, self._retry)

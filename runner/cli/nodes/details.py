@@ -30,6 +30,7 @@ def node_details(node: NodeStatus, state: State, *, cluster: ClusterSpec, now: f
         "down with": node.domain_down,
         "leaves": printable(drain_text(node, now).removeprefix("leaves ")),
         "last check": _checked(known, now),
+        "check due": printable(known.check_wanted, 300) if known is not None else "",
     }
     lines += _aligned(facts)
     for group in known.check_outcomes if known is not None else ():

@@ -174,8 +174,11 @@ def _stayed_behind(
 
 
 def _failed(decision: Decision, node: Node, reason: str) -> None:
-    """Answer failed checks by the runbook; beyond the quarantine limit the node is kept out, its hardware not judged."""
-    evidence = f"{node.node} failed its checks: {reason}"
+    found_unfit(decision, node, f"{node.node} failed its checks: {reason}")
+
+
+def found_unfit(decision: Decision, node: Node, evidence: str) -> None:
+    """Answer a fault of an idle node by the runbook; beyond the quarantine limit the node is kept out, its hardware not judged."""
     incident = decision.open_incident(
         Finding(fault="node_unfit", evidence=evidence, node=node.node)
     )

@@ -1,5 +1,7 @@
 """Checks of idle spares: again when their pass expires, so that a spare that went bad is found while it is a spare.
 
+A spare of which something hints at a fault is checked at once, whatever it passed before (`Node.check_wanted`).
+
 They stay inside the node, and give way: a spare that is needed takes ranks at once, and its agent ends the checks. Where another
 node of the same machine has ranks, they wait.
 """
@@ -20,7 +22,7 @@ MAX_AT_ONCE, RETRY_SECONDS = 8, 3600.0
 def settle(decision: Decision) -> None:
     """Issue the checks that are due, the oldest result first."""
     state, cluster = decision.state, decision.policy.cluster
-    if not is_wanted(cluster) or state.closing:
+    if not cluster.wants_checks or state.closing:
         return
     due = sorted((at, node.index) for at, node in _dues(state, cluster) if at <= decision.now)
     room = min(MAX_AT_ONCE, admission_checks.room(state)) - state.num_open("node_task", "check")
@@ -28,9 +30,9 @@ def settle(decision: Decision) -> None:
     for _, index in due:
         if room <= 0:
             return
-        room -= admission_checks.issue(
-            decision, nodes[index], why="its pass has expired", level=cluster.check_level
-        )
+        node = nodes[index]
+        why = node.check_wanted or "its pass has expired"
+        room -= admission_checks.issue(decision, node, why=why, level=cluster.check_level)
 
 
 def is_wanted(cluster: ClusterSpec) -> bool:
@@ -40,7 +42,7 @@ def is_wanted(cluster: ClusterSpec) -> bool:
 
 def next_due(state: State, cluster: ClusterSpec) -> float | None:
     """Return when the next spare is to be checked; None for none."""
-    if not is_wanted(cluster):
+    if not cluster.wants_checks:
         return None
     return min((at for at, _ in _dues(state, cluster)), default=None)
 
@@ -49,6 +51,8 @@ def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
     busy = {node.address for node in state.nodes.values() if node.ranks_may_run is not None}
     for node in state.nodes.values():
         is_idle = node.state == "spare" and node.pending_drain is None and node.hardware
+        if not (node.check_wanted or is_wanted(cluster)):
+            continue
         if is_idle and node.address not in busy:
             yield _due_at(state, node, cluster), node
 
@@ -56,6 +60,8 @@ def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
 def _due_at(state: State, node: Node, cluster: ClusterSpec) -> float:
     """Return when a spare's pass expires, or a while after its last check; one that was behind once is checked again at once."""
     known, checked = state.hardware.get(node.hardware), node.checked
+    if node.check_wanted:
+        return node.check_wanted_at
     if known is not None and known.num_behind == 1:
         return node.since
     last = known.passed_at if known is not None else None

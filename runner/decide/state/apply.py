@@ -303,6 +303,8 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         if outcome:
             groups = node.check_outcomes
             node.check_outcomes = merged(groups, record.detail, at=state.now, level=level)
+            if ended.issued_at >= node.check_wanted_at:
+                node.check_wanted = ""
         if outcome or node.state == "checking":
             # Those of a spare that gave way to ranks say nothing.
             node.checked = CheckOutcome(

@@ -16,7 +16,7 @@ from runner.decide.state.cluster_state import (
 )
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
-from runner.facts.messages.records_checks import HardwareChecked
+from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
 from runner.facts.specs.check_levels import covers
 
 # Of hardware that was refused or failed, in a row: one may have passed by chance; the figure.
@@ -37,7 +37,7 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
         _add_node(state, record.node, provided=False)
     node = state.nodes[record.node]
     if node.hardware != record.hardware:
-        node.check_outcomes = []
+        node.check_outcomes, node.check_wanted = [], ""
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
     node.instance_id, node.refused_instance_id, node.left_behind = record.instance_id, "", []
@@ -112,6 +112,12 @@ def _hardware_checked(state: State, record: HardwareChecked) -> None:
         if known.passed_at is None or covers(record.level, known.passed_level):
             known.passed_at, known.passed_level = state.now, record.level
     state.count(f"hardware_checks_{record.outcome.lower()}")
+
+
+def _check_wanted(state: State, record: CheckWanted) -> None:
+    node = state.nodes[record.node]
+    node.check_wanted, node.check_wanted_at = record.reason, state.now
+    state.count("checks_wanted")
 
 
 def _spares_recorded(state: State, record: r.SparesRecorded) -> None:
@@ -215,6 +221,7 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.HardwareFaultRecorded: _hardware_fault_recorded,
     r.HardwareJudged: _hardware_judged,
     HardwareChecked: _hardware_checked,
+    CheckWanted: _check_wanted,
     r.SparesRecorded: _spares_recorded,
     r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: _node_changed,

@@ -141,6 +141,9 @@ class Node(MutableValue):
     reason: str = ""
     checked: CheckOutcome | None = None
     # The last outcome of each check, the newest groups last; no check is in two of them.
+    # Why it is to be checked once it is idle, and since when; "": nothing asks for it.
+    check_wanted: str = ""
+    check_wanted_at: float = 0.0
     check_outcomes: list[OutcomeGroup] = field(default_factory=list)
     incarnation: int = 0
     hardware: str = ""

@@ -28,6 +28,13 @@ class OutcomeGroup(Value):
     checks: tuple[str, ...] = ()
 
 
+class CheckWanted(Value, kind="check_wanted"):
+    """A node is to be checked as soon as it is idle, whatever it passed before: something hints at a fault."""
+
+    node: str
+    reason: str
+
+
 class HardwareChecked(Value, kind="hardware_checked"):
     """Checks of a node passed or failed. `level`: "" for checks that are named one by one; `checks`: those that passed.
 

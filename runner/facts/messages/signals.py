@@ -259,6 +259,12 @@ class LinesMatched(LaunchSignal, kind="lines_matched"):
     is_last: bool = False
 
 
+class KernelLinesMatched(Signal, kind="kernel_lines_matched"):
+    """What was found in the kernel's log of a node while it had no ranks."""
+
+    matches: tuple[Match, ...] = ()
+
+
 class ReplicasDisagree(Signal, kind="replicas_disagree"):
     """Copies of `what` (weight, master, moment, gradient) that must be equal differ. `ranks`: the outliers; empty: not known.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.agent.logs.log_search import FOLLOW_SECONDS, POSITIONS_NAME
+from runner.agent.logs.log_search import FOLLOW_SECONDS, LINGER_SECONDS, POSITIONS_NAME
 from runner.facts import wire
 from runner.facts.matches import Match
 from tests.agent.node import REPORTER, SILENT, Node, wait_until
@@ -102,6 +102,13 @@ def wait_for_line(node: Node, text: str) -> Any:
     """Return the signal that reports a line."""
     return node.wait_for(
         "LinesMatched", lambda fact: any(text in match.text for match in fact.matches)
+    )
+
+
+def wait_for_kernel_line(node: Node, text: str) -> Any:
+    """Return the signal that reports a line of the kernel of a node without ranks."""
+    return node.wait_for(
+        "KernelLinesMatched", lambda fact: any(text in match.text for match in fact.matches)
     )
 
 
@@ -201,6 +208,39 @@ def test_the_agent_reports_kernel_lines_from_the_time_of_the_run(node: Node) -> 
     faults = {match.fault: match for match in found}
     assert (faults["host_oom"].rank, faults["gpu_lost"].rank) == (1, None)
     assert faults["gpu_lost"].named["gpu"] == "0000:a1:00"
+
+
+def test_the_agent_reports_kernel_lines_of_a_node_without_ranks_once(node: Node) -> None:
+    """Before a gang, while there is no agent for a moment, and after a gang, whose own lines are not reported again."""
+    kernel = kernel_of(node)
+    node.start_agent()
+    write(kernel, f"[{time.monotonic():.6f}] {LOST} (1)")
+    first = wait_for_kernel_line(node, "(1)")
+    facts = {(match.fault, match.of_kernel, match.rank) for match in first.matches}
+    assert ("gpu_lost", True, None) in facts
+    wait_until(lambda: has_saved(node, kernel), "the saved position")
+    node.kill_agent()
+    write(kernel, f"[{time.monotonic():.6f}] {LOST} (2)")
+    node.start_agent()
+    wait_for_kernel_line(node, "(2)")
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
+    time.sleep(FOLLOW_SECONDS)
+    write(kernel, f"[{time.monotonic():.6f}] {LOST} (3)")
+    wait_for_line(node, "(3)")
+    node.assign(None, generation=2)
+    node.wait_for("RanksTerminated")
+    write(kernel, f"[{time.monotonic():.6f}] {LOST} (4)")
+    time.sleep(LINGER_SECONDS)
+    write(kernel, f"[{time.monotonic():.6f}] {LOST} (5)")
+    wait_for_kernel_line(node, "(5)")
+    sent = {
+        (fact.instance_id, fact.sequence): fact.matches
+        for fact in node.signals("KernelLinesMatched")
+    }
+    # Two signatures match the line.
+    alone = [match.text[-3:] for matches in sent.values() for match in matches]
+    assert alone == ["(1)", "(1)", "(2)", "(2)", "(5)", "(5)"]
+    assert [match.text[-3:] for match in reported(node)] == ["(3)", "(3)", "(4)", "(4)"]
 
 
 def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None:
