@@ -47,6 +47,8 @@ class Evidence:
     is_advice: bool = False
     # The supervisor compares it with the values of other nodes of this class.
     better: Better = ""
+    # It was not measured, for something else used what is measured; the node may be measured later.
+    is_busy: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
@@ -86,6 +88,13 @@ class Verdict:
         if self.trouble or not outcomes or Outcome.UNKNOWN in outcomes:
             return Outcome.UNKNOWN
         return Outcome.PASS
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is UNKNOWN for nothing but that something else used what is measured."""
+        unknown = [each for each in self.evidence if each.outcome is Outcome.UNKNOWN]
+        is_unknown = self.outcome is Outcome.UNKNOWN and not self.trouble
+        return is_unknown and bool(unknown) and all(each.is_busy for each in unknown)
 
     @property
     def reason(self) -> str:
@@ -150,7 +159,13 @@ class Judge:
         self._limits = limits
 
     def __call__(
-        self, name: str, value: float | None, *, subject: str = "", note: str = ""
+        self,
+        name: str,
+        value: float | None,
+        *,
+        subject: str = "",
+        note: str = "",
+        is_busy: bool = False,
     ) -> Evidence:
         """Return `value` as evidence beside the limit `name`. A KeyError is a bug of the check itself."""
         like = self._limits[name]
@@ -166,6 +181,7 @@ class Judge:
             way_out=like.way_out,
             is_advice=like.is_advice,
             better=like.better,
+            is_busy=is_busy,
         )
 
 
@@ -222,10 +238,12 @@ def to_plain(verdict: Verdict) -> dict[str, Any]:
                 "way_out": "" if each.outcome is Outcome.PASS else each.way_out,
                 "is_advice": each.is_advice,
                 "better": each.better,
+                "is_busy": each.is_busy,
             }
             for each in verdict.evidence
         ],
         "trouble": verdict.trouble,
+        "is_busy": verdict.is_busy,
     }
 
 
@@ -261,6 +279,7 @@ def _evidence(plain: Any) -> Evidence:
         value=_number(plain["value"]),
         limit=_number(plain["limit"]),
         is_advice=plain["is_advice"] is True,
+        is_busy=plain["is_busy"] is True,
         **texts,
     )
 

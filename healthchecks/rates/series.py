@@ -46,7 +46,7 @@ def busyness_of(
         evidence = judge(names.full(name), value, subject=device, note=note)
         if evidence.limit is not None and value > evidence.limit:
             note = f"{BUSY}: {note}, {value:,.4g} {evidence.unit}"
-            evidence = judge(names.full(name), None, subject=device, note=note)
+            evidence = judge(names.full(name), None, subject=device, note=note, is_busy=True)
         yield evidence
 
 
@@ -61,6 +61,7 @@ def rates_of(
         why = BUSY if is_busy else ""
         if len(rates) < LEAST_WINDOWS:
             why = f"half an answer: {len(rates)} windows of at least {LEAST_WINDOWS}"
+        busy = why == BUSY
         model, quantity = str(numbers["model"]), str(series["name"])
         floor = floor_of(model, quantity)
         median = statistics.median(steady) if steady else 0.0
@@ -71,13 +72,16 @@ def rates_of(
             subject=subject,
             note=why or _describe(names, series, steady, f"{model}, {_of_floor(floor, names)}"),
             better="higher",
+            is_busy=busy,
         )
         dip = quantile(steady, DIP_QUANTILE) / median if median else None
-        yield judge(names.full("dip_ratio"), None if why else dip, subject=subject, note=why)
+        dip = None if why else dip
+        yield judge(names.full("dip_ratio"), dip, subject=subject, note=why, is_busy=busy)
         if floor is not None:
             ratio, note = median / floor.value, _of_floor(floor, names)
+            value = None if why else ratio
             name = names.full("floor_ratio")
-            yield judge(name, None if why else ratio, subject=subject, note=why or note)
+            yield judge(name, value, subject=subject, note=why or note, is_busy=busy)
 
 
 def quantile(values: Sequence[float], ratio: float) -> float:

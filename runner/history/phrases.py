@@ -19,7 +19,7 @@ from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
-from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
@@ -612,6 +612,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     i.IsolationRoundBegun: _isolation_round_begun,
     i.IsolationMeasured: _isolation_measured,
     i.IsolationJudged: _isolation_judged,
+    CheckPostponed: lambda x: f"{x.node} is checked later{_because(x.reason)}",
     CheckWanted: lambda x: f"{x.node} is to be checked once it is idle{_because(x.reason)}",
     r.SparesRecorded: lambda d: (
         f"spares are low: {d.spares} left, {d.wanted} wanted"

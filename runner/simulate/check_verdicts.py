@@ -9,7 +9,9 @@ CLASS = "simulated"
 
 
 def detail_of(
-    task: Task, outcome: Literal["PASS", "FAIL", "UNKNOWN"], rate: tuple[float, float] | None
+    task: Task,
+    outcome: Literal["PASS", "FAIL", "UNKNOWN", "busy"],
+    rate: tuple[float, float] | None,
 ) -> dict[str, Any]:
     """Return an answer's detail. `rate`: TFLOP/s and their floor, 0 without one; None is not measured."""
     level = str(task.args.get("level", ""))
@@ -17,13 +19,17 @@ def detail_of(
     verdicts: list[dict[str, Any]] = [
         {"check": name, "outcome": "PASS", "reason": ""} for name in names
     ]
-    if outcome != "PASS":
+    is_busy = outcome == "busy" and level != LEVELS[0]
+    if is_busy:
+        verdicts[0] |= {"outcome": "UNKNOWN", "reason": "busy with something else"}
+    elif outcome in ("FAIL", "UNKNOWN"):
         verdicts[0] |= {"outcome": outcome, "reason": "as the story has it"}
     if rate is not None and level != LEVELS[0]:
         verdicts.append(_rate_verdict(*rate))
     outcomes = [each["outcome"] for each in verdicts]
     worst = next((each for each in ("FAIL", "UNKNOWN") if each in outcomes), "PASS")
-    return {"outcome": worst, "checks": verdicts, "hardware_class": CLASS}
+    common = {"outcome": worst, "checks": verdicts, "hardware_class": CLASS}
+    return {**common, "is_busy": True} if is_busy else common
 
 
 def _rate_verdict(tflops: float, floor: float) -> dict[str, Any]:

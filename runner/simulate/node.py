@@ -77,13 +77,15 @@ class SimNode:
         """`name` is the node name that its agent claims; another machine may claim it, too."""
         self.name = name
         self.hardware = hardware or f"board:{name}"
-        self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "hang"] = "PASS"
+        self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "busy", "hang"] = "PASS"
         # TFLOP/s that its checks measure, and their floor, 0 without one.
         self.rate: tuple[float, float] | None = None
         # What it computes is wrong; what its link to its peers carries, in GB/s; peers that no packet of it reaches.
         self.is_wrong = False
         self.link_rate = GB_PER_SECOND
         self.cut_peers: tuple[str, ...] = ()
+        # Of its machine, which several nodes may share.
+        self.address = "10.0.0." + name[1:]
         self.instance_id = ""
         self.agent = self.keeper = False
         # From store and probes; `isolated`: its ranks from their peers, too.
@@ -162,7 +164,7 @@ class SimNode:
             hardware=self.hardware,
             parts=(self.hardware,),
             slots=self._cluster.local.slots,
-            address="10.0.0." + self.name[1:],
+            address=self.address,
             pid=1000 + self.incarnation,
             **self._position(),
         )

@@ -24,7 +24,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.remedies import value_text
 from runner.facts.trials import TrialJudged
@@ -246,7 +246,8 @@ def _issued(record: r.ActionIssued) -> str:
             name = f"{action.id} {action.args['node']}: verify share {share} of {shares}"
             return name if shares > 1 else ""
         what = asked.get("request") or asked.get("fault") or action.args["task"]
-        return f"{action.id} {action.args['node']}: {what}"
+        level = " (passive)" if asked.get("level") == "passive" else ""
+        return f"{action.id} {action.args['node']}: {what}{level}"
     if action.action in ("probe_node", "start_agent", "stop_agent"):
         return f"{action.id} {action.action} {action.args['node']}"
     if action.action == "prune_checkpoints":
@@ -316,6 +317,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
     r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
+    CheckPostponed: lambda x: f"{x.node} checked again at {x.until:.0f}",
     CheckWanted: lambda x: f"{x.node} to be checked: {x.reason[:60]}",
     HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",
     i.IsolationWanted: lambda x: f"{x.isolation} wanted",

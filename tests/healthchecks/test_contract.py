@@ -35,6 +35,7 @@ LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits
 GOOD = judge_of(LIMITS, {})("memory.wrong_bytes", 0)
 BAD = judge_of(LIMITS, {})("memory.wrong_bytes", 1)
 UNMEASURED = judge_of(LIMITS, {})("memory.wrong_bytes", None)
+BUSY = judge_of(LIMITS, {})("memory.wrong_bytes", None, is_busy=True)
 INFORMATIVE = Evidence(name="memory.info", value=1)
 
 
@@ -144,6 +145,27 @@ def test_a_verdict_survives_its_journey() -> None:
     nan = Verdict(check="memory", evidence=(judge_of(LIMITS, {})("memory.wrong_bytes", math.nan),))
     there = from_plain(json.loads(json.dumps(to_plain(nan), allow_nan=False)), check="memory")
     assert there.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("evidence", "trouble", "is_busy"),
+    [
+        ((GOOD, BUSY), "", True),
+        ((BUSY, UNMEASURED), "", False),
+        ((BUSY, BAD), "", False),
+        ((BUSY,), "hung", False),
+        ((GOOD,), "", False),
+        ((UNMEASURED,), "", False),
+        ((), "", False),
+    ],
+)
+def test_a_verdict_is_of_a_busy_machine_if_nothing_else_keeps_it_from_passing(
+    evidence: tuple[Evidence, ...], trouble: str, is_busy: bool
+) -> None:
+    """What is unknown for another reason, hung or failed would be so on an idle machine as well."""
+    verdict = Verdict(check="memory", evidence=evidence, trouble=trouble)
+    there = from_plain(json.loads(json.dumps(to_plain(verdict))), check="memory")
+    assert (verdict.is_busy, there.is_busy) == (is_busy, is_busy)
 
 
 def test_a_verdict_is_recomputed_by_its_reader() -> None:

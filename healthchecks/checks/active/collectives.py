@@ -77,7 +77,7 @@ def judge_ranks(
     why = ""
     if foreign.limit is not None and percent > foreign.limit:
         why = f"{BUSY}: {measure}, {percent:.3g} percent"
-        foreign = judge("collectives.foreign_cpu", None, note=why)
+        foreign = judge("collectives.foreign_cpu", None, note=why, is_busy=True)
     yield foreign
     for name in OPERATIONS:
         found = [rank[name] for rank in ranks]
@@ -86,7 +86,8 @@ def judge_ranks(
     for rank in range(len(ranks)):
         lag = statistics.median(lag for name in OPERATIONS for lag in lags(ranks, name, rank))
         value = None if why else max(0.0, lag)
-        yield judge("collectives.lag_seconds", value, subject=f"rank {rank}", note=why)
+        subject = f"rank {rank}"
+        yield judge("collectives.lag_seconds", value, subject=subject, note=why, is_busy=bool(why))
 
 
 def lags(ranks: Sequence[Mapping[str, Any]], name: str, rank: int) -> Iterator[float]:

@@ -127,8 +127,16 @@ def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, An
         outcome = "FAIL"
     elif total and required and all(name in passed for name in required):
         outcome = "PASS"
+    unmet = [each for each in verdicts if each["check"] in required and each["check"] not in passed]
+    is_busy = outcome == "UNKNOWN" and all(each.get("is_busy") is True for each in unmet)
     hardware_class = str(total.get("hardware_class", ""))[:MAX_REASON_CHARACTERS]
-    return {"outcome": outcome, "checks": _cut(verdicts), "hardware_class": hardware_class}
+    return {
+        "outcome": outcome,
+        "checks": _cut(verdicts),
+        "hardware_class": hardware_class,
+        # Nothing else keeps the node from a PASS: it may be measured later.
+        "is_busy": is_busy and bool(unmet),
+    }
 
 
 def _shortage(verdicts: list[dict[str, Any]]) -> str:

@@ -12,10 +12,12 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import check_results
 from runner.decide.nodes.check_results import CheckResult
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
+from runner.decide.nodes.predicates import others_of_machine
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import Finding
 from runner.facts.messages.records import ActionIssued
+from runner.facts.messages.records_checks import CheckPostponed
 from runner.facts.specs.check_levels import LEVELS
 from runner.facts.specs.cluster import CheckLevel
 
@@ -24,6 +26,9 @@ from runner.facts.specs.cluster import CheckLevel
 MAX_AT_ONCE = 64
 # Without a verdict in a row, before the node is quarantined; chosen, not measured.
 MAX_TRIES = 2
+# While a machine is busy, between two tries at first and at most, and from which one on a person knows; chosen, not measured.
+BUSY_SECONDS, MAX_BUSY_SECONDS = 60.0, 600.0
+BUSY_PAGE_TRIES = 3
 # Characters of check results in pages and reasons; chosen, not measured.
 MAX_SUMMARY = 300
 
@@ -45,17 +50,26 @@ def settle(decision: Decision, node: Node) -> bool:
     if node.ranks_may_run is not None:
         # They have the devices that are to be checked.
         return False
-    return issue(decision, node, why=_why(state, node), level=_level(decision, node))
+    if decision.now < node.check_after:
+        return False
+    return issue(decision, node, why=_why(state, node))
 
 
-def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel) -> bool:
-    """Send a node its checks, unless they are under way or have to wait for those of others; return whether they were sent."""
+def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel | None = None) -> bool:
+    """Send a node its checks, unless they are under way or have to wait for those of others; return whether they were sent.
+
+    `level`: None for what is due.
+    """
     cluster, state = decision.policy.cluster, decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return False
     if (cluster.check_level or _is_behind(state, node)) and any(
         _disturbs(state, node, state.nodes[name]) for name in _being_checked(decision)
     ):
+        return False
+    if level is None:
+        level = _level(decision, node)
+    if level is None:
         return False
     decision.issue(
         NodeTask(
@@ -79,7 +93,7 @@ def _being_checked(decision: Decision) -> list[str]:
 
 def _disturbs(state: State, node: Node, other: Node) -> bool:
     """Whether a node has to wait for the checks of another: of its own machine; or, if it was behind, for a peer's first values."""
-    shares_machine = bool(node.address) and other.address == node.address
+    shares_machine = other in others_of_machine(state, node)
     return shares_machine or (_is_behind(state, node) and not _is_behind(state, other))
 
 
@@ -96,11 +110,18 @@ def _why(state: State, node: Node) -> str:
     return "once more" if node.check_tries else node.reason
 
 
-def _level(decision: Decision, node: Node) -> CheckLevel:
-    """Return how thoroughly to check: after a pass that still counts, only what may have changed since."""
-    cluster = decision.policy.cluster
-    still_counts = check_results.has_valid_pass(decision.state, node, cluster, decision.now)
-    return LEVELS[0] if cluster.check_level and still_counts else cluster.check_level
+def _level(decision: Decision, node: Node) -> CheckLevel | None:
+    """Return how thoroughly to check: after a pass of its machine that still counts, only what may have changed since.
+
+    Beside ranks of another node of its machine nothing is measured; None: what it owes waits for their end.
+    """
+    cluster, state = decision.policy.cluster, decision.state
+    if not cluster.check_level:
+        return cluster.check_level
+    if any(other.ranks_may_run is not None for other in others_of_machine(state, node)):
+        return None if check_results.owes_checks(state, node) else LEVELS[0]
+    still_counts = check_results.has_valid_pass(state, node, cluster, decision.now)
+    return LEVELS[0] if still_counts and not node.check_wanted else cluster.check_level
 
 
 def _args(decision: Decision, level: CheckLevel) -> dict[str, Any]:
@@ -126,7 +147,9 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
     was_behind = _is_behind(decision.state, node)
     behind = check_results.record(decision, node, work, found)
     if found.outcome == "UNKNOWN":
-        if node.state == "checking":
+        if node.state == "checking" and found.is_busy:
+            _postpone(decision, node, summary(result))
+        elif node.state == "checking":
             _no_verdict(decision, node, summary(result))
     elif found.outcome == "FAIL" and not found.is_weak:
         _failed(decision, node, summary(result))
@@ -138,6 +161,19 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
     elif node.state == "checking" and check_results.passes_due(decision.state, node) <= 1:
         what = work.args.get("level") or ", ".join(work.args["checks"])
         decision.move_node(node.node, "spare", f"passed its checks ({what})")
+
+
+def _postpone(decision: Decision, node: Node, found: str) -> None:
+    """Check a node later whose machine is busy with something else; a person is paged when that goes on."""
+    delay_seconds = min(BUSY_SECONDS * 2**node.num_postponed, MAX_BUSY_SECONDS)
+    reason = f"its machine is busy with something else: it is checked again in {delay_seconds:g} s"
+    until = decision.now + delay_seconds
+    decision.add(CheckPostponed(node=node.node, until=until, reason=f"{reason} ({found})"))
+    if node.num_postponed + 1 == BUSY_PAGE_TRIES:
+        decision.page(
+            f"{node.node} takes no ranks: its machine was busy with something else at {BUSY_PAGE_TRIES} checks in a row ({found}); "
+            "end what else runs there, or lower `check_level` in cluster.yaml; it is checked again from time to time"
+        )
 
 
 def _no_verdict(decision: Decision, node: Node, found: str) -> None:

@@ -18,6 +18,7 @@ from runner.decide.nodes.fleet_rules import (
     is_floor_suspect,
     key_of,
 )
+from runner.decide.nodes.predicates import others_of_machine
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import ActionResult, NodeTask
 from runner.facts.messages.records_checks import HardwareChecked, MeasuredValue
@@ -43,6 +44,8 @@ class CheckResult:
     """The outcome of a node's checks. `below`: values beyond their floors; `is_weak`: a FAIL for nothing else."""
 
     outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    # UNKNOWN for nothing but that the machine was busy with something else.
+    is_busy: bool
     checks: tuple[str, ...]
     hardware_class: str
     values: tuple[MeasuredValue, ...]
@@ -69,6 +72,7 @@ def read(result: ActionResult) -> CheckResult:
     outcome = detail.get("outcome")
     return CheckResult(
         outcome=outcome if outcome in ("PASS", "FAIL") else "UNKNOWN",
+        is_busy=detail.get("is_busy") is True and outcome not in ("PASS", "FAIL"),
         checks=tuple(str(each.get("check")) for each in verdicts if each.get("outcome") == "PASS"),
         hardware_class=str(detail.get("hardware_class", ""))[:MAX_TEXT],
         values=tuple(values[:MAX_VALUES]),
@@ -158,13 +162,37 @@ def suspect_floors(decision: Decision, node: Node, result: CheckResult) -> list[
 
 
 def has_valid_pass(state: State, node: Node, cluster: ClusterSpec, now: float) -> bool:
-    """Whether the node's hardware passed this level not long ago, and nothing has happened to it since."""
-    known = state.hardware.get(node.hardware)
-    if known is None or known.passed_at is None or known.passes_due or known.behind:
+    """Whether the node's machine passed this level not long ago, and nothing has happened to the node's hardware since."""
+    if owes_checks(state, node):
         return False
-    is_fresh = now - known.passed_at <= cluster.check_valid_hours * HOUR_SECONDS
+    passed_at = last_pass(state, node, cluster)
+    return passed_at is not None and now - passed_at < cluster.check_valid_hours * HOUR_SECONDS
+
+
+def last_pass(state: State, node: Node, cluster: ClusterSpec) -> float | None:
+    """Return when this level was last passed, by the node or another one of its machine; None: not since the node was suspected."""
+    own = state.hardware.get(node.hardware)
+    times = [_pass_at(state, each, cluster) for each in (node, *others_of_machine(state, node))]
+    newest = max((at for at in times if at is not None), default=None)
+    if newest is None or own is None:
+        return newest
+    is_void = own.voided_at is not None and own.voided_at > newest
+    return None if is_void or any(fault.at > newest for fault in own.faults) else newest
+
+
+def _pass_at(state: State, node: Node, cluster: ClusterSpec) -> float | None:
+    known = state.hardware.get(node.hardware)
+    if known is None or known.passed_at is None or owes_checks(state, node):
+        return None
     has_failed = any(fault.at > known.passed_at for fault in known.faults)
-    return is_fresh and not has_failed and covers(known.passed_level, cluster.check_level)
+    counts = not has_failed and covers(known.passed_level, cluster.check_level)
+    return known.passed_at if counts else None
+
+
+def owes_checks(state: State, node: Node) -> bool:
+    """Whether the node's own hardware has to be measured, whatever others of its machine passed."""
+    known = state.hardware.get(node.hardware)
+    return known is not None and bool(known.passes_due or known.behind)
 
 
 def passes_due(state: State, node: Node) -> int:

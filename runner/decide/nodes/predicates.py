@@ -25,6 +25,14 @@ def is_suspect(node: Node) -> bool:
     return node.state == "suspect" and not node.devices_busy
 
 
+def others_of_machine(state: State, node: Node) -> list[Node]:
+    """Return the other nodes of its machine: those that are reached at the same address."""
+    if not node.address:
+        return []
+    nodes = state.nodes.values()
+    return [other for other in nodes if other.address == node.address and other is not node]
+
+
 def has_left(node: Node) -> bool:
     """Whether neither agent nor ranks run on the node any more; it may be out of service as well."""
     return node.state == "left" or (node.state in OUT and node.ended)

@@ -9,7 +9,7 @@ node of the same machine has ranks, they wait.
 from collections.abc import Iterator
 
 from runner.decide.decision import Decision
-from runner.decide.nodes import admission_checks
+from runner.decide.nodes import admission_checks, check_results
 from runner.decide.nodes.check_results import HOUR_SECONDS
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.specs.cluster import ClusterSpec
@@ -32,7 +32,7 @@ def settle(decision: Decision) -> None:
             return
         node = nodes[index]
         why = node.check_wanted or "its pass has expired"
-        room -= admission_checks.issue(decision, node, why=why, level=cluster.check_level)
+        room -= admission_checks.issue(decision, node, why=why)
 
 
 def is_wanted(cluster: ClusterSpec) -> bool:
@@ -64,7 +64,7 @@ def _due_at(state: State, node: Node, cluster: ClusterSpec) -> float:
         return node.check_wanted_at
     if known is not None and known.num_behind == 1:
         return node.since
-    last = known.passed_at if known is not None else None
+    last = check_results.last_pass(state, node, cluster)
     valid_seconds = cluster.check_valid_hours * HOUR_SECONDS
     expires_at = node.since if last is None else last + valid_seconds
     wait_seconds = min(RETRY_SECONDS, valid_seconds)

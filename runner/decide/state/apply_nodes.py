@@ -16,7 +16,7 @@ from runner.decide.state.cluster_state import (
 )
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
-from runner.facts.messages.records_checks import CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
 from runner.facts.specs.check_levels import covers
 
 # Of hardware that was refused or failed, in a row: one may have passed by chance; the figure.
@@ -81,12 +81,13 @@ def _hardware_fault_recorded(state: State, record: r.HardwareFaultRecorded) -> N
     known.faults = [*known.faults, hardware_fault][-MAX_HARDWARE_FAULTS_KEPT:]
     if record.fault == "node_unfit":
         known.passes_due, known.passed_at, known.passed_level = PASSES_AFTER_REPAIR, None, ""
+        known.voided_at = state.now
 
 
 def _void_pass(state: State, node: Node) -> None:
     known = state.hardware.get(node.hardware)
     if known is not None:
-        known.passed_at, known.passed_level = None, ""
+        known.passed_at, known.passed_level, known.voided_at = None, "", state.now
     state.count("hardware_faults")
 
 
@@ -118,6 +119,13 @@ def _check_wanted(state: State, record: CheckWanted) -> None:
     node = state.nodes[record.node]
     node.check_wanted, node.check_wanted_at = record.reason, state.now
     state.count("checks_wanted")
+
+
+def _check_postponed(state: State, record: CheckPostponed) -> None:
+    node = state.nodes[record.node]
+    node.check_after, node.reason = record.until, record.reason
+    node.num_postponed += 1
+    state.count("checks_postponed")
 
 
 def _spares_recorded(state: State, record: r.SparesRecorded) -> None:
@@ -158,6 +166,7 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     if record.state == "suspect" and node.state == "lost":
         # If its heartbeats resume, it comes back by its checks.
         node.unchecked = True
+    node.check_after, node.num_postponed = 0.0, 0
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
     node.state, node.reason, node.devices_busy = record.state, record.reason, record.devices_busy
@@ -222,6 +231,7 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.HardwareJudged: _hardware_judged,
     HardwareChecked: _hardware_checked,
     CheckWanted: _check_wanted,
+    CheckPostponed: _check_postponed,
     r.SparesRecorded: _spares_recorded,
     r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: _node_changed,

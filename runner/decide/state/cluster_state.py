@@ -93,6 +93,8 @@ class Hardware(MutableValue):
     # The newest pass of checks: when, and at which level ("": checks that were named one by one).
     passed_at: float | None = None
     passed_level: str = ""
+    # It was suspected, or a person had it: passes before that say nothing of it, those of its machine neither.
+    voided_at: float | None = None
     # Passes in a row that it owes before it serves, after its checks failed, or it was refused and readmitted.
     passes_due: int = 0
     # What was measured at the newest check that passed or failed, and which of it was behind.
@@ -158,6 +160,9 @@ class Node(MutableValue):
     unchecked: bool = False
     # Checks in a row that ended without a verdict.
     check_tries: int = 0
+    # While its machine is busy with something else: when it is checked again, and how often that was put off in a row.
+    check_after: float = 0.0
+    num_postponed: int = 0
     refused_instance_id: str = ""
     refusals: int = 0
     pending_drain: PendingDrain | None = None

@@ -35,6 +35,14 @@ class CheckWanted(Value, kind="check_wanted"):
     reason: str
 
 
+class CheckPostponed(Value, kind="check_postponed"):
+    """A node is checked again at `until`: its machine was busy with something else, which is no sign of a fault."""
+
+    node: str
+    until: float
+    reason: str
+
+
 class HardwareChecked(Value, kind="hardware_checked"):
     """Checks of a node passed or failed. `level`: "" for checks that are named one by one; `checks`: those that passed.
 

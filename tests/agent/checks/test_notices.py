@@ -93,6 +93,24 @@ def test_half_a_surrogate_pair_in_a_verdict_is_replaced() -> None:
     assert _detail(line, "", ("clock",))["checks"][0]["reason"] == "?"
 
 
+@pytest.mark.parametrize(
+    ("rates", "clock", "is_busy"),
+    [("UNKNOWN", "PASS", True), ("UNKNOWN", "UNKNOWN", False), ("PASS", "PASS", False)],
+)
+def test_an_answer_says_whether_only_a_busy_machine_keeps_it_from_passing(
+    rates: str, clock: str, is_busy: bool
+) -> None:
+    """A check that is not required may be unknown for any reason."""
+    verdicts: list[dict[str, object]] = [
+        {"kind": "check", "check": "rates", "outcome": rates, "is_busy": rates == "UNKNOWN"},
+        {"kind": "check", "check": "clock", "outcome": clock, "is_busy": False},
+        {"kind": "check", "check": "extra", "outcome": "UNKNOWN", "is_busy": False},
+    ]
+    total = {"kind": "overall", "required": ["rates", "clock"]}
+    lines = [json.dumps(each).encode() for each in (*verdicts, total)]
+    assert _detail(b"\n".join(lines), "", ())["is_busy"] is is_busy
+
+
 def test_half_a_surrogate_pair_in_a_notice_is_escaped() -> None:
     """JSON can hold what no message can."""
     content = rb'{"kind": "maintenance", "reason": "\ud800 DIMM"}'

@@ -43,6 +43,28 @@ def test_a_pass_counts_until_it_expires() -> None:
     assert counts(state_after(PASSED, lower))
 
 
+def test_a_pass_counts_for_the_other_nodes_of_its_machine() -> None:
+    """Until the other node fails, or this one is suspected or owes passes of its own; a node elsewhere has its own machine."""
+    for address, is_counted in (("10.0.0.1", True), ("10.0.0.2", False), ("", False)):
+        state = state_after(PASSED)
+        other = Node(node="n2", index=1, hardware="board:2", state="checking", address=address)
+        state.nodes["n1"].address, state.nodes["n2"] = "10.0.0.1", other
+        assert has_valid_pass(state, other, CLUSTER, state.now) is is_counted
+        assert not has_valid_pass(state, other, CLUSTER, state.now + 3601.0)
+        suspected = r.NodeChanged(node="n2", state="checking", reason="", incident="i1")
+        failed = r.HardwareFaultRecorded(hardware=BOARD, node="n1", fault="node_unfit")
+        behind = HardwareChecked(hardware="board:2", node="n2", outcome="PASS", behind=("slow",))
+        seen = r.HardwareSeen(hardware="board:2", node="n2")
+        for records in ((failed,), (seen, suspected), (behind,)):
+            after = state_after(PASSED)
+            after.nodes["n1"].address = address
+            after.nodes["n2"] = Node(node="n2", index=1, hardware="board:2", address=address)
+            for record in records:
+                after.now += 10.0
+                apply_record(after, record)
+            assert not has_valid_pass(after, after.nodes["n2"], CLUSTER, after.now)
+
+
 @pytest.mark.parametrize(
     "fault",
     [

@@ -36,6 +36,7 @@ def test_sound_ranks_pass_unless_others_take_the_processors() -> None:
     )
     assert quiet.outcome is Outcome.PASS, quiet.reason
     assert busy.outcome is Outcome.UNKNOWN
+    assert busy.is_busy
     assert "busy with something else: other programs took processors, 20.5 percent" in busy.reason
     for name in OPERATIONS:
         rate = named(quiet, "bus_gb_per_second", name)

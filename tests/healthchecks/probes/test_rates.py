@@ -117,6 +117,7 @@ def test_rates_of_a_busy_node_are_unknown(name: str) -> None:
     verdict = verdict_here(name, *faults, percent=21.0)
     assert verdict.outcome is Outcome.UNKNOWN
     assert "busy with something else: other programs took processors, 21 percent" in verdict.reason
+    assert verdict.is_busy
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,7 @@ def test_a_gpu_whose_memory_others_use_is_busy(name: str) -> None:
         verdict = verdict_here(name, foreign, limits=NO_DIPS)
         assert verdict.outcome == outcome, verdict.reason
         assert ("memory of the GPU in use" in verdict.reason) == (outcome == "UNKNOWN")
+        assert verdict.is_busy == (outcome == "UNKNOWN")
 
 
 def spin(seconds: float) -> None:
