@@ -22,11 +22,11 @@ from runner.decide.nodes import (
     drain,
     failure_domains,
     idle_lines,
-    isolations,
     join,
     lifecycle,
     probes,
 )
+from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
 from runner.decide.runs import (

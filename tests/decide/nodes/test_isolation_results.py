@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from healthchecks.registry import check_names
-from runner.decide.nodes.isolation_results import (
+from runner.decide.nodes.isolation.results import (
     ALONE_CHECKS,
     alone_result,
     end_result,

@@ -8,8 +8,8 @@ from runner.decide.incidents.conditions import culprit_node, measurable_nodes, s
 from runner.decide.incidents.rungs.crash_loops import resume_from_older, skip_data
 from runner.decide.incidents.rungs.going_back import go_back
 from runner.decide.incidents.rungs.lost_nodes import lose_node
-from runner.decide.nodes import isolations
 from runner.decide.nodes.hardware import quarantine
+from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.runs.endings import end_attempt, give_up
 from runner.decide.state.cluster_state import Incident
 from runner.facts.actions import StartAgent

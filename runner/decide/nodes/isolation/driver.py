@@ -13,13 +13,13 @@ from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.conditions import one_of_each_machine
 from runner.decide.isolate.isolation import next_step
 from runner.decide.nodes.check_results import has_valid_pass
-from runner.decide.nodes.isolation_results import (
+from runner.decide.nodes.isolation.results import (
     ALONE_CHECKS,
     alone_result,
     end_result,
     pair_result,
 )
-from runner.decide.nodes.isolation_verdicts import conclude
+from runner.decide.nodes.isolation.verdicts import conclude
 from runner.decide.state.cluster_state import GONE, Node, Run, State
 from runner.decide.state.isolation import Isolation
 from runner.facts.actions import Action, ActionResult, NodeTask
