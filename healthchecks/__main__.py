@@ -12,14 +12,16 @@ import tempfile
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from healthchecks.causes import checks_of_cause
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
 from healthchecks.coverage import overall, pick
 from healthchecks.deadline import deadline_of, run_check
 from healthchecks.devices.presence import gpus_of
 from healthchecks.levels import LEVELS, Level, seconds_at
-from healthchecks.limits import parse_overrides
+from healthchecks.limits import nearest, parse_overrides
 from healthchecks.registry import all_checks
 from runner.errors import UserError
+from runner.facts.faults import FAULTS
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 # EX_USAGE of sysexits.h, distinct from the verdicts.
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         node = _node(options)
-        names, required = pick(options.check, node, also=options.require)
+        names, required = _picked(options, node)
         declared = {
             key: limit for check in all_checks().values() for key, limit in check.limits.items()
         }
@@ -68,11 +70,24 @@ def main(arguments: list[str] | None = None) -> int:
     return EXIT_CODES[Outcome(total["outcome"])]
 
 
+def _picked(
+    options: argparse.Namespace, node: NodeFacts
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which checks to run and which of these are required. Raises UserError for an unknown name."""
+    if not options.cause:
+        return pick(options.check, node, also=options.require)
+    if options.cause not in FAULTS:
+        raise UserError(f"--cause: no fault {options.cause!r}; {nearest(options.cause, FAULTS)}")
+    names = checks_of_cause(options.cause, node)
+    return names, names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -P -m healthchecks", description="Check this node.")
     parser.add_argument("--check", action="append", default=[], metavar="NAME")
     parser.add_argument("--folder", action="append", default=[], metavar="DIR")
     parser.add_argument("--require", action="append", default=[], metavar="NAME")
+    parser.add_argument("--cause", default="", metavar="FAULT")
     parser.add_argument("--level", choices=LEVELS, default=LEVELS[0])
     parser.add_argument("--python", default="", metavar="FILE")
     parser.add_argument("--seconds", type=_positive, metavar="N")

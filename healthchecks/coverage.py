@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from healthchecks.check import NodeFacts, Outcome, Verdict
-from healthchecks.declaration import GPUS, NETWORK
+from healthchecks.declaration import GPUS, NETWORK, HealthCheck
 from healthchecks.hardware_class import hardware_class
 from healthchecks.levels import seconds_at
 from healthchecks.limits import nearest
@@ -20,11 +20,15 @@ def checks_of(node: NodeFacts) -> tuple[str, ...]:
     return tuple(
         name
         for name, check in all_checks().items()
-        if seconds_at(check.seconds, node.level) is not None
-        and (node.num_gpus or not check.needs_gpu)
-        # Where nothing says whose the GPUs are, the check of the usual vendor reports why it cannot see them.
-        and check.gpu_vendor in ("", node.gpu_vendor or "nvidia")
+        if seconds_at(check.seconds, node.level) is not None and suits(check, node)
     )
+
+
+def suits(check: HealthCheck, node: NodeFacts) -> bool:
+    """Whether a check is about what a node has."""
+    has_gpus = bool(node.num_gpus) or not check.needs_gpu
+    # Where nothing says whose the GPUs are, the check of the usual vendor reports why it cannot see them.
+    return has_gpus and check.gpu_vendor in ("", node.gpu_vendor or "nvidia")
 
 
 def required_checks(node: NodeFacts) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ MAX_ERROR_BYTES = 2000
     "stoker check                                  what the machine reports of itself, and short tests",
     "stoker check --level standard --python .venv/bin/python     real work on each device, for two minutes",
     "stoker check --folder /checkpoints --json     where runs write, for programs",
+    "stoker check --cause gpu_ecc                  what a failure is explained by: is it this machine?",
     "stoker check --check memory --seconds 60      one check, with more time",
     "stoker check --limit disk_space.free_bytes=5e12",
 )
@@ -31,6 +32,11 @@ MAX_ERROR_BYTES = 2000
     "--level",
     type=click.Choice(LEVELS),
     help="How thorough: passive (the default, 10 s at most), quick (60 s), standard (120 s), deep (an hour).",
+)
+@click.option(
+    "--cause",
+    metavar="FAULT",
+    help="Only what can confirm or clear this cause of a failure, as `stoker explain` names it: the targeted level.",
 )
 @click.option(
     "--python",

@@ -25,6 +25,7 @@ from runner.decide.nodes import (
     join,
     lifecycle,
     probes,
+    targeted_checks,
 )
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.predicates import is_current_agent
@@ -131,6 +132,8 @@ def _settle(decision: Decision, fact: object) -> None:
     if not decision.records:
         verification.settle(decision)
     if not decision.records:
+        targeted_checks.settle(decision)
+    if not decision.records:
         lifecycle.settle_closing(decision)
 
 
@@ -182,6 +185,8 @@ def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> 
     task = work.task
     if "isolation" in work.args:
         isolations.on_measured(decision, action, result)
+    elif "suspect" in work.args:
+        targeted_checks.on_checked(decision, action, result)
     elif task == "check":
         admission_checks.on_checked(decision, action, result)
     elif task == "verify":

@@ -19,7 +19,15 @@ from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
-from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import (
+    CheckPostponed,
+    CheckWanted,
+    HardwareChecked,
+    TargetedCheckBegun,
+    TargetedCheckJudged,
+    TargetedCheckResult,
+    TargetedCheckWanted,
+)
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES, value_text
@@ -489,6 +497,11 @@ def _hardware_checked(record: HardwareChecked) -> str:
     return f"{text}; behind: {printable('; '.join(record.behind), 400)}"
 
 
+def _targeted_check_begun(record: TargetedCheckBegun) -> str:
+    control = f"{record.control} is the control" if record.control else "no spare is the control"
+    return f"{record.node} is checked, {control}"
+
+
 def _isolation_begun(record: i.IsolationBegun) -> str:
     return f"isolation {record.isolation} measures {printable_words(record.nodes)}"
 
@@ -605,6 +618,10 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     ),
     r.HardwareJudged: _hardware_judged,
     HardwareChecked: _hardware_checked,
+    TargetedCheckWanted: lambda d: f"{d.node} is to be checked for {d.cause}",
+    TargetedCheckBegun: _targeted_check_begun,
+    TargetedCheckResult: lambda d: f"checks of {d.checked}: {d.outcome}{_because(d.text)}",
+    TargetedCheckJudged: lambda d: f"{d.node}, {d.verdict}: {printable(d.text, 300)}",
     i.IsolationWanted: lambda d: (
         f"isolation {d.isolation} of {printable_words(d.nodes)}{_because(d.reason)}"
     ),

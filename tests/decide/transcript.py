@@ -24,7 +24,15 @@ from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import (
+    CheckPostponed,
+    CheckWanted,
+    HardwareChecked,
+    TargetedCheckBegun,
+    TargetedCheckJudged,
+    TargetedCheckResult,
+    TargetedCheckWanted,
+)
 from runner.facts.messages.records_trials import TrialEnded, TrialStarted
 from runner.facts.remedies import value_text
 from runner.facts.trials import TrialJudged
@@ -320,6 +328,10 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     CheckPostponed: lambda x: f"{x.node} checked again at {x.until:.0f}",
     CheckWanted: lambda x: f"{x.node} to be checked: {x.reason[:60]}",
     HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",
+    TargetedCheckWanted: lambda x: f"{x.node} to be checked for {x.cause}",
+    TargetedCheckBegun: lambda x: f"{x.node} checked beside {x.control or 'none'}",
+    TargetedCheckResult: lambda x: f"{x.checked} {x.outcome}",
+    TargetedCheckJudged: lambda x: f"{x.node} {x.verdict}",
     i.IsolationWanted: lambda x: f"{x.isolation} wanted",
     i.IsolationBegun: lambda x: f"{x.isolation} begun on {' '.join(x.nodes)}",
     i.IsolationRoundBegun: lambda x: f"{x.isolation} round {x.measure.round}",

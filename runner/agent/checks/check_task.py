@@ -41,13 +41,16 @@ class CheckRunner:
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
         checks, level = task.args.get("checks"), task.args.get("level", "")
+        cause = task.args.get("cause", "")
         names = tuple(checks) if isinstance(checks, list | tuple) else ()
-        least = 0 if level else 1
+        least = 0 if level or cause else 1
         reason = ""
         if not least <= len(names) <= MAX_CHECKS or not all(
             isinstance(name, str) for name in names
         ):
             reason = f"checks: {str(checks)[:80]!r} is no list of {least} to {MAX_CHECKS} names"
+        elif not isinstance(cause, str):
+            reason = f"cause: {str(cause)[:80]!r} is no name of a fault"
         elif level not in ("", *LEVELS):
             reason = f"level: {str(level)[:80]!r} is none of {', '.join(LEVELS)}"
         if reason:
@@ -74,7 +77,12 @@ def _result(task: Task, names: tuple[str, ...], output: bytes, trouble: str) -> 
 
 
 def _what(task: Task, names: tuple[str, ...]) -> list[str]:
-    """Return what to check: a level, whose checks have their own deadlines, and what is named besides; or what is named."""
+    """Return what to check: what can confirm or clear a cause; a level, and what is named besides; or what is named.
+
+    Checks of a cause and of a level have their own deadlines.
+    """
+    if cause := task.args.get("cause"):
+        return [f"--cause={cause}"]
     if level := task.args.get("level"):
         required = [f"--require={name}" for name in names]
         return [f"--level={level}", *required, *_expected(task.args.get("expected"))]

@@ -33,6 +33,16 @@ def others_of_machine(state: State, node: Node) -> list[Node]:
     return [other for other in nodes if other.address == node.address and other is not node]
 
 
+def is_planned(state: State, node: Node) -> bool:
+    """Whether an attempt is about to be launched on the node."""
+    attempts = (run.attempt for run in state.runs.values())
+    return any(
+        attempt.state in ("preparing", "prepared") and node.node in attempt.nodes
+        for attempt in attempts
+        if attempt is not None
+    )
+
+
 def has_left(node: Node) -> bool:
     """Whether neither agent nor ranks run on the node any more; it may be out of service as well."""
     return node.state == "left" or (node.state in OUT and node.ended)

@@ -317,7 +317,8 @@ def _is_admission(action: Action) -> bool:
     """Whether an action checks a node for service, and measures it for nothing else."""
     if action.args.get("task") != "check":
         return False
-    return "isolation" not in action.read(NodeTask).args
+    args = action.read(NodeTask).args
+    return "isolation" not in args and "suspect" not in args
 
 
 def _request_recorded(state: State, record: r.RequestRecorded) -> None:

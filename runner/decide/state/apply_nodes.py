@@ -14,11 +14,22 @@ from runner.decide.state.cluster_state import (
     State,
     shared_fields,
 )
+from runner.decide.state.targeted_check import CheckFinding, TargetedCheck
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
-from runner.facts.messages.records_checks import CheckPostponed, CheckWanted, HardwareChecked
+from runner.facts.messages.records_checks import (
+    CheckPostponed,
+    CheckWanted,
+    HardwareChecked,
+    TargetedCheckBegun,
+    TargetedCheckJudged,
+    TargetedCheckResult,
+    TargetedCheckWanted,
+)
 from runner.facts.specs.check_levels import covers
 
+# Characters of why a node is out of service. Chosen.
+MAX_REASON = 600
 # Of hardware that was refused or failed, in a row: one may have passed by chance; the figure.
 PASSES_AFTER_REPAIR = 2
 
@@ -119,6 +130,29 @@ def _check_wanted(state: State, record: CheckWanted) -> None:
     node = state.nodes[record.node]
     node.check_wanted, node.check_wanted_at = record.reason, state.now
     state.count("checks_wanted")
+
+
+def _targeted_check_wanted(state: State, record: TargetedCheckWanted) -> None:
+    fields = shared_fields(record, TargetedCheck)
+    state.targeted_checks[record.node] = TargetedCheck(**fields)
+
+
+def _targeted_check_begun(state: State, record: TargetedCheckBegun) -> None:
+    check = state.targeted_checks[record.node]
+    check.has_begun, check.control = True, record.control
+
+
+def _targeted_check_result(state: State, record: TargetedCheckResult) -> None:
+    found = CheckFinding(outcome=record.outcome, text=record.text)
+    state.targeted_checks[record.node].found[record.checked] = found
+
+
+def _targeted_check_judged(state: State, record: TargetedCheckJudged) -> None:
+    del state.targeted_checks[record.node]
+    node = state.nodes[record.node]
+    if node.state == "maintenance" and record.verdict != "unknown":
+        node.reason = f"{node.reason}; {record.text}"[:MAX_REASON]
+    state.count(f"targeted_checks_{record.verdict}")
 
 
 def _check_postponed(state: State, record: CheckPostponed) -> None:
@@ -232,6 +266,10 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     HardwareChecked: _hardware_checked,
     CheckWanted: _check_wanted,
     CheckPostponed: _check_postponed,
+    TargetedCheckWanted: _targeted_check_wanted,
+    TargetedCheckBegun: _targeted_check_begun,
+    TargetedCheckResult: _targeted_check_result,
+    TargetedCheckJudged: _targeted_check_judged,
     r.SparesRecorded: _spares_recorded,
     r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: _node_changed,

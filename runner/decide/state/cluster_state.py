@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from runner.decide.state.isolation import Isolation
 from runner.decide.state.people import Hold, IncidentEvent, PendingRequest, Proposal
+from runner.decide.state.targeted_check import TargetedCheck
 from runner.facts.actions import Action
 from runner.facts.causes import Cause, Failure
 from runner.facts.checkpoints import Checkpoint, LinePart, Rewind, Trust
@@ -570,6 +571,8 @@ class State(MutableValue, kind="state"):
     domains_down: dict[str, list[str]] = field(default_factory=dict)
     domains_recovering: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
+    # By the suspected node.
+    targeted_checks: dict[str, TargetedCheck] = field(default_factory=dict)
     # Open ones, and the newest that are over.
     isolations: dict[str, Isolation] = field(default_factory=dict)
     # Name that is no node -> instance of the last agent that was refused it.

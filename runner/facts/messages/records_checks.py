@@ -57,3 +57,37 @@ class HardwareChecked(Value, kind="hardware_checked"):
     hardware_class: str = ""
     values: tuple[MeasuredValue, ...] = ()
     behind: tuple[str, ...] = ()
+
+
+class TargetedCheckWanted(Value, kind="targeted_check_wanted"):
+    """A node left a gang as the culprit of an incident: what can confirm or clear the cause is to be checked on it."""
+
+    node: str
+    cause: str
+    incident: str
+    run: int | None = None
+
+
+class TargetedCheckBegun(Value, kind="targeted_check_begun"):
+    """The node is checked, and beside it an idle spare of its class, the control; "": there is none."""
+
+    node: str
+    control: str = ""
+
+
+class TargetedCheckResult(Value, kind="targeted_check_result"):
+    """What the checks of the node, or of its control, found."""
+
+    node: str
+    checked: str
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    text: str = ""
+
+
+class TargetedCheckJudged(Value, kind="targeted_check_judged"):
+    """What follows. `shared`: the control fails as well, so what both have in common is in doubt, and neither of them."""
+
+    node: str
+    verdict: Literal["confirmed", "cleared", "shared", "unknown"]
+    text: str = ""
+    incident: str | None = None

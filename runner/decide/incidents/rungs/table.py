@@ -7,7 +7,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.conditions import culprit_node, measurable_nodes, sure_cause
 from runner.decide.incidents.rungs.crash_loops import resume_from_older, skip_data
 from runner.decide.incidents.rungs.going_back import go_back
-from runner.decide.incidents.rungs.lost_nodes import lose_node
+from runner.decide.incidents.rungs.lost_nodes import check_for_cause, lose_node
 from runner.decide.nodes.hardware import quarantine
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.runs.endings import end_attempt, give_up
@@ -72,6 +72,7 @@ def _swap_at_checkpoint(decision: Decision, incident: Incident, rung: Rung, *, r
     if node is not None and node.pending_drain is None and decision.is_in_service(node):
         why = f"{incident.incident} {sure_cause(incident) or incident.fault}"
         decision.add(r.NodeDraining(node=node.node, to="maintenance", reason=why))
+        check_for_cause(decision, incident, node)
 
 
 def _restart_at_checkpoint(

@@ -20,6 +20,7 @@ from runner.decide.nodes.isolation.results import (
     pair_result,
 )
 from runner.decide.nodes.isolation.verdicts import conclude
+from runner.decide.nodes.predicates import is_planned
 from runner.decide.state.cluster_state import GONE, Node, Run, State
 from runner.decide.state.isolation import Isolation
 from runner.facts.actions import Action, ActionResult, NodeTask
@@ -137,7 +138,8 @@ def is_awaited(state: State, run: Run) -> bool:
 def is_idle(state: State, node: Node) -> bool:
     """Whether a node may be measured now: nothing runs on it, and no check does."""
     is_free = node.state == "spare" and node.pending_drain is None and node.ranks_may_run is None
-    return is_free and not state.is_open("node_task", node.node, "check")
+    is_checked = state.is_open("node_task", node.node, "check")
+    return is_free and not is_checked and not is_planned(state, node)
 
 
 def settle(decision: Decision) -> None:
