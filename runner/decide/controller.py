@@ -25,6 +25,7 @@ from runner.decide.nodes import (
     join,
     lifecycle,
     probes,
+    start_looks,
     targeted_checks,
 )
 from runner.decide.nodes.isolation import driver as isolations
@@ -185,6 +186,8 @@ def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> 
     task = work.task
     if "isolation" in work.args:
         isolations.on_measured(decision, action, result)
+    elif "beside" in work.args:
+        start_looks.on_looked(decision, action, result)
     elif "suspect" in work.args:
         targeted_checks.on_checked(decision, action, result)
     elif task == "check":

@@ -513,7 +513,8 @@ class SimNode:
         def answer() -> None:
             if not self.agent or self.instance_id != instance_id or not detail:
                 return
-            if self.share is not None or self._launching is not None:
+            has_ranks = self.share is not None or self._launching is not None
+            if has_ranks and not task.args.get("beside"):
                 self._answer(task, "failed", message="the checks gave way: ranks are to start")
             else:
                 self._answer(task, "done", detail=detail)

@@ -56,8 +56,8 @@ class TaskProgram:
         self.loop.in_background(partial(self._run, task, command, read), partial(self._done, task))
 
     def give_way(self) -> None:
-        """End the program, since ranks are to start; its task has no result."""
-        if self._task is not None:
+        """End the program, since ranks are to start; its task has no result. A look beside that start goes on."""
+        if self._task is not None and not self._task.args.get("beside"):
             self._gives_way = True
             with self._lock:
                 if self._child is not None:

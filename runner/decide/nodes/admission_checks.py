@@ -76,7 +76,7 @@ def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel | None 
             node=node.node,
             task="check",
             generation=node.generation,
-            args=_args(decision, level),
+            args=args_of(decision, level),
         ),
         f"check {node.node}: {why}",
         deadline_seconds=cluster.seconds_of_checks,
@@ -124,7 +124,8 @@ def _level(decision: Decision, node: Node) -> CheckLevel | None:
     return LEVELS[0] if still_counts and not node.check_wanted else cluster.check_level
 
 
-def _args(decision: Decision, level: CheckLevel) -> dict[str, Any]:
+def args_of(decision: Decision, level: CheckLevel) -> dict[str, Any]:
+    """Return what the task of a node's checks says: which, and what the node should have."""
     args: dict[str, Any] = {"checks": list(decision.policy.cluster.checks)}
     pythons = (run.spec.python for run in decision.state.runs.values() if run.is_wanted)
     if python := next(filter(None, pythons), ""):

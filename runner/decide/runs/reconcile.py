@@ -12,7 +12,7 @@ from runner.decide.incidents import answers, numeric, pending_evidence
 from runner.decide.incidents.attribution import stop_if_spent
 from runner.decide.incidents.ladder import go_on
 from runner.decide.incidents.trials import awaits_rung
-from runner.decide.nodes import lifecycle
+from runner.decide.nodes import lifecycle, start_looks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.probes import probe
 from runner.decide.placement.allocation import (
@@ -245,6 +245,7 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     incident = decision.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
         decision.move_incident(incident, "proving", f"{attempt.attempt} launched")
+    start_looks.begin(decision, attempt)
     numeric.on_launched(decision, run, attempt)
 
 

@@ -134,6 +134,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         best_before=run.best_step,
         remedies=run.remedies,
         checks_checkpoints=before is not None and before.checks_checkpoints,
+        newcomers=[name for name in record.nodes if before is None or name not in before.nodes],
     )
     note_known(run, run.attempt)
     if before is not None:

@@ -207,6 +207,8 @@ class Attempt(MutableValue):
     attempt: AttemptId
     generation: int
     nodes: list[str]
+    # Those of them that the attempt before did not have.
+    newcomers: list[str] = field(default_factory=list)
     state: AttemptStateName = "preparing"
     outcome: Outcome | None = None
     reason: str = ""
