@@ -4,7 +4,7 @@ It reads /dev/kmsg, or a file of kernel lines in any form that `runner.kernel_li
 recent, so it counts; one from before the boot does not. A log that may not be read, or that holds no line, is UNKNOWN. The lines
 are those of the table that diagnosis uses, `runner.rootcause.signatures`. What is a lasting sign there fails by one line; other
 faults of devices may be a program's, and fail when they repeat. What programs cause, what follows from another line and what the
-table calls harmless is counted, not judged.
+table calls harmless is counted, not judged. What was corrected fails by its rate alone.
 """
 
 import os
@@ -64,6 +64,16 @@ def _accelerators(*, is_lasting: bool, layers: tuple[str, ...]) -> tuple[str, ..
 _HARDWARE = ("device", "link")
 # The first class that matches a line counts.
 CLASSES = (
+    LineClass(
+        name="corrected PCIe error",
+        signatures=("pcie-corrected",),
+        limit="kernel_log.corrected_pcie_errors",
+    ),
+    LineClass(
+        name="corrected accelerator error",
+        signatures=("amd-corrected",),
+        limit="kernel_log.corrected_accelerator_errors",
+    ),
     LineClass(
         name="harmless accelerator event",
         signatures=tuple(
@@ -208,7 +218,9 @@ def _is_repeated(line: AgedLine, matched: LineClass, events: set[tuple[str, ...]
     named = {} if found is None else found.groupdict()
     if line.age_seconds is None or not any(named.values()):
         return False
-    event = (matched.name, f"{line.age_seconds:.0f}", *(str(value) for value in named.values()))
+    # Alternatives of a pattern may name the same device in groups of their own.
+    values = (value for value in named.values() if value)
+    event = (matched.name, f"{line.age_seconds:.0f}", *values)
     is_repeated = event in events
     events.add(event)
     return is_repeated
@@ -291,6 +303,10 @@ CHECK = HealthCheck(
             0, "events", "a lasting sign in the table of signatures", most=1e6
         ),
         "kernel_log.accelerator_errors": at_most(5, "events", CHOSEN, most=1e6),
+        "kernel_log.corrected_pcie_errors": at_most(
+            480, "events", "DCGM: 32 a minute for 15 minutes; here in an hour", most=1e6
+        ),
+        "kernel_log.corrected_accelerator_errors": at_most(100, "events", CHOSEN, most=1e6),
         "kernel_log.network_card_errors": at_most(5, "lines", CHOSEN, most=1e6),
         "kernel_log.links_down": at_most(
             4, "lines", "azurehpc-health-checks: five lost carriers in a day fail", most=1e6

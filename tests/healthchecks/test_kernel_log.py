@@ -1,6 +1,7 @@
 """The kernel log: every signature fires on the kernel's lines and on nothing that merely resembles them."""
 
 import os
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,20 @@ from tests.healthchecks.check_harness import named, verdict_of
 
 # Class -> lines of that class, as kernels print them.
 SAMPLES = {
+    "corrected PCIe error": [
+        "pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+        "pcieport 0000:00:1c.4: AER: Correctable error message received from 0000:07:00.0",
+        "pcieport 0000:00:1c.1: AER: Multiple Correctable error message received from 0000:06:00.0",
+        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+        "r8169 0000:06:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Transmitter ID)",
+        "pcieport 0000:00:1b.4: PCIe Bus Error: severity=Corrected, type=Physical Layer, id=00dc(Receiver ID)",
+    ],
+    "corrected accelerator error": [
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 3 new correctable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 1 new correctable hardware errors detected in gfx block, "
+        "no user action is needed",
+        "amdgpu 0000:0b:00.0: amdgpu: 2 correctable hardware errors detected in umc block, no user action is needed.",
+    ],
     "harmless accelerator event": [
         "NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link 05 (0x00000004 0x00000000)",
     ],
@@ -35,12 +50,16 @@ SAMPLES = {
         "NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Reboot)",
         "amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
         "amdgpu 0000:c1:00.0: amdgpu: Saved bad pages 65 reaches threshold value 64",
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 1, die: 0, 2 new uncorrectable hardware errors detected in xgmi_wafl block",
+        "amdgpu 0000:c1:00.0: amdgpu: XGMI PCS DataLossErr detected",
+        "amdgpu 0000:c1:00.0: amdgpu: 1 uncorrectable hardware errors detected in gfx block",
         "nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
     ],
     "accelerator error": [
         "NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No",
         "NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of waiting for RPC",
         "amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
+        "amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new deferred hardware errors detected in umc block",
     ],
     "accelerator event of a program": [
         "NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. MMU Fault",
@@ -97,7 +116,11 @@ SAMPLES = {
     ],
 }
 HARMLESS = [
-    "pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+    "pcieport 0000:00:1b.4: AER: Corrected error received: id=00dc",
+    "pcieport 0000:67:04.0:   device [8086:0b26] error status/mask=00000080/00002000",
+    "pcieport 0000:67:04.0:    [ 7] BadDLLP",
+    "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 7 correctable hardware errors detected in total in umc block",
+    "amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 0 new correctable hardware errors detected in umc block",
     "mlx5_core 0000:c2:00.0: mlx5_cmd_out_err:808:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status bad",
     "mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
     "nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 11012, Non-fatal, Link 12 single bit ECC",
@@ -131,6 +154,19 @@ def stamped(text: str, *, age_seconds: float = 0.0) -> str:
     return f"[{time.clock_gettime(time.CLOCK_BOOTTIME) - age_seconds:12.6f}] {text}"
 
 
+def spread(times: int, *texts: str) -> list[str]:
+    """Write lines as so many events: one every two seconds, and of as many devices as that takes."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    lines = []
+    # The newest, which a check quotes, are of the device that is named.
+    for number in reversed(range(times)):
+        device, at = divmod(number, 10)
+        for text in texts:
+            other = re.sub(r"\b([0-9a-f]{4}):[0-9a-f]{2}:", rf"\g<1>:{0x80 + device:02x}:", text)
+            lines.append(f"[{now - 2.0 * at:12.6f}] {other if device else text}")
+    return lines
+
+
 def test_there_is_a_sample_for_every_signature() -> None:
     """No rule is without a line that makes it fire."""
     assert list(SAMPLES) == [line_class.name for line_class in CLASSES]
@@ -149,7 +185,7 @@ def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
         return
     # What may come several times fails by the next one.
     times = int(CHECK.limits[found.limit].value) + 1 if found.limit else 1
-    lines = [stamped(line, age_seconds=2.0 * number) for number in range(times)]
+    lines = spread(times, line)
     verdict = log(tmp_path, *lines)
     assert verdict.outcome is (Outcome.FAIL if found.limit else Outcome.PASS), verdict.reason
     assert any(line[:50] in each.note for each in verdict.evidence)
@@ -175,6 +211,12 @@ def test_every_limit_fires(tmp_path: Path) -> None:
     log(
         tmp_path,
         *(stamped(line, age_seconds=2.0 * number) for line in lines for number in range(6)),
+        *(
+            each
+            for name in SAMPLES
+            if "corrected" in name
+            for each in spread(481, SAMPLES[name][0])
+        ),
     )
 
 
@@ -186,6 +228,19 @@ def test_an_event_that_is_printed_many_times_at_once_counts_once(tmp_path: Path)
     assert (named(verdict, "accelerator_errors").value, verdict.outcome) == (1, Outcome.PASS)
     others = [line.replace("5e", f"{number}e") for number in range(6)]
     assert log(tmp_path, *(f"[{now:12.6f}] {each}" for each in others)).outcome is Outcome.FAIL
+
+
+def test_one_corrected_error_of_pcie_counts_once_and_does_not_fail_a_node(tmp_path: Path) -> None:
+    """The port's line and the device's own report are one event, of a whole report as the kernel prints it; 480 an hour pass."""
+    report = (
+        "pcieport 0000:00:1c.4: AER: Correctable error message received from 0000:07:00.0",
+        "pcieport 0000:07:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Receiver ID)",
+        "pcieport 0000:07:00.0:   device [8086:15ea] error status/mask=00000080/00002000",
+        "pcieport 0000:07:00.0:    [ 7] BadDLLP",
+    )
+    for times, outcome in ((1, Outcome.PASS), (480, Outcome.PASS), (481, Outcome.FAIL)):
+        verdict = log(tmp_path, *spread(times, *report))
+        assert (named(verdict, "corrected_pcie_errors").value, verdict.outcome) == (times, outcome)
 
 
 def test_a_line_from_before_the_boot_does_not_count(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _power = partial(Signature, fault="thermal_power", layer="device", scope="node",
 _driver = partial(Signature, fault="gpu_xid_other", layer="device", scope="gpu")
 _after_fault = partial(Signature, fault="gpu_xid_other", layer="consequence", scope="gpu")
 _supporting = partial(Signature, fault="", layer="device", scope="node", weight="supporting")
+_benign = partial(Signature, fault="", layer="device", scope="node", weight="benign")
 
 DEVICE = (
     _ecc(
@@ -118,10 +119,18 @@ DEVICE = (
         "nvlink-uncorrectable",
         r"(?i)uncorrectable NVLink error|cudaErrorNvlinkUncorrectable"
         r"|CUDA_ERROR_NVLINK_UNCORRECTABLE|NVLink: fatal error detected"
-        r"|nvlink .*(?:is|went) (?:down|inactive)\b|xgmi.*\\b(?:uncorrectable|fatal)",
+        r"|nvlink .*(?:is|went) (?:down|inactive)\b",
         source=_CUDA,
         sample="CUDA error: uncorrectable NVLink error detected during the execution",
         near="NVLink is up on all 18 links; 0 uncorrectable errors",
+    ),
+    _nvlink(
+        "xgmi-uncorrectable",
+        r"amdgpu (?P<device>[0-9a-f:.]+): .*(?:\b[1-9]\d* (?:new )?uncorrectable hardware errors detected "
+        r"in (?:total in )?xgmi\w* block|\b(?:XGMI|XGMI3X16|WAFL) PCS \w+ detected)",
+        source=f"{_AMD}, amdgpu_ras.c and amdgpu_xgmi.c",
+        sample="amdgpu 0000:c1:00.0: amdgpu: socket: 1, die: 0, 2 new uncorrectable hardware errors detected in xgmi_wafl block",
+        near="amdgpu 0000:c1:00.0: amdgpu: socket: 1, die: 0, 2 new uncorrectable hardware errors detected in umc block",
     ),
     _nvlink(
         "sxid-fatal",
@@ -243,12 +252,31 @@ DEVICE = (
     ),
     _ecc(
         "amd-uncorrectable",
-        r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors"
+        # Those of the block xgmi_wafl are about a link.
+        r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors detected in (?:total in )?[^x\W]\w* block"
         r"|amdgpu.*uncorrectable hardware error\(ERREVENT_ATHUB_INTERRUPT\)"
         r"|amdgpu.*Saved bad pages \d+ reaches threshold",
         source=_AMD,
         sample="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
         near="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 0 new uncorrectable hardware errors detected in umc block",
+    ),
+    _ecc(
+        "amd-deferred",
+        r"amdgpu (?P<device>[0-9a-f:.]+): .*\b[1-9]\d* (?:new )?deferred hardware errors "
+        r"detected in (?P<block>\w+) block",
+        weight="supporting",
+        is_lasting=False,
+        source=f"{_AMD}, amdgpu_ras.c: data that no program has read yet; its page is retired",
+        sample="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new deferred hardware errors detected in umc block",
+        near="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 deferred hardware errors detected in total in umc block",
+    ),
+    _benign(
+        "amd-corrected",
+        r"amdgpu (?P<device>[0-9a-f:.]+): .*\b[1-9]\d* (?:new )?correctable hardware errors "
+        r"detected in (?P<block>\w+) block",
+        source=f"{_AMD}, amdgpu_ras.c: no user action is needed, as older drivers add",
+        sample="amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 1 new correctable hardware errors detected in umc block",
+        near="amdgpu 0000:c1:00.0: amdgpu: socket: 4, die: 0, 7 correctable hardware errors detected in total in umc block",
     ),
     _driver(
         "amd-gpu-reset",
@@ -277,6 +305,17 @@ DEVICE = (
         source=f"{_PCI}: which device it is stands elsewhere; mlx5_core, at every boot of some machines",
         sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+    ),
+    # The line that names the sender, and the first one of the device's own report.
+    _benign(
+        "pcie-corrected",
+        r"AER: (?:Multiple )?Correct(?:ed|able) error (?:message )?received(?: from|:) "
+        r"(?P<sender>[0-9a-f]{4,}:[0-9a-f:.]+)"
+        r"|(?P<device>[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?PCIe Bus Error: "
+        r"severity=Correct(?:ed|able)",
+        source=f"{_PCI}, aer.c: Corrected until Linux 6.8, Correctable since",
+        sample="pcieport 0000:00:1c.4: AER: Correctable error message received from 0000:07:00.0",
+        near="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:16:00.0",
     ),
     Signature(
         "machine-check",

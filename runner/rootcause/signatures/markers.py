@@ -23,8 +23,8 @@ MARKS = (
     ),
     _marker(
         "harmless",
-        r"mlx5_cmd_\w+:.*ACCESS_REG.*failed|AER: (?:Multiple )?Correct(?:ed|able) error"
-        r"|severity=Correct(?:ed|able)|process group has NOT been destroyed before"
+        r"mlx5_cmd_\w+:.*ACCESS_REG.*failed|AER: (?:Multiple )?Corrected error received: id="
+        r"|process group has NOT been destroyed before"
         r"|This can potentially cause a hang|NVML: Failed to get Compute running procs"
         r"|Proxy Service \d+\] Failed to execute operation Close|\[W[^\]]*TCPStore\.cpp"
         r"|[Ff]ailed to check the \"should dump\" flag on TCPStore"
@@ -47,8 +47,9 @@ MARKS = (
         scope="node",
         weight="benign",
         source="health checks and real logs of runs that ended well: noise of monitors, of tear-down, and what was corrected",
-        sample="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
-        near="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:16:00.0",
+        # Of Linux until 4.18; the line after it names the device.
+        sample="pcieport 0000:00:1b.4: AER: Corrected error received: id=00dc",
+        near="pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: id=00dc",
     ),
     _marker(
         "ignored-exception",
