@@ -43,9 +43,22 @@ def num_threads() -> int:
 
 def run_probes(name: str, node: NodeFacts, asked: Sequence[Mapping[str, Any]]) -> list[Answer]:
     """Run one probe as many times as there are `asked`, all at the same time; return the answers in that order."""
+    seconds = DEADLINE_SHARE * node.deadline_seconds
+    return run_beside(name, node, asked, {}, deadline_seconds=seconds)[0]
+
+
+def run_beside(
+    name: str,
+    node: NodeFacts,
+    asked: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Sequence[str]],
+    *,
+    deadline_seconds: float,
+) -> tuple[list[Answer], dict[str, Ending | OSError]]:
+    """Run one probe as `run_probes` does, and other commands meanwhile; return how these ended, by name."""
     if not node.python:
         trouble = "no interpreter with torch is given: name that of the runs, `--python FILE`"
-        return [Answer(numbers={}, trouble=trouble, ending="not run")] * len(asked)
+        return [Answer(numbers={}, trouble=trouble, ending="not run")] * len(asked), {}
     common = {"seconds": WORK_SHARE * node.seconds, "level": node.level}
     commands = {
         str(number): [
@@ -57,8 +70,9 @@ def run_probes(name: str, node: NodeFacts, asked: Sequence[Mapping[str, Any]]) -
         ]
         for number, each in enumerate(asked)
     }
-    seconds = DEADLINE_SHARE * node.deadline_seconds
-    return [_answer(ending, seconds) for ending in run_together(commands, seconds).values()]
+    endings = run_together({**commands, **others}, deadline_seconds)
+    answers = [_answer(endings[number], deadline_seconds) for number in commands]
+    return answers, {other: endings[other] for other in others}
 
 
 def judge_answers(

@@ -11,8 +11,8 @@ from dataclasses import replace
 from healthchecks.check import NodeFacts
 from healthchecks.commands import Ending, run_together
 from healthchecks.devices.endings import how_it_ended
-from healthchecks.devices.readings import Device, Reading, Survey, number, parse_lines
-from healthchecks.devices.sysfs import Files, read_files
+from healthchecks.devices.readings import Device, Reading, Survey, counter, number, parse_lines
+from healthchecks.devices.sysfs import Files, files_command, files_of, read_files
 
 COMMANDS = {
     "amdsmi": (sys.executable, "-P", "-m", "healthchecks.devices.amdsmi_probe"),
@@ -38,6 +38,15 @@ PATTERNS = (
 AMD = "0x1002"
 # PCI device ids of which two are dies of one package: MI250X; MI250.
 TWIN_DIES = ("0x7408", "0x740c")
+LOAD_PATTERNS = (
+    f"{CARD}/vendor",
+    f"{CARD}/uevent",
+    f"{CARD}/hwmon/hwmon*/temp*_*",
+    f"{CARD}/hwmon/hwmon*/power1_*",
+    f"{CARD}/hwmon/hwmon*/freq1_input",
+)
+# Microwatts: the mean of the moment, or in newer drivers the moment.
+POWERS = ("power1_average", "power1_input")
 # Keys of rocm-smi's JSON, which differ by version.
 ROCM_SMI = {
     "junction_temperature": ("Temperature (Sensor junction) (C)",),
@@ -67,6 +76,39 @@ def survey(node: NodeFacts) -> Survey:
         system=Device(name="system", series=system),
         trouble="; ".join(filter(None, troubles)),
     )
+
+
+def counters(node: NodeFacts, *, share: float) -> Survey:
+    """Read what sysfs counts of errors, added up over the blocks of each GPU."""
+    files = read_files(node, PATTERNS, share=share)
+    devices = tuple(_added_up(device) for device in _of_sysfs(files))
+    return Survey(source="sysfs", devices=devices, trouble=files.trouble)
+
+
+def sampler(node: NodeFacts, num_samples: int, window_seconds: float) -> tuple[str, ...]:
+    """Return the command that samples what a load changes; `parse_samples` reads what it prints."""
+    return files_command(node, LOAD_PATTERNS, num_samples, window_seconds)
+
+
+def parse_samples(ending: Ending | OSError, limit_seconds: float) -> Survey:
+    """Read heat, power and clock of each GPU. What holds its clock down is in no file."""
+    files = files_of(ending, limit_seconds)
+    devices = []
+    for path in files.matching(f"{CARD}/vendor"):
+        card = path.removesuffix("/vendor")
+        address = _address(files.text(f"{card}/uevent"))
+        if files.text(path) == AMD and list(files.matching(f"{card}/hwmon/hwmon*/temp*_label")):
+            margins = _temperatures(files, card)
+            series = {
+                "slowdown_margin": margins.get("junction_margin", (Reading(),)),
+                "memory_margin": margins.get("memory_margin", (Reading(),)),
+                "temperature": _junction(files, card),
+                "power": _scaled(files, card, names=POWERS, scale=1e-6),
+                "sm_clock": _scaled(files, card, names=("freq1_input",), scale=1e-6),
+                "clock_reasons": (Reading(),),
+            }
+            devices.append(Device(name=f"GPU {address}", series=series, trouble=files.trouble))
+    return Survey(source="sysfs", devices=tuple(devices), trouble=files.trouble)
 
 
 def packages(devices: Iterable[Device]) -> dict[str, list[Device]]:
@@ -190,14 +232,56 @@ def _temperatures(files: Files, card: str) -> dict[str, tuple[Reading, ...]]:
     series: dict[str, tuple[Reading, ...]] = {}
     for path in files.matching(f"{card}/hwmon/hwmon*/temp*_label"):
         sensor = path.removesuffix("_label")
-        values = [files.number(f"{sensor}_{name}") for name in ("crit", "input")]
         key = {"junction": "junction_margin", "mem": "memory_margin"}.get(files.text(path))
-        if key is None:
-            continue
-        unread = [reading for reading in values if reading.value is None]
-        margin = ((values[0].value or 0) - (values[1].value or 0)) / 1000
-        series[key] = (unread[0] if unread else Reading(value=margin),)
+        if key is not None:
+            series[key] = tuple(
+                _margin(critical, current)
+                for critical, current in zip(
+                    files.numbers(f"{sensor}_crit"), files.numbers(f"{sensor}_input"), strict=False
+                )
+            )
     return series
+
+
+def _margin(critical: Reading, current: Reading) -> Reading:
+    for reading in (critical, current):
+        if reading.value is None:
+            return reading
+    return Reading(value=((critical.value or 0) - (current.value or 0)) / 1000)
+
+
+def _junction(files: Files, card: str) -> tuple[Reading, ...]:
+    for path in files.matching(f"{card}/hwmon/hwmon*/temp*_label"):
+        if files.text(path) == "junction":
+            return _times(files.numbers(f"{path.removesuffix('_label')}_input"), 1e-3)
+    return (Reading(),)
+
+
+def _scaled(files: Files, card: str, *, names: Iterable[str], scale: float) -> tuple[Reading, ...]:
+    """Return the numbers of the first file of these names that there is."""
+    for name in names:
+        for path in files.matching(f"{card}/hwmon/hwmon*/{name}"):
+            return _times(files.numbers(path), scale)
+    return (Reading(),)
+
+
+def _times(readings: Iterable[Reading], scale: float) -> tuple[Reading, ...]:
+    return tuple(
+        each if each.value is None else Reading(value=each.value * scale) for each in readings
+    )
+
+
+def _added_up(device: Device) -> Device:
+    """Return a GPU with the sums over its blocks; a count that cannot be read leaves no sum."""
+    series = {}
+    for key, kind in (("ecc_uncorrected", "ue."), ("ecc_corrected", "ce.")):
+        counts = [
+            counter(each[-1]) for name, each in device.series.items() if name.startswith(kind)
+        ]
+        unread = [each for each in counts if each.value is None]
+        total = Reading(value=sum(each.value or 0 for each in counts))
+        series[key] = (unread[0] if unread else total if counts else Reading(),)
+    return Device(name=device.name, series=series, trouble=device.trouble)
 
 
 def _merge(by_sysfs: Iterable[Device], others: Iterable[Device]) -> tuple[Device, ...]:

@@ -15,22 +15,38 @@ LIMIT_SECONDS = 8.0
 # Of the check's deadline, so that the fallback, too, ends before it.
 SHARE = 0.4
 
+Topic = Literal["health", "links", "counters"]
+
+
+def sampler(num_samples: int, window_seconds: float) -> tuple[str, ...]:
+    """Return the command that samples what a load changes; `parse` reads what it prints."""
+    return (*PROBE, "load", str(num_samples), str(window_seconds))
+
+
+def parse(ending: Ending | OSError, limit_seconds: float) -> Survey:
+    """Read what the library's probe printed. One that ended in the middle keeps what it had printed."""
+    if isinstance(ending, OSError):
+        return Survey(source="NVML", trouble=f"the probe could not be started: {ending}")
+    lines = ending.output.decode(errors="replace").splitlines()
+    return parse_lines(lines, source="NVML", ending=how_it_ended(ending, limit_seconds))
+
 
 def survey(
     node: NodeFacts,
-    topic: Literal["health", "links"],
+    topic: Topic,
     *,
     num_samples: int = 1,
     window_seconds: float = 0.0,
+    share: float = SHARE,
 ) -> Survey:
-    """Read all GPUs. A library that ended in the middle keeps what it printed; one that was refused gives way to the tool."""
-    limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
+    """Read all GPUs, within a share of the check's deadline; a library that was refused gives way to the tool."""
+    limit = min(LIMIT_SECONDS, share * node.deadline_seconds)
+    ending: Ending | OSError
     try:
         ending = run_until((*PROBE, topic, str(num_samples), str(window_seconds)), limit)
     except OSError as error:
-        return Survey(source="NVML", trouble=f"the probe could not be started: {error}")
-    lines = ending.output.decode(errors="replace").splitlines()
-    by_library = parse_lines(lines, source="NVML", ending=how_it_ended(ending, limit))
+        ending = error
+    by_library = parse(ending, limit)
     if by_library.devices or not by_library.trouble:
         return by_library
     by_tool = _by_tool(topic, limit)
@@ -40,7 +56,7 @@ def survey(
     return Survey(source="NVML, nvidia-smi", trouble=trouble)
 
 
-def _by_tool(topic: Literal["health", "links"], limit_seconds: float) -> Survey:
+def _by_tool(topic: Topic, limit_seconds: float) -> Survey:
     commands = nvidia_smi.COMMANDS if topic == "links" else nvidia_smi.COMMANDS[:1]
     outputs = []
     endings = run_together({" ".join(command): command for command in commands}, limit_seconds)

@@ -186,6 +186,17 @@ def _processes(gpu: ElementTree.Element) -> Reading:
     return Reading(value=len(pids), text=", ".join(pids))
 
 
+def _seconds(name: str) -> Callable[[ElementTree.Element], Reading]:
+    """Read a counter of microseconds, which drivers since 550 have."""
+    path = f"clocks_event_reasons_counters/clocks_event_reasons_counters_{name}"
+
+    def read(gpu: ElementTree.Element) -> Reading:
+        reading = _number(path)(gpu)
+        return reading if reading.value is None else Reading(value=reading.value * 1e-6)
+
+    return read
+
+
 def _fabric(gpu: ElementTree.Element) -> Reading:
     reading = _named("fabric/state", FABRIC_STATES)(gpu)
     status = (gpu.findtext("fabric/status") or "").strip()
@@ -232,6 +243,13 @@ READERS: Mapping[str, Callable[[ElementTree.Element], Reading]] = {
     "power_limit": _number(
         "gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"
     ),
+    "power": _number(
+        "gpu_power_readings/instant_power_draw",
+        "gpu_power_readings/power_draw",
+        "power_readings/power_draw",
+    ),
+    "hardware_thermal_seconds": _seconds("hw_therm_slowdown"),
+    "power_brake_seconds": _seconds("hw_power_brake"),
     "processes": _processes,
     "pcie_width": _number("pci/pci_gpu_link_info/link_widths/current_link_width"),
     "pcie_max_width": _number("pci/pci_gpu_link_info/link_widths/max_link_width"),

@@ -1,4 +1,6 @@
-"""`python -P -m healthchecks.devices.nvml_probe health|links NUM_SAMPLES SECONDS`: asks NVML, and prints each answer as it has it.
+"""`python -P -m healthchecks.devices.nvml_probe TOPIC NUM_SAMPLES SECONDS`: asks NVML, and prints each answer as it has it.
+
+TOPIC: health, links, counters (what a load may raise), or load (what is sampled meanwhile).
 
 One JSON object a line: a part that is about to be asked for, or an answer. See `readings.parse_lines`.
 """
@@ -56,13 +58,15 @@ def main(arguments: list[str]) -> int:
     _ask(SYSTEM, "driver", nvml.nvmlSystemGetDriverVersion)
     _ask(SYSTEM, "cuda", nvml.nvmlSystemGetCudaDriverVersion)
     handles = {index: _open(index) for index in range(num_devices)}
-    questions = HEALTH if topic == "health" else LINKS
+    questions = {"health": HEALTH, "links": LINKS, "counters": COUNTERS, "load": {}}[topic]
     known = {index: handle for index, handle in handles.items() if handle is not None}
     for index, handle in known.items():
         for key, question in questions.items():
             _ask(index, key, partial(question, handle))
     if topic == "links":
         _sample(known, num_samples, seconds)
+    elif topic == "load":
+        _sample_load(known, num_samples, seconds)
     _print({"end": True})
     return 0
 
@@ -115,6 +119,11 @@ def _print(line: dict[str, Any]) -> None:
 
 def _field(number: int, handle: Any, scope: int = 0) -> float:
     return _value(nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])[0])
+
+
+def _seconds(number: int, handle: Any) -> float:
+    """Return a field that counts nanoseconds."""
+    return _field(number, handle) * 1e-9
 
 
 def _value(answer: Any) -> float:
@@ -200,6 +209,16 @@ def _sample(handles: dict[int, Any], num_samples: int, seconds: float) -> None:
                 _ask_links(index, handle, links=links[index], key=key, fields=fields)
 
 
+def _sample_load(handles: dict[int, Any], num_samples: int, seconds: float) -> None:
+    """Read what a load changes so many times, `seconds` apart."""
+    for sample in range(num_samples):
+        if sample:
+            time.sleep(seconds)
+        for index, handle in handles.items():
+            for key, question in LOAD.items():
+                _ask(index, key, partial(question, handle))
+
+
 def _links(index: int, handle: Any) -> list[int]:
     """Return the links that the device has, and print whether each is active."""
     found = []
@@ -273,6 +292,22 @@ HEALTH: dict[str, Question] = {
     "max_sm_clock": lambda handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
     "power_limit": lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
     "processes": _processes,
+}
+COUNTERS: dict[str, Question] = {
+    **{key: HEALTH[key] for key in ("ecc_enabled", "ecc_uncorrected", "ecc_corrected")},
+    "hardware_thermal_seconds": partial(
+        _seconds, nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN
+    ),
+    "power_brake_seconds": partial(
+        _seconds, nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
+    ),
+}
+LOAD: dict[str, Question] = {
+    **{
+        key: HEALTH[key]
+        for key in ("temperature", "slowdown_margin", "memory_margin", "clock_reasons", "sm_clock")
+    },
+    "power": lambda handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
 }
 LINKS: dict[str, Question] = {
     "pstate": nvml.nvmlDeviceGetPerformanceState,

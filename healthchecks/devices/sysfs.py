@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from healthchecks.check import NodeFacts
-from healthchecks.commands import run_until
+from healthchecks.commands import Ending, run_until
 from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import Reading, number
 
@@ -54,22 +54,36 @@ class Files:
         return self.numbers(path)[-1]
 
 
+def files_command(
+    node: NodeFacts, patterns: Sequence[str], num_samples: int, window_seconds: float
+) -> tuple[str, ...]:
+    """Return the command that reads all files below `node.sysfs` that match a pattern, so many times."""
+    return (*PROBE, node.sysfs, str(num_samples), str(window_seconds), *patterns)
+
+
+def files_of(ending: Ending | OSError, limit_seconds: float) -> Files:
+    """Read what that command printed until it ended."""
+    if isinstance(ending, OSError):
+        return Files(series={}, trouble=f"the probe could not be started: {ending}")
+    lines = ending.output.decode(errors="replace").splitlines()
+    return parse_files(lines, ending=how_it_ended(ending, limit_seconds))
+
+
 def read_files(
     node: NodeFacts,
     patterns: Sequence[str],
     *,
     num_samples: int = 1,
     window_seconds: float = 0.0,
+    share: float = SHARE,
 ) -> Files:
-    """Read all files below `node.sysfs` that match a pattern, so many times."""
-    limit = min(LIMIT_SECONDS, SHARE * node.deadline_seconds)
-    command = (*PROBE, node.sysfs, str(num_samples), str(window_seconds), *patterns)
+    """Read all files below `node.sysfs` that match a pattern, so many times, within a share of the check's deadline."""
+    limit = min(LIMIT_SECONDS, share * node.deadline_seconds)
+    command = files_command(node, patterns, num_samples, window_seconds)
     try:
-        ending = run_until(command, limit)
+        return files_of(run_until(command, limit), limit)
     except OSError as error:
-        return Files(series={}, trouble=f"the probe could not be started: {error}")
-    lines = ending.output.decode(errors="replace").splitlines()
-    return parse_files(lines, ending=how_it_ended(ending, limit))
+        return files_of(error, limit)
 
 
 def parse_files(lines: Iterable[str], *, ending: str) -> Files:

@@ -8,6 +8,8 @@ from healthchecks.declaration import CHOSEN, Limit, at_least, at_most
 from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
 from healthchecks.rates.busyness import MOST_FOREIGN_PERCENT, percent_between, read_busyness
 from healthchecks.rates.series import FLOOR_LIMIT, LEAST_WINDOWS, RateNames, busyness_of, rates_of
+from healthchecks.soak.evidence import judge_soak
+from healthchecks.soak.watch import run_watched
 
 PROBE = "rates"
 
@@ -31,19 +33,27 @@ def measure_rates(
     judge: Judge,
     asked: Mapping[str, Any],
     judge_numbers: JudgeNumbers,
+    *,
+    is_watched: bool = False,
 ) -> Verdict:
     """Measure all GPUs at the same time, or the CPU, and how busy others are; the probe is asked `asked` besides the device."""
     devices = devices_of(node, with_cpu=False)
     common = {"num_threads": num_threads(), "least_windows": LEAST_WINDOWS, **asked}
     before = read_busyness()
-    answers = run_probes(PROBE, node, [{"device": device, **common} for device in devices])
+    every = [{"device": device, **common} for device in devices]
+    watched = None
+    if is_watched:
+        answers, watched = run_watched(PROBE, node, every)
+    else:
+        answers = run_probes(PROBE, node, every)
     percent, measure = percent_between(before, read_busyness())
     evidence = judge_answers(
         zip(devices, answers, strict=True),
         lambda numbers: judge_numbers(numbers, percent, measure, judge),
         lambda device, why: judge(names.full("dip_ratio"), None, subject=device, note=why),
     )
-    return Verdict(check=names.check, evidence=evidence)
+    soak = tuple(judge_soak(names.check, watched, judge))
+    return Verdict(check=names.check, evidence=(*evidence, *soak))
 
 
 def judge_rates(

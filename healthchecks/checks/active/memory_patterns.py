@@ -3,7 +3,8 @@
 Solid words, own addresses, moving inversions, random words, modulo-20, moves of blocks; at the level `deep` all of them again and
 again with other random words, and bit fade. How much memory is tested follows from the time and from what is free. The probe of the
 same name does the work. Each wrong value comes with the positions and bits of the words, and with what a second reading gave:
-the same again points to a cell, another value to the path.
+the same again points to a cell, another value to the path. What ECC has corrected shows in the GPUs' counters alone: they are read
+before and after, and heat, power and clocks in between.
 """
 
 import os
@@ -15,7 +16,9 @@ import psutil
 from healthchecks import cgroups
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import DEFINED, HealthCheck, at_most
-from healthchecks.probe import devices_of, judge_answers, num_threads, run_probes
+from healthchecks.probe import devices_of, judge_answers, num_threads
+from healthchecks.soak.evidence import judge_soak, soak_limits
+from healthchecks.soak.watch import run_watched
 
 NAME = "memory_patterns"
 PATTERNS = (
@@ -43,12 +46,13 @@ def check(node: NodeFacts, judge: Judge) -> Verdict:
     patterns = DEEP_PATTERNS if node.level == "deep" else PATTERNS
     devices = devices_of(node)
     asked = [ask(device, patterns, repeats=node.level == "deep") for device in devices]
+    answers, watched = run_watched(NAME, node, asked)
     evidence = judge_answers(
-        zip(devices, run_probes(NAME, node, asked), strict=True),
+        zip(devices, answers, strict=True),
         lambda numbers: judge_numbers(numbers, patterns, judge),
         lambda device, why: judge("memory_patterns.wrong_words", None, subject=device, note=why),
     )
-    return Verdict(check=NAME, evidence=evidence)
+    return Verdict(check=NAME, evidence=(*evidence, *judge_soak(NAME, watched, judge)))
 
 
 def ask(device: str, patterns: tuple[str, ...], *, repeats: bool) -> dict[str, Any]:
@@ -111,9 +115,10 @@ CHECK = HealthCheck(
     name=NAME,
     position=220,
     run=check,
-    needs=("num_gpus", "python"),
+    needs=("num_gpus", "gpu_vendor", "sysfs", "python"),
     seconds={"quick": 11.0, "standard": 25.0, "deep": 1200.0},
     limits={
+        **soak_limits(NAME),
         "memory_patterns.wrong_words": at_most(0, "words", DEFINED, most=0),
     },
 )

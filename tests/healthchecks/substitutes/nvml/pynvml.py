@@ -197,6 +197,10 @@ class Library:
         watts = self._reading(handle, "power_limit").value
         return self._put(place, Reading(value=None if watts is None else 1000 * watts))
 
+    def _nvmlDeviceGetPowerUsage(self, handle: Any, place: Any) -> int:
+        watts = self._reading(handle, "power")
+        return self._put(place, watts if watts.value is None else Reading(value=1000 * watts.value))
+
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, places: Any) -> int:
         pids = [
             int(word)
@@ -240,6 +244,13 @@ class Library:
         if number == nvml.NVML_FI_DEV_MEMORY_TEMP:
             margin = self._reading(handle, "memory_margin")
             return margin if margin.value is None else Reading(value=40)
+        seconds = {
+            nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN: "hardware_thermal_seconds",
+            nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN: "power_brake_seconds",
+        }
+        if number in seconds:
+            counted = self._reading(handle, seconds[number])
+            return counted if counted.value is None else Reading(value=counted.value * 1e9)
         keys = {
             nvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY: "replays",
             nvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY: "recoveries",
