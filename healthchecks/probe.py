@@ -104,7 +104,10 @@ def _answer(ending: Ending | OSError, seconds: float) -> Answer:
     numbers = _last_object(ending.output)
     if ending.hung:
         left = "killed" if ending.code is not None else f"SIGKILL does not end pid {ending.pid}"
-        trouble = f"the probe hung: no answer in {seconds:g} s; {left}"
+        # What a probe announces on its error output before it begins it.
+        errors = ending.errors.decode(errors="replace").strip().splitlines()
+        at = f" in {errors[-1][:MAX_ERROR_CHARACTERS]}" if errors else ""
+        trouble = f"the probe hung{at}: no answer in {seconds:g} s; {left}"
         return Answer(numbers=numbers, trouble=trouble, ending="hung")
     if ending.code != 0 or not numbers:
         errors = ending.errors.decode(errors="replace").strip().splitlines()

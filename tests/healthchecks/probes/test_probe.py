@@ -28,6 +28,7 @@ def test_the_active_checks_are_these() -> None:
     """A check that loses its need of an interpreter would escape the tests below."""
     assert ACTIVE == [
         "memory_bandwidth",
+        "pair_copies",
         "compute_rate",
         "memory_patterns",
         "compute_exact",
