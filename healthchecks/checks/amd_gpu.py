@@ -1,15 +1,18 @@
 """amd_gpu: every AMD GPU is there, counts no uncorrected error in any block, has its bad pages retired, and is cool.
 
 Counts are those since the driver was loaded, from sysfs, `amdsmi` or rocm-smi. Two dies of one package are one part: their counts
-are added up, and the package is named with the die. On MI300 and later the state of XGMI cannot be had: errors of its block count.
+are added up, and the package is named with the die. Of XGMI it judges what the library reports of links, whether each GPU has as many
+partners as the others by rocm-smi's topology, and the errors of its block.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, GPUS, HealthCheck, at_least, at_most, none_of
 from healthchecks.devices import amd
 from healthchecks.devices.readings import Device, Reading, Survey, counter
+from healthchecks.devices.topology import Topology, read_topology
 
 NAME = "amd_gpu"
 # The block of links between GPUs.
@@ -18,6 +21,13 @@ MARGINS = {
     "junction_margin": "amd_gpu.junction_margin_celsius",
     "memory_margin": "amd_gpu.memory_margin_celsius",
 }
+# Of the library.
+XGMI_STATES = {
+    "xgmi_status": "amd_gpu.xgmi_error_status",
+    "xgmi_links_down": "amd_gpu.xgmi_links_down",
+}
+# As rocm-smi's topology names them.
+XGMI_LINK = "XGMI"
 INFORMATIVE = ("bad_pages", "pcie_replays", "junction_temperature", "memory_temperature")
 PAGES = {
     "pending_bad_pages": "amd_gpu.pending_bad_pages",
@@ -28,8 +38,28 @@ PAGES = {
 def check(node: NodeFacts, judge: Judge) -> Verdict:
     """Ask about every GPU, and judge each package."""
     survey = amd.survey(node)
-    evidence = tuple(judge_survey(survey, node, judge))
-    return Verdict(check=NAME, evidence=evidence, trouble=survey.trouble)
+    evidence = [*judge_survey(survey, node, judge)]
+    if len(survey.devices) > 1:
+        evidence.append(judge_partners(read_topology(node), judge))
+    return Verdict(check=NAME, evidence=tuple(evidence), trouble=survey.trouble)
+
+
+def judge_partners(topology: Topology, judge: Judge) -> Evidence:
+    """Compare how many GPUs each one reaches by XGMI with the most that one of the node does."""
+    name, subject = "amd_gpu.missing_xgmi_partners", "rocm-smi"
+    if topology.is_absent:
+        return Evidence(name=name, value=None, subject=subject, note=topology.trouble)
+    if not topology.links:
+        return judge(name, None, subject=subject, note=topology.trouble)
+    partners = Counter(first for (first, _), kind in topology.links.items() if kind == XGMI_LINK)
+    most = max(partners.values(), default=0)
+    short = {
+        first: most - partners[first]
+        for first in sorted({first for first, _ in topology.links})
+        if partners[first] < most
+    }
+    note = ", ".join(f"GPU {first} reaches {partners[first]} of {most}" for first in short)
+    return judge(name, sum(short.values()), subject=subject, note=note)
 
 
 def judge_survey(survey: Survey, node: NodeFacts, judge: Judge) -> Iterator[Evidence]:
@@ -106,6 +136,12 @@ def _state(die: Device, subject: str, *, widest: float, judge: Judge) -> Iterato
         yield Evidence(
             name="amd_gpu.pcie_width_ratio", value=None, subject=own, note="not reported"
         )
+    for key, name in XGMI_STATES.items():
+        reading = die.last(key)
+        if reading.is_absent or key not in die.series:
+            yield Evidence(name=name, value=None, subject=own, note="not reported")
+        else:
+            yield judge(name, reading.value, subject=own, note=reading.trouble)
     for key in INFORMATIVE:
         reading = die.last(key)
         yield Evidence(name=f"amd_gpu.{key}", value=reading.value, subject=own)
@@ -115,7 +151,8 @@ CHECK = HealthCheck(
     name=NAME,
     position=90,
     run=check,
-    needs=("num_gpus", "sysfs"),
+    needs=("num_gpus", "gpu_vendor", "sysfs"),
+    seconds={"passive": 2.0},
     covers=(GPUS,),
     needs_gpu=True,
     gpu_vendor="amd",
@@ -123,6 +160,9 @@ CHECK = HealthCheck(
         "amd_gpu.missing_gpus": none_of("GPUs"),
         "amd_gpu.uncorrected_errors": none_of("errors", "device-metrics-exporter: its default"),
         "amd_gpu.xgmi_errors": none_of("errors", "device-metrics-exporter: its default"),
+        "amd_gpu.xgmi_error_status": none_of("errors", "amdsmi: 1 is an error, 2 are several"),
+        "amd_gpu.xgmi_links_down": none_of("links", "amdsmi: the driver's own state of each link"),
+        "amd_gpu.missing_xgmi_partners": none_of("partners", "the most of a GPU in this node"),
         "amd_gpu.corrected_errors": at_most(20e6, "errors", CHOSEN, most=1e12),
         "amd_gpu.pending_bad_pages": none_of("pages", "amdgpu: a reset retires them"),
         "amd_gpu.failed_bad_pages": none_of("pages", "amdgpu: they could not be retired"),

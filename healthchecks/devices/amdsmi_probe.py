@@ -43,10 +43,23 @@ def _device(library: Any, index: int, handle: Any) -> None:
         name = block.name.lower()
         _ask(index, f"ue.{name}", partial(_item, count, "uncorrectable_count"))
         _ask(index, f"ce.{name}", partial(_item, count, "correctable_count"))
+    _ask(index, "xgmi_status", lambda: float(library.amdsmi_gpu_xgmi_error_status(handle)))
+    # From ROCm 6.4 on.
+    if hasattr(library, "amdsmi_get_gpu_xgmi_link_status"):
+        links = partial(library.amdsmi_get_gpu_xgmi_link_status, handle)
+        _ask(index, "xgmi_links_down", lambda: _links_down(links()["status"]))
     kinds, metrics = library.AmdSmiTemperatureType, library.AmdSmiTemperatureMetric
     for key, kind in (("junction_margin", kinds.HOTSPOT), ("memory_margin", kinds.VRAM)):
         temperature = partial(library.amdsmi_get_temp_metric, handle, kind)
         _ask(index, key, partial(_margin, temperature, metrics))
+
+
+def _links_down(states: list[str]) -> float:
+    """Count links that are down: U is up, D is down, X is one that the board does not have."""
+    unknown = sum(state not in ("U", "D", "X") for state in states)
+    if unknown:
+        raise ValueError(f"{unknown} of {len(states)} links have no known state")
+    return float(states.count("D"))
 
 
 def _item(question: Callable[[], Any], name: str) -> float:

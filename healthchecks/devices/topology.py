@@ -26,6 +26,8 @@ class Topology:
 
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
     trouble: str = ""
+    # There is no such tool here.
+    is_absent: bool = False
 
 
 def read_topology(node: NodeFacts) -> Topology:
@@ -35,7 +37,7 @@ def read_topology(node: NodeFacts) -> Topology:
     try:
         ending = run_until(command, limit)
     except OSError as error:
-        return Topology(trouble=f"{command[0]} cannot be started: {error}")
+        return Topology(trouble=f"{command[0]} cannot be started: {error}", is_absent=True)
     return topology_of(ending, " ".join(command), limit)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from healthchecks.check import Outcome, Verdict
 from tests.healthchecks.check_harness import named, verdict_of
-from tests.healthchecks.substitutes.tools import FOLDER, Substitutes, recorded
+from tests.healthchecks.substitutes.tools import FOLDER, Substitutes, changed, recorded
 from tests.healthchecks.substitutes.trees import amd_gpu, write
 
 # The first two packages of a node with MI250X: two dies each.
@@ -28,7 +28,11 @@ def judged(
     """Run the check on a machine with these files in sysfs."""
     write(root / "sys", files)
     return verdict_of(
-        "amd_gpu", sysfs=str(root / "sys"), num_gpus=num_gpus, deadline_seconds=deadline_seconds
+        "amd_gpu",
+        sysfs=str(root / "sys"),
+        num_gpus=num_gpus,
+        gpu_vendor="amd",
+        deadline_seconds=deadline_seconds,
     )
 
 
@@ -121,6 +125,40 @@ def test_the_library_s_answer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (errors.value, errors.outcome) == (4, Outcome.FAIL)
 
 
+@pytest.mark.proves("amd_gpu.xgmi_error_status", "amd_gpu.xgmi_links_down")
+def test_a_link_of_xgmi_that_is_down_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library names its state; an error of the links counts as well, and a state that is not known is none."""
+    down = {**GPUS[1], "xgmi_status": 2, "xgmi_links": ["U", "D", "D", "X"]}
+    library(monkeypatch, [GPUS[0], down, *GPUS[2:]])
+    verdict = judged(tmp_path)
+    links, status = (
+        named(verdict, name, "GPU 0000:c6:00.0")
+        for name in ("xgmi_links_down", "xgmi_error_status")
+    )
+    assert (links.value, links.outcome) == (2, Outcome.FAIL)
+    assert (status.value, status.outcome) == (2, Outcome.FAIL)
+    library(monkeypatch, [{**GPUS[0], "xgmi_links": ["U", "N/A"]}, *GPUS[1:]])
+    assert "1 of 2 links have no known state" in judged(tmp_path).reason
+    library(monkeypatch, GPUS, "error amdsmi_get_gpu_xgmi_link_status")
+    assert judged(tmp_path).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.proves("amd_gpu.missing_xgmi_partners")
+def test_a_gpu_that_reaches_fewer_others_fails(tmp_path: Path, substitutes: Substitutes) -> None:
+    """Two hives of four are sound; a GPU that reaches one of its hive by PCIe alone is not, nor is half a matrix."""
+    whole = recorded("mi200_topology.txt")
+    worse = changed(
+        whole, b"GPU1   XGMI         0            XGMI", b"GPU1   XGMI         0            PCIE"
+    )
+    answers = {"-a --json": recorded("mi250_rocm_smi.json")}
+    for matrix, value in ((whole, 0), (worse, 1), (whole[:900], None)):
+        substitutes.tool("rocm-smi", {**answers, "--showtopotype": matrix})
+        partners = named(judged(tmp_path), "missing_xgmi_partners")
+        assert partners.value == value
+        if value:
+            assert partners.note == "GPU 1 reaches 2 of 3"
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -152,7 +190,8 @@ def test_the_tool_adds_what_sysfs_lacks(
     tmp_path: Path, substitutes: Substitutes, *, recording: str, address: str, device: str
 ) -> None:
     """rocm-smi of two generations: replays and package; without sysfs nothing counts errors, which is unknown."""
-    substitutes.tool("rocm-smi", {"-a --json": recorded(recording)})
+    answers = {"-a --json": recorded(recording), "--showtopotype": recorded("mi100_topology.txt")}
+    substitutes.tool("rocm-smi", answers)
     answer = json.loads(recorded(recording))
     num_gpus = len(answer) - 1
     files = amd_gpu(0, address, device=device)

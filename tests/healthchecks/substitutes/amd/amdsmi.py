@@ -1,7 +1,8 @@
 """In place of `amdsmi` on PYTHONPATH: its functions answer what AMDSMI_GPUS says, a JSON list with a GPU each.
 
 Names and answers of the functions are those of AMD SMI 7.0 (rocm.docs.amd.com/projects/amdsmi). A GPU: {"bdf", "oam_id",
-"ue": {block: count}}; AMDSMI_FAULT is `hang FUNCTION`, `stop FUNCTION` or `error FUNCTION`.
+"ue": {block: count}, "xgmi_status": N, "xgmi_links": [STATE]}; AMDSMI_FAULT is `hang FUNCTION`, `stop FUNCTION` or `error
+FUNCTION`. The states of links are those of amdsmi_interface.py.
 """
 
 import json
@@ -81,6 +82,18 @@ def amdsmi_get_gpu_ecc_count(handle: dict[str, Any], block: AmdSmiGpuBlock) -> d
         raise AmdSmiLibraryException(2)
     count = handle.get("ue", {}).get(block.name.lower(), 0)
     return {"correctable_count": 0, "uncorrectable_count": count, "deferred_count": 0}
+
+
+def amdsmi_gpu_xgmi_error_status(handle: dict[str, Any]) -> int:
+    """Return 0 for no error of the links, 1 for one, 2 for several."""
+    return int(handle.get("xgmi_status", 0))
+
+
+def amdsmi_get_gpu_xgmi_link_status(handle: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of each link: U up, D down, X not there, N/A not known."""
+    _fail("amdsmi_get_gpu_xgmi_link_status")
+    states = handle.get("xgmi_links", ["U", "U", "U", "X"])
+    return {"status": states, "total_links": len(states)}
 
 
 def amdsmi_get_temp_metric(handle: dict[str, Any], kind: int, metric: int) -> int:
