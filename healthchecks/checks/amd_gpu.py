@@ -1,8 +1,8 @@
 """amd_gpu: every AMD GPU is there, counts no uncorrected error in any block, has its bad pages retired, and is cool.
 
 Counts are those since the driver was loaded, from sysfs, `amdsmi` or rocm-smi. Two dies of one package are one part: their counts
-are added up, and the package is named with the die. Of XGMI it judges what the library reports of links, whether each GPU has as many
-partners as the others by rocm-smi's topology, and the errors of its block.
+are added up, and the package is named with the die. Of XGMI it judges what the library reports of links, whether each GPU has as
+many partners as the others by rocm-smi's topology, and the errors of its block.
 """
 
 from collections import Counter

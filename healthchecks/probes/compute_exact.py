@@ -7,8 +7,10 @@ of summing. The matrices have a closed form (the check has it too, and computes 
     left(i,2k) = left(i,2k+1) = a(i,k)        right(2k,j) = b(k,j) + d(k,j)      right(2k+1,j) = -b(k,j)
 
 Their product is the sum of a(i,k) d(k,j): the rest cancels, and with few rows in `d` the result is small enough for types of
-few bits. Freivalds' test compares each row, times odd weights, modulo 2^64, with integers that were computed from the
-closed form: one wrong value is always found. The checksum over all rows is for the check.
+few bits. `inner` bounds how many products are summed (0: as many as there are rows), where the sum has few bits, too.
+
+Freivalds' test compares each row, times odd weights, modulo 2^64, with integers that were computed from the closed form: one wrong
+value is always found. The checksum over all rows is for the check.
 
 On a CPU each core computes by itself as well. Faults for the self test, with `dtype` and, for one core alone, `core`:
 {"kind": "row", "row": R} adds 1 to a value of that row of each product; "nan" puts a NaN there; "operand" adds 1 to the left
@@ -47,6 +49,10 @@ TYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+# Multiplied by torch's private function, into another type.
+FLOAT8, FLOAT8_OUT = "float8", torch.bfloat16
+# AMD's first GPUs with it have their own form, without a negative zero.
+FIRST_AMD = "gfx94"
 
 
 class Product:
@@ -54,7 +60,7 @@ class Product:
 
     def __init__(self, spec: dict[str, Any], device: torch.device, size: int) -> None:
         self.dtype, self.size, self.device = str(spec["dtype"]), size, device
-        half = size // 2
+        half = min(size, spec["inner"] or size) // 2
         rest = min(half, spec["rest"]) if spec["rest"] else half
         a, b, d = (
             torch.tensor(spec[name], dtype=torch.int64, device=device) for name in ("a", "b", "d")
@@ -67,16 +73,25 @@ class Product:
         self._column_weights = 2 * (at * COLUMN_STEP % WEIGHT_MODULUS) + 1
         self._row_weights = 2 * (at * ROW_STEP % WEIGHT_MODULUS) + 1
         self._expected = (left * (extra * self._column_weights).sum(1)).sum(1)
-        kind = TYPES[self.dtype]
+        kind = float8_of(device) if self.dtype == FLOAT8 else TYPES[self.dtype]
         self.left = left.repeat_interleave(2, dim=1).to(kind)
-        self.right = torch.stack([right + extra, -right], dim=1).view(size, size).to(kind)
+        self.right = torch.stack([right + extra, -right], dim=1).view(2 * half, size).to(kind)
+        if self.dtype == FLOAT8:
+            # It takes columns one after the other, and factors.
+            self.right = self.right.t().contiguous().t()
+            self._one = torch.ones((), device=device)
 
     def new(self) -> torch.Tensor:
         """Return room for a product."""
-        return torch.empty(self.size, self.size, dtype=self.left.dtype, device=self.device)
+        kind = FLOAT8_OUT if self.dtype == FLOAT8 else self.left.dtype
+        return torch.empty(self.size, self.size, dtype=kind, device=self.device)
 
     def multiply(self, out: torch.Tensor) -> None:
         """Compute the product."""
+        if self.dtype == FLOAT8:
+            one, kind = self._one, FLOAT8_OUT
+            torch._scaled_mm(self.left, self.right, one, one, out_dtype=kind, out=out)
+            return
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = self.dtype == "tf32"
         torch.mm(self.left, self.right, out=out)
@@ -131,7 +146,9 @@ class Faults:
         """Change the left matrix, where a fault asks for it."""
         for fault in self._faults:
             if fault["kind"] == "operand" and fault["dtype"] == product.dtype:
-                product.left[fault["row"] % product.size, 3] += 1
+                row = product.left[fault["row"] % product.size]
+                # A type of 8 bits adds nothing by itself.
+                row[3] = (row[3].to(torch.float64) + 1).to(row.dtype)
 
     def to_product(self, product: Product, out: torch.Tensor, core: int | None) -> None:
         """Change a value of a product."""
@@ -176,13 +193,35 @@ def largest(spec: dict[str, Any], device: torch.device, asked: dict[str, Any], s
     return size
 
 
+def float8_of(device: torch.device) -> torch.dtype:
+    """Return the type of 8 bits, four of them for the exponent, that a device multiplies."""
+    if device.type == "cuda" and torch.version.hip:
+        architecture = torch.cuda.get_device_properties(device).gcnArchName
+        if architecture.startswith(FIRST_AMD):
+            return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
+def has_float8(device: torch.device) -> bool:
+    """Whether this torch and this device multiply it: a product of the smallest size shows."""
+    try:
+        small = torch.ones(16, 16, device=device).to(float8_of(device))
+        one = torch.ones((), device=device)
+        torch._scaled_mm(small, small.t(), one, one, out_dtype=FLOAT8_OUT)
+    except (AttributeError, RuntimeError, NotImplementedError, ValueError, TypeError):
+        return False
+    return True
+
+
 def supported(specs: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
     """Return those that the device multiplies with sums in 32 bits or more."""
+    if not has_float8(device):
+        specs = [spec for spec in specs if spec["dtype"] != FLOAT8]
     if device.type == "cuda":
         return specs
     mkldnn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     has_bfloat16 = mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    types = ("float64", "float32", "bfloat16") if has_bfloat16 else ("float64", "float32")
+    types = ["float64", "float32", FLOAT8, *(["bfloat16"] if has_bfloat16 else [])]
     return [spec for spec in specs if spec["dtype"] in types]
 
 
@@ -243,5 +282,7 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
     answer["products"] = whole_device(device, specs, planted, asked)
     if device.type == "cpu":
         torch.set_num_threads(1)
-        answer["cores"] = each_core(specs, planted, asked)
+        # A core computes with 8 bits as with 32.
+        own = [spec for spec in specs if spec["dtype"] != FLOAT8]
+        answer["cores"] = each_core(own, planted, asked)
     return answer

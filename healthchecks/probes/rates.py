@@ -41,6 +41,9 @@ TYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+FLOAT8 = "float8"
+# AMD's first GPUs with it have their own form, without a negative zero.
+FIRST_AMD = "gfx94"
 
 
 class Device:
@@ -110,9 +113,11 @@ class Device:
 
 def products(device: Device, asked: dict[str, Any]) -> list[dict[str, Any]]:
     """Multiply random matrices of each type for its share of the time."""
-    types = (
-        asked["types"] if device.is_gpu else [each for each in asked["types"] if each in CPU_TYPES]
-    )
+    types = asked["types"]
+    if not device.is_gpu:
+        types = [each for each in types if each in CPU_TYPES]
+    elif not has_float8(device.device):
+        types = [each for each in types if each != FLOAT8]
     found = []
     began = time.monotonic()
     share = max(0.0, asked["until"] - began) / len(types)
@@ -125,23 +130,50 @@ def products(device: Device, asked: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def plain_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
+    """Return the product of two matrices as what is repeated."""
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, right, out=out)
+
+
+def scaled_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
+    """Return the product of two matrices of 8 bits: torch's private function takes columns one after the other."""
+    columns = right.t().contiguous().t()
+    one = torch.ones((), device=left.device)
+    return lambda: torch._scaled_mm(left, columns, one, one, out_dtype=torch.bfloat16)
+
+
+def float8_of(device: torch.device) -> torch.dtype:
+    """Return the type of 8 bits, four of them for the exponent, that a device multiplies."""
+    if device.type == "cuda" and torch.version.hip:
+        architecture = torch.cuda.get_device_properties(device).gcnArchName
+        if architecture.startswith(FIRST_AMD):
+            return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
+def has_float8(device: torch.device) -> bool:
+    """Whether this torch and this device multiply it: a product of the smallest size shows."""
+    try:
+        small = torch.ones(16, 16, device=device).to(float8_of(device))
+        scaled_product(small, small)()
+    except (AttributeError, RuntimeError, NotImplementedError, ValueError, TypeError):
+        return False
+    return True
+
+
 def _product(device: Device, dtype: str) -> tuple[int, Callable[[], object]]:
     """Return a product whose calls are short beside a window, and as large as that allows."""
     rows = FIRST_ROWS
     while True:
         generator = torch.Generator(device.device).manual_seed(SEED)
+        kind = float8_of(device.device) if dtype == FLOAT8 else TYPES[dtype]
         # Constant data would draw less power, and flatter the rate.
         left, right = (
-            torch.randn(rows, rows, generator=generator, device=device.device).to(TYPES[dtype])
+            torch.randn(rows, rows, generator=generator, device=device.device).to(kind)
             for _ in range(2)
         )
-        out = torch.empty_like(left)
-
-        def work(
-            left: torch.Tensor = left, right: torch.Tensor = right, out: torch.Tensor = out
-        ) -> object:
-            return torch.mm(left, right, out=out)
-
+        work = scaled_product(left, right) if dtype == FLOAT8 else plain_product(left, right)
         work()
         seconds = min(device.seconds_of(work, 1) for _ in range(3))
         if 2 * rows > MOST_ROWS or 8 * seconds > WINDOW_SECONDS / LEAST_CALLS:
@@ -222,4 +254,6 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
     answer: dict[str, Any] = {"device": asked["device"], "model": device.name()}
     answer["foreign_bytes"] = device.foreign_bytes()
     answer["series"] = measure(device, asked)
+    names = [series["name"] for series in answer["series"]]
+    answer["not_covered"] = [name for name in asked.get("types", []) if name not in names]
     return answer

@@ -24,9 +24,9 @@ class Floor:
     source: str
 
 
-def _best(model: str, tflops: float) -> Floor:
+def _best(model: str, tflops: float, quantity: str = "bfloat16") -> Floor:
     value = MEASURED_SHARE * tflops * 1e12
-    return Floor(model=model, quantity="bfloat16", value=value, source=MAMF)
+    return Floor(model=model, quantity=quantity, value=value, source=MAMF)
 
 
 def _copy(model: str, gb_per_second: float, source: str = DCGM) -> Floor:
@@ -47,6 +47,7 @@ MI250X, MI300X, MI355X = r"MI250X", r"MI300X", r"MI355X"
 FLOORS = (
     _best(A100, 271),
     _best(H100, 794.5),
+    _best(H100, 1402, "float8"),
     _best(H200, 794.5),
     _best(B200, 1745),
     _best(MI300X, 668),

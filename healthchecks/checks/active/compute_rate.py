@@ -17,7 +17,7 @@ from healthchecks.soak.evidence import soak_limits
 
 NAME = "compute_rate"
 NAMES = RateNames(check=NAME, name="tflop_per_second", unit="TFLOP/s", scale=1e12)
-TYPES = ("bfloat16", "float16", "tf32", "float32", "float64")
+TYPES = ("bfloat16", "float16", "float8", "tf32", "float32", "float64")
 # Levels at which the GPUs are watched.
 SOAKS = ("standard", "deep")
 # Of the probe.
@@ -34,6 +34,11 @@ def judge_numbers(
 ) -> Iterator[Evidence]:
     """Judge one device, of a node of which others took so many percent."""
     yield from judge_rates(NAMES, numbers, percent, measure, judge)
+    left_out = ", ".join(numbers["not_covered"])
+    if left_out:
+        note = "this device or its torch does not multiply them, or not at a rate of their own"
+        subject = f"{numbers['device']} {left_out}"
+        yield Evidence(name="compute_rate.not_covered", value=None, subject=subject, note=note)
 
 
 CHECK = HealthCheck(

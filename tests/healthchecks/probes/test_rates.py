@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import runpy
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from healthchecks.check import Outcome, Verdict
 from healthchecks.checks.active import compute_rate, memory_bandwidth
 from healthchecks.limits import judge_of
-from healthchecks.probe import num_threads
+from healthchecks.probe import START, num_threads
 from healthchecks.rates import busyness, floors
 from healthchecks.rates.floors import FLOORS, Floor, floor_of
 from healthchecks.rates.series import LEAST_WINDOWS
@@ -56,6 +57,23 @@ def test_a_machine_that_is_not_busy_passes(name: str, rate: str) -> None:
     assert median.value > 0.001
     assert median.better == "higher"
     assert "there is no floor" in median.note
+
+
+def test_types_that_are_not_multiplied_are_named() -> None:
+    """A processor multiplies types of fewer bits as wider ones; the product of 8 bits itself runs there, too."""
+    check = compute_rate
+    asked = {"device": "cpu", "num_threads": 1, "least_windows": 1, **check.ASKED}
+    asked |= {"types": ["float32", "float8"]}
+    numbers = numbers_of("rates", asked, seconds=0.0)
+    evidence = check.judge_numbers(numbers, 0.0, busyness.MEASURE, judge_of(check.CHECK.limits, {}))
+    (left_out,) = (each for each in evidence if each.name == "compute_rate.not_covered")
+    assert left_out.subject == "cpu float8"
+    probe = runpy.run_path(str(START.with_name("rates.py")))
+    import torch
+
+    assert probe["has_float8"](torch.device("cpu"))
+    ones = torch.ones(32, 32).to(probe["float8_of"](torch.device("cpu")))
+    assert probe["scaled_product"](ones, ones)().tolist() == [[32.0] * 32] * 32
 
 
 @pytest.mark.parametrize(
@@ -209,7 +227,8 @@ def test_every_floor_is_that_of_a_model_and_plausible() -> None:
     found = {floor_of(name, floor.quantity) for name in names for floor in FLOORS}
     assert found - {None} == set(FLOORS)
     for floor in FLOORS:
-        low, high = (1e13, 5e15) if floor.quantity == "bfloat16" else (5e9, 1e13)
+        is_product = floor.quantity in ("bfloat16", "float8")
+        low, high = (1e13, 5e15) if is_product else (5e9, 1e13)
         assert low < floor.value < high
     assert floor_of("NVIDIA H100 PCIe", "bfloat16") is None
     assert floor_of("NVIDIA H200 NVL", "bfloat16") is None
