@@ -26,6 +26,9 @@ GPU_BYTES, CPU_BYTES = 128 << 20, 32 << 20
 # Cores of a CPU whose memory is copied, at most: chosen, twelve pairs.
 MOST_CORES = 4
 LEAST_GPUS = 2
+# In the names of packages of which each die is a device for programs.
+TWIN_DIES = "MI250"
+Ends = tuple[int, int]
 NODES = Path("/sys/devices/system/node")
 
 
@@ -118,20 +121,22 @@ def judge_numbers(
         note = f"{topology.trouble}; pairs are grouped by what torch reports"
         yield Evidence(name="pair_copies.link_types", value=None, note=note)
     why = BUSY if busy.value is None else ""
+    # Dies of such packages have one, two or four links to each other: only the way back has as many for certain.
+    is_uneven = TWIN_DIES in str(numbers["model"])
     for kind, rates in sorted(groups.items()):
-        yield from _rates(kind, rates, devices, why=why, judge=judge)
+        yield from _for_peers(kind, rates, devices, why=why)
+        if is_uneven:
+            both = {ends: [rate, rates.get(ends[::-1], rate)] for ends, rate in rates.items()}
+        else:
+            both = {ends: [*rates.values()] for ends in rates}
+        if len(rates) > 1:
+            yield from _ratios(kind, rates, both, devices, why=why, judge=judge)
 
 
-def _rates(
-    kind: str,
-    rates: Mapping[tuple[int, int], float],
-    devices: Sequence[str],
-    *,
-    why: str,
-    judge: Judge,
+def _for_peers(
+    kind: str, rates: Mapping[Ends, float], devices: Sequence[str], *, why: str
 ) -> Iterator[Evidence]:
-    """Judge the pairs of one type of link; of only one there is none to compare it with."""
-    # Of two, the faster one is what the other should be.
+    """Yield the median and the slowest pair of one type of link."""
     middle = statistics.median_high(rates.values())
     slowest = min(rates, key=lambda ends: rates[ends])
     named = f"{devices[slowest[0]]} to {devices[slowest[1]]}"
@@ -147,13 +152,27 @@ def _rates(
             note=why or note,
             better="higher",
         )
-    for ends, rate in rates.items() if len(rates) > 1 else ():
-        note = why or f"{rate / 1e9:,.4g} of {middle / 1e9:,.4g} GB/s, {kind}"
+
+
+def _ratios(
+    kind: str,
+    rates: Mapping[Ends, float],
+    alike: Mapping[Ends, Sequence[float]],
+    devices: Sequence[str],
+    *,
+    why: str,
+    judge: Judge,
+) -> Iterator[Evidence]:
+    """Judge the pairs of one type of link, each beside those that are alike; the lowest and those that fail are named."""
+    # Of two, the faster one is what the other should be.
+    references = {ends: statistics.median_high(others) for ends, others in alike.items()}
+    lowest = min(rates, key=lambda ends: rates[ends] / references[ends])
+    for ends, rate in rates.items():
+        note = why or f"{rate / 1e9:,.4g} of {references[ends] / 1e9:,.4g} GB/s, {kind}"
         subject = f"{devices[ends[0]]} to {devices[ends[1]]}"
-        evidence = judge(
-            "pair_copies.rate_ratio", None if why else rate / middle, subject=subject, note=note
-        )
-        if ends == slowest or evidence.outcome is Outcome.FAIL:
+        ratio = None if why else rate / references[ends]
+        evidence = judge("pair_copies.rate_ratio", ratio, subject=subject, note=note)
+        if ends == lowest or evidence.outcome is Outcome.FAIL:
             yield evidence
 
 

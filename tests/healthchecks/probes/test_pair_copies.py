@@ -110,10 +110,12 @@ def test_the_check_runs_its_probe_in_the_interpreter_of_the_runs(
     assert failed == ["pair_copies.wrong_words"]
 
 
-def test_a_pair_that_hangs_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check ends in time, and says in which pair the probe was."""
-    plant(monkeypatch, {"probe": "pair_copies", "kind": "hang", "pair": [1, 0]})
-    verdict = real_verdict("pair_copies", seconds=0.5, deadline_seconds=5.0)
+def test_a_pair_that_hangs_has_a_name(tmp_path: Path) -> None:
+    """The check ends in time, and says what the probe had announced last."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'the pair 1 to 0' >&2\nexec sleep 600\n")
+    python.chmod(0o755)
+    verdict = real_verdict("pair_copies", python=str(python), deadline_seconds=1.0)
     assert verdict.outcome is Outcome.UNKNOWN
     assert "the probe hung in the pair 1 to 0" in verdict.reason
 
@@ -125,7 +127,8 @@ def test_a_link_is_compared_with_links_of_its_type(substitutes: Substitutes) -> 
     topology = read_topology(node)
     assert topology.links[0, 1] == "NV4"
     rates = {"NV4": 5e10, "NODE": 2e10}
-    numbers = {
+    numbers: dict[str, Any] = {
+        "model": "NVIDIA RTX A6000",
         "pairs": [
             {
                 "source": i,
@@ -135,7 +138,7 @@ def test_a_link_is_compared_with_links_of_its_type(substitutes: Substitutes) -> 
                 "wrong_words": 0,
             }
             for (i, j), kind in topology.links.items()
-        ]
+        ],
     }
     judge = judge_of(CHECK.limits, {}, node=node)
 
@@ -150,6 +153,33 @@ def test_a_link_is_compared_with_links_of_its_type(substitutes: Substitutes) -> 
     assert named(slow, "rate_ratio", "cuda:0 to cuda:1").value == 0.4
     del numbers["pairs"][0]
     assert "not copied" in judged(numbers).reason
+
+
+def test_dies_of_one_package_are_compared_with_the_way_back() -> None:
+    """A package's own dies have four links between them, others one: that is no fault, and a slow direction of one pair is."""
+    node = NodeFacts(num_gpus=4, gpu_vendor="amd")
+    topology = Topology(links={(i, j): "XGMI" for i in range(4) for j in range(4) if i != j})
+    pairs = [
+        {
+            "source": i,
+            "target": j,
+            "peer": True,
+            "rates": [2e11 if i // 2 == j // 2 else 5e10],
+            "wrong_words": 0,
+        }
+        for i, j in topology.links
+    ]
+    numbers = {"model": "AMD Instinct MI250X", "pairs": pairs}
+    judge = judge_of(CHECK.limits, {}, node=node)
+
+    def judged() -> Verdict:
+        evidence = judge_numbers(numbers, ask_gpus(4), topology, busy=QUIET, judge=judge)
+        return Verdict(check="pair_copies", evidence=tuple(evidence))
+
+    assert judged().outcome is Outcome.PASS, judged().reason
+    pairs[0]["rates"] = [1e11]
+    assert named(judged(), "rate_ratio").subject == "cuda:0 to cuda:1"
+    assert judged().outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(
