@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What the tests use besides Python, where Debian's packages have it: hosts made of namespaces (iproute2, nftables, util-linux),
-# certificates (openssl), clocks that jump (a C compiler), units (systemd), system calls (strace), rules of alerts (promtool, a file of
-# prometheus). Installs what is missing; starts nothing. Tests that find no tool skip and say so.
+# certificates (openssl), clocks that jump (a C compiler) or are years off (faketime), units (systemd), system calls (strace), a second
+# test of memory (stressapptest), rules of alerts (promtool, a file of prometheus). Installs what is missing; starts nothing. Tests that find no tool skip and say so.
 set -euo pipefail
 
 missing=()
 for pair in ip:iproute2 tc:iproute2 nft:nftables nsenter:util-linux unshare:util-linux setpriv:util-linux openssl:openssl cc:build-essential \
-    systemd-analyze:systemd strace:strace; do
+    systemd-analyze:systemd strace:strace faketime:faketime stressapptest:stressapptest; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 wanted=("${missing[@]}")
