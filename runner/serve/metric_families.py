@@ -137,6 +137,11 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     heartbeat_ages = {n.node: n.last_heartbeat_seconds_ago for n in nodes}
     text = "Time since a node's last heartbeat."
     yield gauge("stoker_node_heartbeat_age_seconds", text, heartbeat_ages, "node")
+    ahead = {node.node: node.clock_ahead_seconds for node in nodes}
+    text = (
+        "By how much a node's clock is before the supervisor's; 0: they agree within five seconds."
+    )
+    yield gauge("stoker_node_clock_ahead_seconds", text, ahead, "node")
     ranks = {node.node: len(node.ranks_alive) for node in nodes}
     yield gauge("stoker_node_ranks", "Ranks alive on a node.", ranks, "node")
     memory = {node.node: node.agent_resident_bytes or None for node in nodes}

@@ -12,8 +12,10 @@ def detail_of(
     task: Task,
     outcome: Literal["PASS", "FAIL", "UNKNOWN", "busy"],
     rate: tuple[float, float] | None,
+    *,
+    driver: float | None = None,
 ) -> dict[str, Any]:
-    """Return an answer's detail. `rate`: TFLOP/s and their floor, 0 without one; None is not measured."""
+    """Return an answer's detail. `rate`: TFLOP/s and their floor, 0 without one; None is not measured, nor is `driver`."""
     level = str(task.args.get("level", ""))
     names = [*task.args.get("checks", ()), *filter(None, [level, task.args.get("cause")])]
     verdicts: list[dict[str, Any]] = [
@@ -26,10 +28,17 @@ def detail_of(
         verdicts[0] |= {"outcome": outcome, "reason": "as the story has it"}
     if rate is not None and level != LEVELS[0]:
         verdicts.append(_rate_verdict(*rate))
+    if driver is not None:
+        verdicts.append(_version_verdict(driver))
     outcomes = [each["outcome"] for each in verdicts]
     worst = next((each for each in ("FAIL", "UNKNOWN") if each in outcomes), "PASS")
     common = {"outcome": worst, "checks": verdicts, "hardware_class": CLASS}
     return {**common, "is_busy": True} if is_busy else common
+
+
+def _version_verdict(driver: float) -> dict[str, Any]:
+    evidence = {"name": "versions.driver", "value": driver, "unit": "version", "better": "same"}
+    return {"check": "versions", "outcome": "PASS", "reason": "", "evidence": [evidence]}
 
 
 def _rate_verdict(tflops: float, floor: float) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class SimNode:
         self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "busy", "hang"] = "PASS"
         # TFLOP/s that its checks measure, and their floor, 0 without one.
         self.rate: tuple[float, float] | None = None
+        # The version of its driver, as one number.
+        self.driver: float | None = None
         # What it computes is wrong; what its link to its peers carries, in GB/s; peers that no packet of it reaches.
         self.is_wrong = False
         self.link_rate = GB_PER_SECOND
@@ -508,7 +510,9 @@ class SimNode:
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""
         instance_id, outcome = self.instance_id, self.check_outcome
-        detail = {} if outcome == "hang" else detail_of(task, outcome, self.rate)
+        detail = (
+            {} if outcome == "hang" else detail_of(task, outcome, self.rate, driver=self.driver)
+        )
 
         def answer() -> None:
             if not self.agent or self.instance_id != instance_id or not detail:

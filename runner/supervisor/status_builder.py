@@ -22,6 +22,7 @@ from runner.decide.state.people import PendingRequest
 from runner.facts.ids import AttemptId
 from runner.facts.launch_conditions import summary as conditions_summary
 from runner.facts.messages.cluster_status import (
+    MAX_CLOCK_SECONDS,
     CheckStatus,
     ClusterStatus,
     DrainStatus,
@@ -42,8 +43,6 @@ MAX_LOSSES_SHOWN = 120
 MAX_REMEDIES_SHOWN = 50
 # Of checks, of all nodes: 10 MB in the store, and as many rows of metrics; chosen.
 MAX_VALUES_SHOWN = 50_000
-# A node's clock agrees with ours so far; chosen.
-MAX_CLOCK_SECONDS = 5.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -386,6 +386,7 @@ DEEDS: Mapping[str, Maker] = {
     "log": _log,
     "bring-machine": _named("add_machine"),
     "kill-machine": _named("kill_machine"),
+    "driver": _set("driver", lambda words: float(words[0])),
     "address": _set("address", lambda words: words[0]),
     "spoil-node": _set("check_outcome", lambda words: words[0] if words else "FAIL"),
     "measure": _set("rate", lambda words: (float(words[0]), float(words[1]) if words[1:] else 0.0)),

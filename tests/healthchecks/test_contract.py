@@ -239,8 +239,8 @@ def test_every_check_declares_itself() -> None:
 
 
 def test_the_usual_minimum() -> None:
-    """Every check is required but two: most users may not read the kernel's log, and a machine may have no card to look at."""
-    assert set(checks_of(NODE)) - set(REQUIRED) == {"interconnect", "kernel_log"}
+    """All are required but three: many users may not read the kernel's log, a machine may lack a card to look at, or torch."""
+    assert set(checks_of(NODE)) - set(REQUIRED) == {"interconnect", "kernel_log", "versions"}
 
 
 def test_a_check_that_cannot_be_imported_is_unknown(

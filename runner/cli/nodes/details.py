@@ -9,7 +9,7 @@ from runner.decide.nodes.check_results import peers_of
 from runner.decide.nodes.fleet_rules import describe, key_of
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.state.cluster_state import Hardware, Node, State
-from runner.facts.messages.cluster_status import NodeStatus
+from runner.facts.messages.cluster_status import MAX_CLOCK_SECONDS, NodeStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
 
@@ -29,6 +29,7 @@ def node_details(node: NodeStatus, state: State, *, cluster: ClusterSpec, now: f
         "domains": ", ".join(domains_of(cluster, node.node)),
         "down with": node.domain_down,
         "leaves": printable(drain_text(node, now).removeprefix("leaves ")),
+        "clock": _clock(node),
         "last check": _checked(known, now),
         "check due": printable(known.check_wanted, 300) if known is not None else "",
     }
@@ -138,6 +139,18 @@ def _agent(node: NodeStatus, known: Node | None) -> str:
     age = node.last_heartbeat_seconds_ago
     parts.append("no heartbeat" if age is None else f"last heartbeat {age:.1f} s ago")
     return ", ".join(parts)
+
+
+def _clock(node: NodeStatus) -> str:
+    """Describe a clock that is off; "" for one that agrees with the supervisor's."""
+    ahead = node.clock_ahead_seconds
+    if not ahead:
+        return ""
+    side = "ahead of" if ahead > 0 else "behind"
+    return (
+        f"{abs(ahead):.0f} s {side} the supervisor's, limit {MAX_CLOCK_SECONDS:g} s: set it by a time service (NTP); "
+        "its next join may be refused as stale"
+    )
 
 
 def _checked(known: Node | None, now: float) -> str:

@@ -193,6 +193,9 @@ def _stayed_behind(
     decision: Decision, node: Node, found: CheckResult, behind: tuple[str, ...]
 ) -> None:
     """Blame a node that was behind twice, unless all that it misses are floors that its whole class misses."""
+    if check_results.is_software(decision, node, found):
+        _other_software(decision, node, behind)
+        return
     suspect = check_results.suspect_floors(decision, node, found)
     if len(suspect) < len(behind):
         _failed(decision, node, f"behind twice in a row: {'; '.join(behind)}"[:MAX_SUMMARY])
@@ -208,6 +211,16 @@ def _stayed_behind(
             f"{node.node} serves: {reason}; `stoker hardware` has the values, `checks` and `check_level` in cluster.yaml say what "
             "is checked"
         )
+
+
+def _other_software(decision: Decision, node: Node, behind: tuple[str, ...]) -> None:
+    """Keep a node out that has other versions than most of its class; that is no fault of its hardware."""
+    reason = f"other versions than most of its class: {'; '.join(behind)}"[:MAX_SUMMARY]
+    decision.move_node(node.node, "quarantined", reason)
+    decision.page(
+        f"{node.node} is kept out, its hardware is not judged: {reason}; install what the others have, or "
+        f"that of this one on most of them, then `stoker readmit {node.node}`"
+    )
 
 
 def _failed(decision: Decision, node: Node, reason: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from runner.decide.decision import Decision
 from runner.decide.nodes.fleet_rules import (
+    VERSION,
     Key,
     behind_peers,
     describe,
@@ -127,6 +128,12 @@ def record(decision: Decision, node: Node, work: NodeTask, result: CheckResult) 
             )
         )
     return behind
+
+
+def is_software(decision: Decision, node: Node, result: CheckResult) -> bool:
+    """Whether nothing is behind but versions of what is installed."""
+    others = [value for value in result.values if value.unit != VERSION]
+    return not result.below and not behind_peers(others, _peers(decision, node, result))
 
 
 def peers_of(

@@ -18,6 +18,9 @@ SHARE, SPREADS = 0.10, 3.0
 # Standard deviations of a normal distribution in its median absolute deviation.
 DEVIATION = 1.4826
 
+# The unit of the version of something that is installed.
+VERSION = "version"
+
 # A value's name and subject.
 Key = tuple[str, str]
 
@@ -50,7 +53,8 @@ def _behind(one: MeasuredValue, others: Sequence[float]) -> str:
         most = _majority(others)
         if most is None or one.value == most:
             return ""
-        return f"{describe(one)}: most of {len(others)} peers of its class have {most:.15g}"
+        usual = _version(most) if one.unit == VERSION else f"{most:.15g}"
+        return f"{describe(one)}: most of {len(others)} peers of its class have {usual}"
     limit = limit_of(one.better, others)
     if limit is None or not is_beyond(one, limit):
         return ""
@@ -79,8 +83,16 @@ def is_floor_suspect(value: MeasuredValue, floor: float, peers: Sequence[float])
 def describe(value: MeasuredValue) -> str:
     """Return a value in words."""
     subject = f" of {value.subject}" if value.subject else ""
+    if value.unit == VERSION:
+        return f"{value.name}{subject} {_version(value.value)}"
     number = f"{value.value:.15g}" if value.better == "same" else f"{value.value:.6g}"
     return f"{value.name}{subject} {number} {value.unit}".rstrip()
+
+
+def _version(number: float) -> str:
+    """Write a version as it is known: the check `versions` has three numbers below a thousand in one."""
+    rest, last = divmod(int(number), 1000)
+    return ".".join(map(str, (*divmod(rest, 1000), last)))
 
 
 def _with(value: MeasuredValue, number: float) -> MeasuredValue:

@@ -32,6 +32,8 @@ from runner.facts.specs.check_levels import covers
 MAX_REASON = 600
 # Of hardware that was refused or failed, in a row: one may have passed by chance; the issue's figure.
 PASSES_AFTER_REPAIR = 2
+# Of one machine: twice what one result may have; chosen.
+MAX_MEASURED_KEPT = 400
 
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
@@ -118,12 +120,21 @@ def _hardware_checked(state: State, record: HardwareChecked) -> None:
     known.hardware_class, known.behind = record.hardware_class, list(record.behind)
     known.num_behind = known.num_behind + 1 if record.behind else 0
     if record.values:
-        known.values, known.measured_at = list(record.values), state.now
+        _measured(state, known, record)
     if record.outcome == "PASS" and not record.behind:
         known.passes_due = max(0, known.passes_due - 1)
         if known.passed_at is None or covers(record.level, known.passed_level):
             known.passed_at, known.passed_level = state.now, record.level
     state.count(f"hardware_checks_{record.outcome.lower()}")
+
+
+def _measured(state: State, known: Hardware, record: HardwareChecked) -> None:
+    """Keep what a lower level did not measure again; all of it is as old as the oldest."""
+    new = {(value.name, value.subject) for value in record.values}
+    kept = [value for value in known.values if (value.name, value.subject) not in new]
+    if not kept or known.measured_at is None:
+        known.measured_at = state.now
+    known.values = [*record.values, *kept][:MAX_MEASURED_KEPT]
 
 
 def _check_wanted(state: State, record: CheckWanted) -> None:

@@ -15,6 +15,9 @@ from runner.facts.messages.signals import StartPhase, StepRecord
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.facts.wire import Value
 
+# A node's clock and the supervisor's agree so far: heartbeats take a while, and less is of no consequence; chosen.
+MAX_CLOCK_SECONDS = 5.0
+
 
 class DrainStatus(Value):
     """A node that is being drained, then to be in state `to`. `spare` ("": any) takes its place; it leaves by `by_time`."""
@@ -64,7 +67,7 @@ class NodeStatus(Value):
     warm_resident_bytes: int = 0
     warm_versions: Mapping[str, str] = field(default_factory=dict)
     log_bytes_skipped: int = 0
-    # By its last heartbeat, less if that was long on its way; 0 where the clocks agree.
+    # By its last heartbeat, less if that was long on its way; 0 where the clocks agree to MAX_CLOCK_SECONDS.
     clock_ahead_seconds: float = 0.0
 
 

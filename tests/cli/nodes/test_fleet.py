@@ -15,7 +15,7 @@ from runner.facts.messages.cluster_status import (
     SparesStatus,
     StandbyStatus,
 )
-from runner.facts.messages.records_checks import MeasuredValue
+from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.requests import Answer
 from runner.facts.messages.signals import NodeJoined
 from runner.history.ledger import Ledger
@@ -68,7 +68,10 @@ def remember_a_lemon(cluster: Cluster, *, num_peers: int = 0) -> None:
     for number in range(num_peers):
         peer = measured(Hardware(hardware=f"board:{number}"), 800.0 + number, now)
         state.hardware |= {peer.hardware: peer, LEMON: measured(lemon, 300.0, now)}
-    state.nodes["n1"] = Node(node="n1", index=0, hardware=LEMON, incarnation=4)
+    group = OutcomeGroup(outcome="FAIL", at=now - 7, level="quick", checks=("memory", "clock"))
+    state.nodes["n1"] = Node(
+        node="n1", index=0, hardware=LEMON, incarnation=4, check_outcomes=[group]
+    )
     lease = cluster.store.acquire_lease("supervisor", "test:1:1", ttl_seconds=60.0)
     recovery = Recovery(state=state, ledger=Ledger().dump())
     Journal(cluster.store, lease).write_snapshot(recovery, last.sequence)
@@ -82,7 +85,8 @@ def remember_a_lemon(cluster: Cluster, *, num_peers: int = 0) -> None:
         sequence=last.sequence + 1, now=now + 1, input=joined, records=(judged, seen)
     )
     cluster.store.append("journal", wire.encode(entry), at=entry.sequence)
-    nodes = (NodeStatus(node="n1", state="quarantined", hardware=LEMON), *example_view().nodes[1:])
+    one = NodeStatus(node="n1", state="quarantined", hardware=LEMON, clock_ahead_seconds=-12.0)
+    nodes = (one, *example_view().nodes[1:])
     cluster.publish(example_view(nodes=nodes, now=now + 2))
 
 
@@ -127,6 +131,8 @@ def test_one_node_is_shown_in_full(cluster: Cluster) -> None:
     assert f"hardware {LEMON}" in output
     assert "mac:02:00" in output
     assert "n9, n1" in output
+    assert "FAIL     memory, clock (9.00 s ago, quick)" in output
+    assert "12 s behind the supervisor's, limit 5 s: set it by a time service (NTP)" in output
     assert "1 count, of the last 28 days; 3 make a lemon" in output
     assert "by ann: 2 hardware faults" in output
     assert "node_silent as n1: [31mdead (i1)" in output

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from runner.decide.nodes.check_results import has_valid_pass, passes_due, read
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import ActionResult
 from runner.facts.messages import records as r
-from runner.facts.messages.records_checks import HardwareChecked
+from runner.facts.messages.records_checks import HardwareChecked, MeasuredValue
 from runner.facts.specs.cluster import ClusterSpec
 
 CLUSTER = ClusterSpec(name="c", check_level="standard", check_valid_hours=1.0)
@@ -41,6 +42,17 @@ def test_a_pass_counts_until_it_expires() -> None:
     assert not counts(state_after(lower))
     # A look at less does not take the place of the pass.
     assert counts(state_after(PASSED, lower))
+
+
+def test_a_passive_look_leaves_what_it_did_not_measure() -> None:
+    """The rates stay, for the node's peers, and as old as they are."""
+    rate = MeasuredValue(name="rate", value=800.0, better="higher")
+    old, new = (MeasuredValue(name="driver", value=each, better="same") for each in (1.0, 2.0))
+    first = HardwareChecked(hardware=BOARD, node="n1", outcome="PASS", values=(old, rate))
+    known = state_after(first, structs.replace(first, values=(new,))).hardware[BOARD]
+    assert (known.values, known.measured_at) == ([new, rate], 10.0)
+    known = state_after(first, structs.replace(first, values=(new, rate))).hardware[BOARD]
+    assert (known.values, known.measured_at) == ([new, rate], 20.0)
 
 
 def test_a_pass_counts_for_the_other_nodes_of_its_machine() -> None:

@@ -25,6 +25,15 @@ def rate(value: float) -> MeasuredValue:
     return MeasuredValue(name=RATE.name, value=value, better="higher", unit="TFLOP/s")
 
 
+def test_a_version_is_written_as_it_is_known() -> None:
+    """Of what should be the same, also what most of the peers have."""
+    driver = MeasuredValue(name="driver", value=570086015.0, better="same", unit="version")
+    peers = {key_of(driver): [570124006.0] * 3 + [570086015.0]}
+    (text,) = behind_peers([driver], peers)
+    assert text == "driver 570.86.15: most of 4 peers of its class have 570.124.6"
+    assert behind_peers([driver], {key_of(driver): [570124006.0] * 2 + [570086015.0] * 2}) == ()
+
+
 def test_fewer_than_four_peers_set_no_limit() -> None:
     """Three peers prove nothing about a class, however far a value is behind them."""
     peers = [800.0] * (MIN_PEERS - 1)
