@@ -14,7 +14,7 @@ CHECKS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "gpu_ecc": (*_GPU, "memory_patterns"),
     "gpu_lost": _GPU,
     "gpu_xid_other": (*_GPU, "compute_exact"),
-    "nvlink_error": ("gpu_links", "amd_gpu", "kernel_log", "collectives"),
+    "nvlink_error": ("gpu_links", "amd_gpu", "kernel_log", "pair_copies", "collectives"),
     "thermal_power": (*_GPU, "compute_rate"),
     "cuda_illegal_access": (*_GPU, "compute_exact", "memory_patterns"),
     "nan_loss": _NUMBERS,
