@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the tests use besides Python, where Debian's packages have it: hosts made of namespaces (iproute2, nftables, util-linux),
 # certificates (openssl), clocks that jump (a C compiler) or are years off (faketime), units (systemd), system calls (strace), a second
-# test of memory (stressapptest), rules of alerts (promtool, a file of prometheus). Installs what is missing; starts nothing. Tests that find no tool skip and say so.
+# test of memory (stressapptest), rules of alerts (promtool, a file of prometheus). Installs what is missing; starts nothing. Tests that
+# find no tool skip and say so.
 set -euo pipefail
 
 missing=()

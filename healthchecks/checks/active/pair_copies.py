@@ -97,26 +97,15 @@ def judge_numbers(
 ) -> Iterator[Evidence]:
     """Judge all pairs, each beside those that are linked alike."""
     devices = _names(asked)
-    expected = {(i, j) for i in range(len(devices)) for j in range(len(devices)) if i != j}
-    groups: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
-    wrong: dict[str, float] = {}
+    groups: dict[str, dict[Ends, float]] = defaultdict(dict)
+    wrong: dict[Ends, float] = {}
     for pair in numbers["pairs"]:
         ends = (int(pair["source"]), int(pair["target"]))
-        expected.discard(ends)
-        wrong[f"{devices[ends[0]]} to {devices[ends[1]]}"] = float(pair["wrong_words"])
+        wrong[ends] = float(pair["wrong_words"])
         by_torch = "peer" if pair["peer"] else "through the host"
         kind = topology.links.get(ends, by_torch)
         groups[kind][ends] = statistics.median(float(rate) for rate in pair["rates"])
-    # Pairs without a fault are not named one by one: eight GPUs have 56.
-    sound = [subject for subject, count in wrong.items() if count == 0]
-    if sound:
-        yield judge("pair_copies.wrong_words", 0, subject=f"{len(sound)} pairs")
-    for subject, count in wrong.items():
-        if count:
-            yield judge("pair_copies.wrong_words", count, subject=subject)
-    for i, j in sorted(expected):
-        subject = f"{devices[i]} to {devices[j]}"
-        yield judge("pair_copies.wrong_words", None, subject=subject, note="not copied")
+    yield from _wrong_words(wrong, devices, judge)
     if topology.trouble:
         note = f"{topology.trouble}; pairs are grouped by what torch reports"
         yield Evidence(name="pair_copies.link_types", value=None, note=note)
@@ -125,12 +114,29 @@ def judge_numbers(
     is_uneven = TWIN_DIES in str(numbers["model"])
     for kind, rates in sorted(groups.items()):
         yield from _for_peers(kind, rates, devices, why=why)
-        if is_uneven:
-            both = {ends: [rate, rates.get(ends[::-1], rate)] for ends, rate in rates.items()}
-        else:
-            both = {ends: [*rates.values()] for ends in rates}
+        alike = {
+            ends: [rate, rates.get(ends[::-1], rate)] if is_uneven else [*rates.values()]
+            for ends, rate in rates.items()
+        }
         if len(rates) > 1:
-            yield from _ratios(kind, rates, both, devices, why=why, judge=judge)
+            yield from _ratios(kind, rates, alike, devices, why=why, judge=judge)
+
+
+def _wrong_words(
+    wrong: Mapping[Ends, float], devices: Sequence[str], judge: Judge
+) -> Iterator[Evidence]:
+    """Name pairs with wrong words, and those that are missing; of the others the number: eight GPUs have 56."""
+    name = "pair_copies.wrong_words"
+    num_sound = sum(count == 0 for count in wrong.values())
+    if num_sound:
+        yield judge(name, 0, subject=f"{num_sound} pairs")
+    for i, one in enumerate(devices):
+        for j, other in enumerate(devices):
+            count = wrong.get((i, j))
+            if i != j and count is None:
+                yield judge(name, None, subject=f"{one} to {other}", note="not copied")
+            elif i != j and count:
+                yield judge(name, count, subject=f"{one} to {other}")
 
 
 def _for_peers(
