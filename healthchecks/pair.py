@@ -44,9 +44,9 @@ REFUSED = 64
 # Of a message. A CPU's is short, so that a link at a tenth of its rate still carries several. Chosen, not measured.
 GPU_BYTES, CPU_BYTES = 256 << 20, 4 << 20
 # Of the deadline of the ranks: for the other end to come, and until an operation that hangs is an error. Chosen, not measured.
-MEET_SHARE, END_SHARE = 0.6, 0.9
+MEET_SHARE, END_SHARE = 0.5, 0.8
 # Of the deadline, that messages may be sent at most. Chosen, not measured.
-MOST_MEASURING_SHARE = 0.25
+MOST_MEASURING_SHARE = 0.15
 
 
 class _Parser(argparse.ArgumentParser):

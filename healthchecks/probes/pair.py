@@ -41,6 +41,8 @@ NUM_WARM_UPS, MOST = 1, 1000
 SHARE_OF_ALL = 0.5
 # For the others to leave the store before it closes. Chosen, not measured.
 LEAVE_SECONDS = 2.0
+# For the reason of a rank that is gone to arrive in the store. Chosen, not measured.
+REASON_SECONDS = 1.0
 # Between two tries to reach end 0, which may be later than this one. Chosen, not measured.
 RETRY_SECONDS = 0.1
 MAX_ERROR_CHARACTERS = 200
@@ -108,8 +110,8 @@ class Meeting:
             raise NotMeasured(f"the other node measures on {kind}, this one on {self._kind}")
 
     def join(self, asked: dict[str, Any]) -> None:
-        """Make the group of all ranks; an operation that hangs ends shortly before this program is killed."""
-        left = _left(asked["began"] + asked["end_seconds"])
+        """Make the group of all ranks; an operation that hangs, the last one too, is an error before this program is killed."""
+        left = _left(asked["began"] + asked["end_seconds"] - asked["measure_seconds"])
         dist.init_process_group(
             asked["backend"],
             store=self.store,
@@ -118,15 +120,33 @@ class Meeting:
             timeout=left,
         )
 
+    def report(self, at_fault: str) -> str:
+        """Let the other end know why this rank ends early; return who is at fault in the light of what it knows itself.
+
+        A rank that runs out of time closes its connections as one that dies does. So a peer that has given a reason of its own
+        is not at fault for being gone.
+        """
+        try:
+            self.store.set(f"reason/{self.end}", at_fault)
+            if at_fault == "peer":
+                reason = f"reason/{1 - self.end}"
+                self.store.wait([reason], timedelta(seconds=REASON_SECONDS))
+                at_fault = "peer" if self.store.get(reason) == b"self" else ""
+        except (RuntimeError, dist.DistError):
+            # The peer gave none, or the store has gone with it.
+            return at_fault
+        self.leave()
+        return at_fault
+
     def leave(self) -> None:
         """Leave in order. The host of the store waits for the others, which may not have read yet what it holds."""
-        self.store.set(f"left/{self.end}/{self.local}", "")
-        if self.is_host:
-            try:
+        try:
+            self.store.set(f"left/{self.end}/{self.local}", "")
+            if self.is_host:
                 self.store.wait(self._leaving, timedelta(seconds=LEAVE_SECONDS))
-            except (RuntimeError, dist.DistError):
-                # There is no more to be done.
-                pass
+        except (RuntimeError, dist.DistError):
+            # There is no more to be done.
+            pass
 
 
 def measure(
@@ -189,6 +209,7 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
     """Be rank `asked["local"]` of `asked["num_local"]` at end `asked["end"]` of the pair."""
     asked["began"] = asked["until"] - asked["seconds"]
     answer: dict[str, Any] = {"local": asked["local"]}
+    meeting: Meeting | None = None
     try:
         _enter(answer, "the start")
         _take_device(asked["device"])
@@ -205,7 +226,9 @@ def probe(asked: dict[str, Any], faults: list[dict[str, Any]]) -> dict[str, Any]
     except PeerMissing as error:
         answer |= {"error": str(error), "at_fault": "peer"}
     except (RuntimeError, dist.DistError) as error:
-        answer |= {"error": _first_line(error), "at_fault": _at_fault(str(error))}
+        at_fault = _at_fault(str(error))
+        at_fault = meeting.report(at_fault) if meeting is not None else at_fault
+        answer |= {"error": _first_line(error), "at_fault": at_fault}
     return answer
 
 

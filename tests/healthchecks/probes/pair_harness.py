@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from runner.facts.messages.isolation import PairResult
+from runner.decide.nodes.isolation_results import end_result, pair_result
+from runner.facts.actions import ActionResult
+from runner.facts.messages.isolation import EndResult, PairResult
 from tests.healthchecks.check_harness import ROOT
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks.pair")
@@ -29,7 +31,7 @@ def end_command(end: int, port: int, **options: Any) -> list[str]:
     given = {
         "address": LOOPBACK,
         "python": sys.executable,
-        "seconds": 0.5,
+        "seconds": 0.3,
         "deadline": 30,
         "gpus": 0,
         **options,
@@ -77,12 +79,12 @@ def trouble_of(answer: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def result_of(round_: int, pair: tuple[str, str], answers: Mapping[str, Answer]) -> PairResult:
-    """Return what both ends' answers make of a pair, by the table of docs/design/isolation.md; a node that died has none."""
-    found = [answer for node in pair if (answer := answers.get(node)) is not None]
-    silent = tuple(node for node in pair if node not in answers)
-    at_fault = tuple(node for node in answers if answers[node]["at_fault"] == "self")
-    if any(answer["not_measured"] or answer["busy"] for answer in found):
-        return PairResult(round=round_, nodes=pair)
-    if any(answer["trouble"] for answer in found) or silent:
-        return PairResult(round=round_, nodes=pair, failed=silent or at_fault or pair)
-    return PairResult(round=round_, nodes=pair, rate=min(answer["rate"] for answer in found))
+    """Return what a supervisor makes of the answers of both ends; a node that died has none."""
+    first, second = (_end(node, pair, answers.get(node)) for node in pair)
+    return pair_result(first, second, number=round_)
+
+
+def _end(node: str, pair: tuple[str, str], answer: Answer | None) -> EndResult:
+    outcome: Literal["done", "unknown"] = "unknown" if answer is None else "done"
+    result = ActionResult(id="a1", outcome=outcome, detail=answer or {})
+    return end_result(result, node=node, nodes=pair)

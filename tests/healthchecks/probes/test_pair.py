@@ -93,7 +93,7 @@ def test_an_end_that_is_lost_is_named_by_both(
 ) -> None:
     """A rank that ends in the middle: its own end names itself, the other one its peer."""
     plant(monkeypatch, {"probe": "pair", "kind": "exit", "rank": lost, "after": 4})
-    answers = both_ends(free_port(), python=preloaded_python, seconds=20, deadline=90)
+    answers = both_ends(free_port(), python=preloaded_python, seconds=20, deadline=150)
     assert trouble_of(answers[lost]) == ("self", False)
     assert trouble_of(answers[1 - lost]) == ("peer", False)
     assert "at the measurement: the probe ended with code 3" in answers[lost]["trouble"]
@@ -144,6 +144,19 @@ def test_a_busy_node_has_no_rate() -> None:
     assert quiet["rate"] == pytest.approx(MIB / 0.01 / 1e9)
     assert (busy["rate"], busy["busy"], busy["trouble"]) == (None, "busy with something else", "")
     assert "3 words" in judge_end([wrong], "busy with something else")["trouble"]
+
+
+def test_an_end_that_runs_out_of_time_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch, preloaded_python: str
+) -> None:
+    """Its peer finds the connection closed, and reads in the store that it waited in vain: it shows at neither end who is slow."""
+    plant(monkeypatch, {"probe": "pair", "kind": "sleep", "rank": 0, "seconds": 2.5})
+    port, options = free_port(), {"python": preloaded_python}
+    slow = start_end(0, port, deadline=12, **options)
+    waiting = start_end(1, port, deadline=3.4, **options)
+    for answer, text in ((answer_of(waiting), "imed out"), (answer_of(slow), "closed")):
+        assert trouble_of(answer) == ("", False)
+        assert text in answer["trouble"]
 
 
 def test_a_hang_is_laid_on_no_end() -> None:

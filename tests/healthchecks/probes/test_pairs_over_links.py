@@ -123,7 +123,7 @@ def test_the_node_or_the_path_is_named(
 def test_a_node_that_dies_costs_its_pair_alone(hosts: Hosts) -> None:
     """In the middle of a round: its pair failed at its end, and the other pairs have rates."""
     pairs = [("h1", "h2"), ("h3", "h4"), ("h5", "h6")]
-    hosts.start(pairs, seconds=1.5)
+    hosts.start(pairs, seconds=0.8)
     dying = hosts.by_name["h3"]
     deadline = time.monotonic() + DEADLINE_SECONDS
     # More than what the ends exchange before their first message.
