@@ -149,7 +149,7 @@ def test_a_busy_node_has_no_rate() -> None:
 def test_an_end_that_runs_out_of_time_is_not_taken_for_dead(
     monkeypatch: pytest.MonkeyPatch, preloaded_python: str
 ) -> None:
-    """Its peer finds the connection closed, and reads in the store that it waited in vain: it shows at neither end who is slow."""
+    """Its peer finds the connection closed, and reads in the store that it ran out of time: neither end shows who is slow."""
     plant(monkeypatch, {"probe": "pair", "kind": "sleep", "rank": 0, "seconds": 2.5})
     port, options = free_port(), {"python": preloaded_python}
     slow = start_end(0, port, deadline=12, **options)
