@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.decide.nodes.isolation_results import end_result, pair_result
+from runner.decide.nodes.isolation.results import end_result, pair_result
 from runner.facts.actions import ActionResult
 from runner.facts.messages.isolation import EndResult, PairResult
 from tests.healthchecks.check_harness import ROOT
