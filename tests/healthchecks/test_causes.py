@@ -29,7 +29,7 @@ def test_causes_and_checks_are_those_of_the_project() -> None:
 def test_a_cause_has_checks_on_a_node_with_gpus(cause: str) -> None:
     """On NVIDIA's GPUs and on AMD's, something can confirm or clear it; without GPUs nothing about GPUs runs."""
     for vendor in ("nvidia", "amd"):
-        node = NodeFacts(num_gpus=8, gpu_vendor=vendor)  # type: ignore[arg-type]
+        node = NodeFacts(num_gpus=8, gpu_vendor=vendor)
         assert checks_of_cause(cause, node)
     alone = checks_of_cause(cause, NodeFacts())
     assert not {"gpu", "amd_gpu", "gpu_links"} & set(alone)
