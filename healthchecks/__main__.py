@@ -19,7 +19,7 @@ from healthchecks.deadline import deadline_of, run_check
 from healthchecks.devices.presence import gpus_of
 from healthchecks.levels import LEVELS, Level, seconds_at
 from healthchecks.limits import nearest, parse_overrides
-from healthchecks.registry import all_checks
+from healthchecks.registry import all_checks, declared_limits
 from runner.errors import UserError
 from runner.facts.faults import FAULTS
 
@@ -41,10 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         node = _node(options)
         names, required = _picked(options, node)
-        declared = {
-            key: limit for check in all_checks().values() for key, limit in check.limits.items()
-        }
-        limits = parse_overrides(options.limit, declared)
+        limits = parse_overrides(options.limit, declared_limits())
     except UserError as error:
         print(f"healthchecks: {error}", file=sys.stderr)
         return REFUSED

@@ -22,7 +22,7 @@ def judge_of(
     rule.
     """
     for name, value in overrides.items():
-        _refuse_dead(name, value, limits)
+        refuse_dead(name, value, limits)
     limits = {name: limit.on(node or NodeFacts()) for name, limit in limits.items()}
     return Judge(
         {
@@ -52,7 +52,7 @@ def parse_overrides(texts: Iterable[str], limits: Mapping[str, Limit]) -> dict[s
         except ValueError:
             way_out = "write NAME=NUMBER" if equals else "write NAME=NUMBER, with the equals sign"
             raise UserError(f"--limit {text!r}: {number!r} is no number; {way_out}") from None
-        _refuse_dead(name, overrides[name], limits)
+        refuse_dead(name, overrides[name], limits)
     return overrides
 
 
@@ -63,7 +63,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close!r}?" if close else f"known: {', '.join(names)}"
 
 
-def _refuse_dead(name: str, value: float, limits: Mapping[str, Limit]) -> None:
+def refuse_dead(name: str, value: float, limits: Mapping[str, Limit]) -> None:
+    """Raise UserError for a limit that does not exist, or a value that every value would pass, or none."""
     if name not in limits:
         raise UserError(f"no limit {name!r}; {nearest(name, limits)}")
     limit = limits[name]

@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         busy = "how busy others are cannot be read here"
     elif not options.shares_machine:
         percent, what = percent_between(before, after)
-        if percent > MOST_FOREIGN_PERCENT:
+        if percent > options.most_foreign_percent:
             busy = f"{BUSY}: {what}, {percent:.3g} percent"
     return judge_end(answers, busy)
 
@@ -224,10 +224,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", type=int, metavar="N", help="ranks; by default the GPUs that are found")
     add("--sysfs", default=NodeFacts().sysfs, metavar="DIR", help="where GPUs are found")
     add("--variable", action="append", default=[], metavar="NAME=VALUE", help=_VARIABLE_HELP)
+    add(
+        "--most-foreign-percent",
+        type=float,
+        default=MOST_FOREIGN_PERCENT,
+        metavar="N",
+        help=_FOREIGN_HELP,
+    )
     add("--shares-machine", action="store_true", help="others' use of processors is no reason")
     return parser
 
 
+_FOREIGN_HELP = "of the processors that others may use; beyond that no rate is reported"
 _VARIABLE_HELP = (
     f"a setting of the runs: {', '.join(f'{prefix}*' for prefix in COMMUNICATION_PREFIXES)}"
 )

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import healthchecks.checks
 from healthchecks.check import Judge, NodeFacts, Verdict
-from healthchecks.declaration import HealthCheck
+from healthchecks.declaration import HealthCheck, Limit
 
 # A check whose module cannot be imported runs after all others, and is UNKNOWN.
 LAST = 1_000_000
@@ -53,6 +53,11 @@ def all_checks() -> dict[str, HealthCheck]:
     """Return every check by name, in the order in which they run."""
     checks = sorted(map(_load_or_unknown, check_names()), key=lambda check: check.position)
     return {check.name: check for check in checks}
+
+
+def declared_limits() -> dict[str, Limit]:
+    """Return the limits of all checks, by name."""
+    return {name: limit for check in all_checks().values() for name, limit in check.limits.items()}
 
 
 def _load_or_unknown(name: str) -> HealthCheck:

@@ -103,9 +103,13 @@ class Agent:
             num_ranks=config.ranks_to_check,
             python=config.python,
             shortage_serves=config.is_made_up,
+            limits=config.cluster.check_limits,
         )
         self._pair_runner = PairRunner(
-            self._task_program, python=config.python, shares_machine=config.shares_machine
+            self._task_program,
+            python=config.python,
+            shares_machine=config.shares_machine,
+            most_foreign_percent=config.cluster.check_limits.get("collectives.foreign_cpu"),
         )
         self._verify_runner = VerifyRunner(
             folder=config.folder, loop=self._loop, emitter=emitter, answer=self._answer

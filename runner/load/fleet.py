@@ -6,7 +6,8 @@ Ranges are written as people do (`n1-n8`) or as Slurm does (`n[1-8,10]`, `rack[1
 import re
 from typing import Any
 
-from healthchecks import registry
+from healthchecks import limits, registry
+from runner.errors import UserError
 from runner.facts.wording import known_words
 from runner.load.documents import Where
 from runner.load.problems import Problems, check_names, shown
@@ -182,6 +183,19 @@ def checks(given: Any, problems: Problems) -> Any:
             None if name in known else f"not a check; {known_words(name, known, most=len(known))}"
         ),
     )
+
+
+def check_limits(given: Any, problems: Problems) -> None:
+    """Note limits of checks that do not exist, or that every value would pass, or none."""
+    if not isinstance(given, dict) or not given:
+        return
+    declared = registry.declared_limits()
+    for name, value in given.items():
+        if isinstance(name, str) and isinstance(value, int | float):
+            try:
+                limits.refuse_dead(name, value, declared)
+            except UserError as error:
+                problems.add(("check_limits", name), str(error))
 
 
 def check_hardware(plain: dict[str, Any], problems: Problems) -> None:

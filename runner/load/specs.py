@@ -64,6 +64,7 @@ def load_cluster(path: str | Path) -> ClusterSpec:
         plain["domains"] = fleet.domains(plain["domains"], problems)
     if "checks" in plain:
         plain["checks"] = fleet.checks(plain["checks"], problems)
+    fleet.check_limits(plain.get("check_limits"), problems)
     if isinstance(plain.get("hardware"), dict):
         fleet.check_hardware(plain["hardware"], problems)
     if "store" in plain:

@@ -30,13 +30,15 @@ class CheckRunner:
     """Runs the task `check`.
 
     `python`: the interpreter of checks that need torch, where a task names none. `shortage_serves`: a node that is short of room,
-    but not broken, passes, and the answer's message says of what. `num_ranks`: for how many the machine is checked.
+    but not broken, passes, and the answer's message says of what. `num_ranks`: for how many the machine is checked. `limits`: those
+    that the cluster sets.
     """
 
     program: TaskProgram
     num_ranks: Callable[[], int]
     python: str
     shortage_serves: bool
+    limits: Mapping[str, float]
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
@@ -65,6 +67,7 @@ class CheckRunner:
             f"--folder={self.program.folder}",
             f"--slots={self.num_ranks()}",
             f"--python={task.args.get('python') or self.python}",
+            *(f"--limit={name}={value!r}" for name, value in self.limits.items()),
             *(("--shortage-serves",) if self.shortage_serves else ()),
         ]
 

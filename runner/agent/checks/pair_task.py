@@ -35,11 +35,13 @@ class PairRunner:
     """Runs the task `measure`. `python`: the interpreter with torch, where a task names none.
 
     `shares_machine`: other nodes of this machine may measure at the same time, so what they use of it is no reason against a rate.
+    `most_foreign_percent`: of its processors that others may use; None: what the program declares.
     """
 
     program: TaskProgram
     python: str
     shares_machine: bool
+    most_foreign_percent: float | None = None
 
     def begin(self, task: Task) -> None:
         """Start a task; its answer follows, at once if it is refused."""
@@ -59,6 +61,11 @@ class PairRunner:
             f"--deadline={PROGRAM_RATIO * task.deadline_seconds:.3f}",
             f"--python={args.get('python') or self.python}",
             *(f"--variable={name}={value}" for name, value in _environment(args).items()),
+            *(
+                (f"--most-foreign-percent={self.most_foreign_percent!r}",)
+                if self.most_foreign_percent is not None
+                else ()
+            ),
             *(("--shares-machine",) if self.shares_machine else ()),
         ]
 

@@ -127,6 +127,12 @@ def retire(**fields: Any) -> q.Request:
     "stoker story                        the rounds, and what was found",
 )
 @click.argument("nodes", nargs=-1)
+@click.option(
+    "--python",
+    default="",
+    metavar="FILE",
+    help="The interpreter on the nodes that has torch. Default: that of a run of this cluster, else the agents' own.",
+)
 @_request_about
 def isolate(**fields: Any) -> q.Request:
     """Measure idle nodes, each alone and then in pairs, to find which node or which path between two is bad.

@@ -18,6 +18,7 @@ class Isolation(MutableValue):
     run: int | None = None
     incident: str | None = None
     request: str | None = None
+    python: str = ""
     wanted_at: float = 0.0
     begun_at: float | None = None
     participants: dict[str, int] = field(default_factory=dict)

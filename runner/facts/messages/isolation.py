@@ -162,7 +162,10 @@ class EndResult(Value):
 
 
 class IsolationWanted(Value, kind="isolation_wanted"):
-    """Nodes are to be measured as soon as no rank runs on them: of a run, for an incident, or because a person asked for it."""
+    """Nodes are to be measured as soon as no rank runs on them: of a run, for an incident, or because a person asked for it.
+
+    `python`: the interpreter on the nodes that a person named.
+    """
 
     isolation: str
     nodes: tuple[str, ...]
@@ -170,6 +173,7 @@ class IsolationWanted(Value, kind="isolation_wanted"):
     run: int | None = None
     incident: str | None = None
     request: str | None = None
+    python: str = ""
 
 
 class IsolationBegun(Value, kind="isolation_begun"):

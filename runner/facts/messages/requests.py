@@ -155,9 +155,13 @@ class NodeRequest(Request):
 
 
 class IsolateNodes(Request, kind="isolate_nodes"):
-    """Measure idle nodes alone and in pairs, to find which node or path is bad. None named: all idle ones."""
+    """Measure idle nodes alone and in pairs, to find which node or path is bad. None named: all idle ones.
+
+    `python`: the interpreter on the nodes that has torch; "": that of a run.
+    """
 
     nodes: tuple[str, ...] = ()
+    python: str = ""
 
 
 class DrainNode(NodeRequest, kind="drain_node"):

@@ -178,6 +178,11 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "How long a pass of `check_level` counts, and values are compared with those of other nodes. Until then a node that joins "
         "again has the passive checks only, if its hardware had no fault since. 0: not at all.",
     ] = 24.0
+    check_limits: Annotated[
+        Mapping[str, float],
+        "Other limits of checks, by their names: `compute_rate.dip_ratio: 0.4`. `stoker check --json` prints all limits with their "
+        "values and sources. That of `collectives.foreign_cpu` counts for measurements of pairs, too.",
+    ] = field(default_factory=dict)
     check_seconds: Annotated[
         PositiveSeconds,
         "Time that these checks may take in all, if it is more than twice that of `check_level`; a node that has not passed by "

@@ -75,6 +75,7 @@ def want(
     run: int | None = None,
     incident: str | None = None,
     request: str | None = None,
+    python: str = "",
 ) -> str:
     """Have nodes measured as soon as no rank runs on them; return the isolation's name."""
     name = f"x{decision.state.next_isolation}"
@@ -85,6 +86,7 @@ def want(
         run=run,
         incident=incident,
         request=request,
+        python=python,
     )
     decision.add(wanted)
     return name
@@ -112,7 +114,7 @@ def on_request(decision: Decision, request: IsolateNodes) -> Reply:
         )
     by = f"asked by {request.by or 'a person'}"
     reason = f"{by}: {request.reason}" if request.reason else by
-    name = want(decision, nodes, reason=reason, request=request.id)
+    name = want(decision, nodes, reason=reason, request=request.id, python=request.python)
     return Reply(
         "open", f"isolation {name} measures {counted(len(nodes), 'node')}: {join_words(nodes)}"
     )
@@ -313,7 +315,9 @@ def _environment(decision: Decision, isolation: Isolation) -> dict[str, dict[str
 
 
 def _python(decision: Decision, isolation: Isolation) -> str:
-    """Return the interpreter of the run, or of any: it has torch."""
+    """Return the interpreter that a person named, or that of the run, or of any: it has torch."""
+    if isolation.python:
+        return isolation.python
     run = decision.state.runs.get(isolation.run or 0)
     runs = [run] if run is not None else list(decision.state.runs.values())
     return next((each.spec.python for each in runs if each.spec.python), "")
