@@ -1,5 +1,7 @@
 """`python -P -m healthchecks`: run checks one after another; print a JSON object as each ends, and the overall result last.
 
+With --progress, a line as each begins, too.
+
 Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was checked).
 """
 
@@ -47,8 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
         return REFUSED
     verdicts: list[Verdict] = []
     try:
-        for name in names:
+        for number, name in enumerate(names, 1):
             seconds = _seconds(name, node.level)
+            if options.progress:
+                begins = {"check": name, "number": number, "of": len(names), "seconds": seconds}
+                _print({"kind": "begins", **begins})
             verdict = run_check(
                 name,
                 replace(node, seconds=seconds),
@@ -100,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--site-script", metavar="FILE")
     parser.add_argument("--sysfs", metavar="DIR")
     parser.add_argument("--shortage-serves", action="store_true")
+    parser.add_argument("--progress", action="store_true")
     return parser
 
 

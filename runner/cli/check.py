@@ -10,7 +10,7 @@ from typing import IO, Any
 import click
 
 from runner.cli import exit_codes, output
-from runner.cli.options import command, json_option
+from runner.cli.options import cluster_option, command, json_option
 from runner.errors import StokerError, UserError
 from runner.facts.specs.check_levels import LEVELS
 
@@ -26,6 +26,7 @@ MAX_ERROR_BYTES = 2000
     "stoker check --folder /checkpoints --json     where runs write, for programs",
     "stoker check --cause gpu_ecc                  what a failure is explained by: is it this machine?",
     "stoker check --check memory --seconds 60      one check, with more time",
+    "stoker check --nodes n3,n4 --level quick      idle nodes of the running cluster, at once",
     "stoker check --limit disk_space.free_bytes=5e12",
 )
 @click.option(
@@ -103,13 +104,60 @@ MAX_ERROR_BYTES = 2000
     help="Memory that the node should have. Default: not known.",
 )
 @click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
+@click.option(
+    "--nodes",
+    metavar="N1,N2",
+    help="Check these idle nodes of a running cluster instead, with its own settings; only --level and the next two go with it.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --nodes: how long to wait for the verdicts. Default: twice the time of the level for each node.",
+)
+@cluster_option
 @json_option
-def check(*, as_json: bool, **asked: Any) -> None:
+def check(
+    *,
+    as_json: bool,
+    nodes: str | None,
+    timeout_seconds: float | None,
+    where: str | None,
+    **asked: Any,
+) -> None:
     """Check this machine. It needs no cluster, no run and no root; the last line says what was not looked at.
 
     A level runs all checks of the cheaper ones, too. PASS needs every required check to pass; a check without a result is UNKNOWN,
-    which is not healthy (exit code 4).
+    which is not healthy (exit code 4). With --nodes a running cluster checks nodes of its own: a node that fails is taken out.
     """
+    if nodes is not None:
+        from runner.cli.nodes.check_nodes import check_nodes
+
+        level = asked.pop("level")
+        others = [f"--{name.replace('_', '-')}" for name, given in asked.items() if given]
+        if others:
+            raise UserError(
+                f"check: {', '.join(others)} does not go with --nodes, whose agents have settings of their own (cluster.yaml); "
+                "leave it out, or run `stoker check` on the node"
+            )
+        names = [name.strip() for name in nodes.split(",") if name.strip()]
+        if not names:
+            raise UserError(f"check: --nodes {nodes!r} names no node; write --nodes n1,n2")
+        click.get_current_context().exit(
+            check_nodes(
+                list(dict.fromkeys(names)),
+                level or "",
+                where=where,
+                timeout_seconds=timeout_seconds,
+                as_json=as_json,
+            )
+        )
+    if where is not None or timeout_seconds is not None:
+        option = "--cluster" if where is not None else "--timeout"
+        raise UserError(
+            f"check: {option} goes with --nodes only; this machine is checked without a cluster"
+        )
     asked["python"] = asked["python"] or sys.executable
     arguments = [
         f"--{name.replace('_', '-')}={value}"
@@ -117,6 +165,9 @@ def check(*, as_json: bool, **asked: Any) -> None:
         for value in (given if isinstance(given, tuple) else (given,))
         if value is not None
     ]
+    progress = output.ProgressLine()
+    if progress.is_shown:
+        arguments.append("--progress")
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             [*PROGRAM, *arguments],
@@ -127,15 +178,17 @@ def check(*, as_json: bool, **asked: Any) -> None:
         )
         assert child.stdout is not None
         with child:
-            found = _follow(child.stdout, as_json=as_json)
+            found = _follow(child.stdout, progress, as_json=as_json)
         total = _total(found, child.returncode, errors)
     answer = {"overall": total, "checks": found[:-1]}
     output.print_answer(answer, f"\n{_summary(total)}", as_json=as_json)
     click.get_current_context().exit(exit_codes.OF_CHECK[total["outcome"]])
 
 
-def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
-    """Read results as they arrive; show a row for each check that ended."""
+def _follow(
+    lines: IO[str], progress: output.ProgressLine, *, as_json: bool
+) -> list[dict[str, Any]]:
+    """Read results as they arrive; show a row for each check that ended, and on a terminal which one runs."""
     found: list[dict[str, Any]] = []
     for line in lines:
         try:
@@ -144,6 +197,11 @@ def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
             raise StokerError(
                 f"the health checks printed a line that is not JSON: {line[:200]!r}"
             ) from error
+        if one["kind"] == "begins":
+            where = f"{one['number']} of {one['of']}: {one['check']}"
+            progress.write(f"{where}, about {output.seconds(one['seconds'])}")
+            continue
+        progress.clear()
         found.append(one)
         if one["kind"] == "check" and not as_json:
             if len(found) == 1:

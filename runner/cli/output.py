@@ -16,6 +16,8 @@ from runner.facts.wording import printable, visible
 
 T = TypeVar("T")
 
+# A longer line would be wrapped, and then not be written over.
+MAX_PROGRESS_CHARACTERS = 78
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -111,6 +113,29 @@ def print_answer(value: Any, text: str, *, as_json: bool) -> None:
 def print_note(text: str) -> None:
     """Print what is not the answer itself, such as what is being waited for."""
     print(visible(text), file=sys.stderr, flush=True)
+
+
+class ProgressLine:
+    """One line on standard error that is written over, if that is a terminal; else nothing is shown."""
+
+    def __init__(self) -> None:
+        self.is_shown = sys.stderr.isatty()
+        self._width = 0
+
+    def write(self, text: str) -> None:
+        """Show this instead of what is there."""
+        if self.is_shown:
+            text = visible(text)[:MAX_PROGRESS_CHARACTERS]
+            sys.stderr.write(f"\r{text:<{self._width}}")
+            sys.stderr.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        """Leave an empty line for what is printed next."""
+        if self._width:
+            self.write("")
+            sys.stderr.write("\r")
+            sys.stderr.flush()
 
 
 def print_json(value: Any) -> None:

@@ -87,8 +87,11 @@ def ask(
     *,
     timeout_seconds: float,
     on_accepted: Callable[[Answer], None] = lambda answer: None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Answer:
     """Send a request and wait until it is done, refused or failed; `on_accepted` gets the answer that accepts it.
+
+    `on_wait` is called every two seconds meanwhile.
 
     Raises NoLeader and NoAnswer.
     """
@@ -112,6 +115,7 @@ def ask(
             on_accepted(answer)
         elif left > LEASE_CHECK_SECONDS:
             require_leader(store, cluster)
+            on_wait()
     progress = (
         f"it was accepted ({accepted}) and continues" if accepted else "it was not accepted yet"
     )

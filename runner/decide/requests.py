@@ -5,7 +5,7 @@ from typing import Any
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents import answers_to_proposals, attention
-from runner.decide.nodes import drain
+from runner.decide.nodes import drain, requested_checks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups
@@ -17,6 +17,7 @@ from runner.facts.messages.requests import (
     AddNote,
     AddRemedy,
     ApproveAction,
+    CheckNodes,
     DenyAction,
     Drill,
     IsolateNodes,
@@ -201,6 +202,7 @@ HANDLERS: dict[type[Request], Callable[[Decision, Any], Reply]] = {
     AddNote: attention.on_note,
     AcknowledgeIncident: attention.on_acknowledge,
     ShutDown: _shut_down,
+    CheckNodes: requested_checks.on_request,
     IsolateNodes: isolations.on_request,
     **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),
 }

@@ -299,6 +299,10 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     q.QuarantineNode: partial(_asks_of_node, "quarantine"),
     q.ReadmitNode: partial(_asks_of_node, "readmit"),
     q.RetireNode: partial(_asks_of_node, "retire"),
+    q.CheckNodes: lambda f: (
+        f"{_who(f)} asks to check {printable_words(f.nodes)}"
+        f"{f' at level {f.level}' if f.level else ''}{_because(f.reason)}"
+    ),
     q.IsolateNodes: lambda f: (
         f"{_who(f)} asks to find the bad one of {printable_words(f.nodes) or 'all idle nodes'}"
         f"{_because(f.reason)}"

@@ -22,6 +22,7 @@ from runner.facts.messages.requests import (
     AddNote,
     AddRemedy,
     ApproveAction,
+    CheckNodes,
     DenyAction,
     DrainNode,
     Drill,
@@ -379,6 +380,14 @@ DEEDS: Mapping[str, Maker] = {
     "quarantine": _on_node(QuarantineNode),
     "readmit": _on_node(ReadmitNode),
     "retire": _on_node(RetireNode),
+    "check": _request(
+        lambda _, name, words: CheckNodes(
+            id=name,
+            by="ann",
+            level=words[0],  # type: ignore[arg-type]
+            nodes=tuple(words[1:]),
+        )
+    ),
     "isolate": _request(lambda _, name, words: IsolateNodes(id=name, by="ann", nodes=tuple(words))),
     "kill-rank": _on_rank("kill_rank"),
     "stop-rank": _on_rank("stop_rank"),

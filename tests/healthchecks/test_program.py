@@ -1,6 +1,7 @@
 """`python -P -m healthchecks` and `stoker check`: what they print, and their exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -133,6 +134,20 @@ def test_stoker_check_shows_a_table() -> None:
     failed = stoker("--check", "clock", "--limit", "clock.earliest_year=2199")
     assert failed.exit_code == 1
     assert "at least 2,199" in failed.stdout
+
+
+def test_stoker_check_shows_what_runs_where_a_person_looks() -> None:
+    """On standard error, if that is a terminal; the answer is the same."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-P", "-m", "runner.cli.main", "check", "--check", "clock", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as child:
+        answer, _ = child.communicate()
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "1 of 1: clock, about 1.00 s" in shown
+    assert shown.endswith("\r")
+    assert [each["kind"] for each in json.loads(answer)["checks"]] == ["check"]
 
 
 def test_stoker_check_answers_programs(tmp_path: Path) -> None:

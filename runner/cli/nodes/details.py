@@ -6,7 +6,7 @@ from statistics import median
 from runner.cli import output
 from runner.cli.nodes.tables import drain_text, ranks_text, warm_text
 from runner.decide.nodes.check_results import peers_of
-from runner.decide.nodes.fleet_rules import describe, key_of
+from runner.decide.nodes.fleet_rules import describe, key_of, number_text
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages.cluster_status import MAX_CLOCK_SECONDS, NodeStatus
@@ -87,7 +87,8 @@ def _measured(
     yield f"  measured {output.moment(hardware.measured_at)}"
     for value in hardware.values:
         others = peers.get(key_of(value), [])
-        beside = f"median of {len(others)} peers {median(others):.6g}" if others else "no peers"
+        middle = number_text(value, median(others)) if others else ""
+        beside = f"median of {len(others)} peers {middle}" if others else "no peers"
         yield f"    {printable(describe(value))}  ({beside})"
 
 

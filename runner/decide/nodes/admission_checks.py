@@ -12,7 +12,7 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import check_results
 from runner.decide.nodes.check_results import CheckResult
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
-from runner.decide.nodes.predicates import others_of_machine
+from runner.decide.nodes.predicates import is_same_machine, others_of_machine
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import Finding
@@ -63,7 +63,8 @@ def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel | None 
     cluster, state = decision.policy.cluster, decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return False
-    if (cluster.check_level or _is_behind(state, node)) and any(
+    wants_quiet = cluster.check_level or node.check_wanted_level or _is_behind(state, node)
+    if wants_quiet and any(
         _disturbs(state, node, state.nodes[name]) for name in _being_checked(decision)
     ):
         return False
@@ -79,7 +80,7 @@ def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel | None 
             args=args_of(decision, level),
         ),
         f"check {node.node}: {why}",
-        deadline_seconds=cluster.seconds_of_checks,
+        deadline_seconds=cluster.seconds_of_checks_at(level),
     )
     return True
 
@@ -93,7 +94,7 @@ def _being_checked(decision: Decision) -> list[str]:
 
 def _disturbs(state: State, node: Node, other: Node) -> bool:
     """Whether a node has to wait for the checks of another: of its own machine; or, if it was behind, for a peer's first values."""
-    shares_machine = other in others_of_machine(state, node)
+    shares_machine = is_same_machine(node, other)
     return shares_machine or (_is_behind(state, node) and not _is_behind(state, other))
 
 
@@ -116,12 +117,15 @@ def _level(decision: Decision, node: Node) -> CheckLevel | None:
     Beside ranks of another node of its machine nothing is measured; None: what it owes waits for their end.
     """
     cluster, state = decision.policy.cluster, decision.state
-    if not cluster.check_level:
+    wanted = node.check_wanted_level if node.check_wanted else ""
+    if not (wanted or cluster.check_level):
         return cluster.check_level
     if any(other.ranks_may_run is not None for other in others_of_machine(state, node)):
         return None if check_results.owes_checks(state, node) else LEVELS[0]
+    if node.check_wanted:
+        return wanted or cluster.check_level
     still_counts = check_results.has_valid_pass(state, node, cluster, decision.now)
-    return LEVELS[0] if still_counts and not node.check_wanted else cluster.check_level
+    return LEVELS[0] if still_counts else cluster.check_level
 
 
 def args_of(decision: Decision, level: CheckLevel) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def _behind(one: MeasuredValue, others: Sequence[float]) -> str:
         most = _majority(others)
         if most is None or one.value == most:
             return ""
-        usual = _version(most) if one.unit == VERSION else f"{most:.15g}"
+        usual = number_text(one, most)
         return f"{describe(one)}: most of {len(others)} peers of its class have {usual}"
     limit = limit_of(one.better, others)
     if limit is None or not is_beyond(one, limit):
@@ -83,14 +83,15 @@ def is_floor_suspect(value: MeasuredValue, floor: float, peers: Sequence[float])
 def describe(value: MeasuredValue) -> str:
     """Return a value in words."""
     subject = f" of {value.subject}" if value.subject else ""
-    if value.unit == VERSION:
-        return f"{value.name}{subject} {_version(value.value)}"
-    number = f"{value.value:.15g}" if value.better == "same" else f"{value.value:.6g}"
-    return f"{value.name}{subject} {number} {value.unit}".rstrip()
+    unit = "" if value.unit == VERSION else value.unit
+    return f"{value.name}{subject} {number_text(value, value.value)} {unit}".rstrip()
 
 
-def _version(number: float) -> str:
-    """Write a version as it is known: the check `versions` has three numbers below a thousand in one."""
+def number_text(value: MeasuredValue, number: float) -> str:
+    """Write a number as one of these values: a version as it is known, of what should be the same every digit."""
+    if value.unit != VERSION:
+        return f"{number:.15g}" if value.better == "same" else f"{number:.6g}"
+    # The check `versions` has three numbers below a thousand in one.
     rest, last = divmod(int(number), 1000)
     return ".".join(map(str, (*divmod(rest, 1000), last)))
 

@@ -27,10 +27,12 @@ def is_suspect(node: Node) -> bool:
 
 def others_of_machine(state: State, node: Node) -> list[Node]:
     """Return the other nodes of its machine: those that are reached at the same address."""
-    if not node.address:
-        return []
-    nodes = state.nodes.values()
-    return [other for other in nodes if other.address == node.address and other is not node]
+    return [other for other in state.nodes.values() if is_same_machine(node, other)]
+
+
+def is_same_machine(node: Node, other: Node) -> bool:
+    """Whether another node is one of the same machine."""
+    return bool(node.address) and other.address == node.address and other is not node
 
 
 def is_planned(state: State, node: Node) -> bool:

@@ -9,7 +9,7 @@ node of the same machine has ranks, they wait.
 from collections.abc import Iterator
 
 from runner.decide.decision import Decision
-from runner.decide.nodes import admission_checks, check_results
+from runner.decide.nodes import admission_checks, check_results, requested_checks
 from runner.decide.nodes.check_results import HOUR_SECONDS
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.specs.cluster import ClusterSpec
@@ -22,7 +22,7 @@ MAX_AT_ONCE, RETRY_SECONDS = 8, 3600.0
 def settle(decision: Decision) -> None:
     """Issue the checks that are due, the oldest result first."""
     state, cluster = decision.state, decision.policy.cluster
-    if not cluster.wants_checks or state.closing:
+    if state.closing or not _may_be_due(state, cluster):
         return
     due = sorted((at, node.index) for at, node in _dues(state, cluster) if at <= decision.now)
     room = min(MAX_AT_ONCE, admission_checks.room(state)) - state.num_open("node_task", "check")
@@ -40,9 +40,14 @@ def is_wanted(cluster: ClusterSpec) -> bool:
     return bool(cluster.check_level) and cluster.check_valid_hours > 0
 
 
+def _may_be_due(state: State, cluster: ClusterSpec) -> bool:
+    """Whether to look at the nodes at all: of a cluster without checks, only when a person asks."""
+    return cluster.wants_checks or requested_checks.is_any_open(state)
+
+
 def next_due(state: State, cluster: ClusterSpec) -> float | None:
     """Return when the next spare is to be checked; None for none."""
-    if not cluster.wants_checks:
+    if not _may_be_due(state, cluster):
         return None
     return min((at for at, _ in _dues(state, cluster)), default=None)
 
@@ -51,7 +56,8 @@ def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
     busy = {node.address for node in state.nodes.values() if node.ranks_may_run is not None}
     for node in state.nodes.values():
         is_idle = node.state == "spare" and node.pending_drain is None and node.hardware
-        if not (node.check_wanted or is_wanted(cluster)):
+        is_asked = bool(node.check_wanted) and bool(cluster.wants_checks or node.check_wanted_level)
+        if not (is_asked or is_wanted(cluster)):
             continue
         if is_idle and node.address not in busy:
             yield _due_at(state, node, cluster), node

@@ -140,6 +140,8 @@ def _measured(state: State, known: Hardware, record: HardwareChecked) -> None:
 def _check_wanted(state: State, record: CheckWanted) -> None:
     node = state.nodes[record.node]
     node.check_wanted, node.check_wanted_at = record.reason, state.now
+    node.check_wanted_level = record.level
+    node.check_request = record.request or node.check_request
     state.count("checks_wanted")
 
 

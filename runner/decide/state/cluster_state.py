@@ -32,6 +32,7 @@ from runner.facts.messages.records import (
 from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.signals import StartPhase
 from runner.facts.remedies.applied import AppliedRemedy
+from runner.facts.specs.cluster import CheckLevel
 from runner.facts.specs.placeholders import remedies_of_command
 from runner.facts.specs.run import RunSpec
 from runner.facts.trials import Trajectory, Trial
@@ -143,10 +144,14 @@ class Node(MutableValue):
     since: float = 0.0
     reason: str = ""
     checked: CheckOutcome | None = None
-    # The last outcome of each check, the newest groups last; no check is in two of them.
     # Why it is to be checked once it is idle, and since when; "": nothing asks for it.
     check_wanted: str = ""
     check_wanted_at: float = 0.0
+    # "": the cluster's.
+    check_wanted_level: CheckLevel = ""
+    # The last that asked for it, answered or not.
+    check_request: str = ""
+    # The last outcome of each check, the newest groups last; no check is in two of them.
     check_outcomes: list[OutcomeGroup] = field(default_factory=list)
     incarnation: int = 0
     hardware: str = ""

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from runner.facts.specs.cluster import CheckLevel
 from runner.facts.wire import Value
 
 
@@ -29,10 +30,15 @@ class OutcomeGroup(Value):
 
 
 class CheckWanted(Value, kind="check_wanted"):
-    """A node is to be checked as soon as it is idle, whatever it passed before: something hints at a fault."""
+    """A node is to be checked as soon as it is idle, whatever it passed before: something hints at a fault, or a person asks.
+
+    `level`: "" for the cluster's. `request`: of the person, which the verdict answers.
+    """
 
     node: str
     reason: str
+    level: CheckLevel = ""
+    request: str = ""
 
 
 class CheckPostponed(Value, kind="check_postponed"):

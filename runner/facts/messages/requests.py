@@ -4,6 +4,7 @@ from typing import Literal
 
 from runner.facts.drills import NodeDrill, RankDrill, SignalDrill
 from runner.facts.remedies import RemedyName, RemedyValue
+from runner.facts.specs.cluster import CheckLevel
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
@@ -162,6 +163,13 @@ class IsolateNodes(Request, kind="isolate_nodes"):
 
     nodes: tuple[str, ...] = ()
     python: str = ""
+
+
+class CheckNodes(Request, kind="check_nodes"):
+    """Check idle nodes now, at this level ("": the cluster's)."""
+
+    nodes: tuple[str, ...]
+    level: CheckLevel = ""
 
 
 class DrainNode(NodeRequest, kind="drain_node"):

@@ -309,9 +309,13 @@ class ClusterSpec(Value, kind="cluster_spec"):
     @property
     def seconds_of_checks(self) -> float:
         """The time that a node's checks may take in all."""
-        if not self.check_level:
+        return self.seconds_of_checks_at(self.check_level)
+
+    def seconds_of_checks_at(self, level: CheckLevel) -> float:
+        """Return the time that they may take at another level than the cluster's."""
+        if not level:
             return self.check_seconds
-        return max(self.check_seconds, LEVEL_SECONDS_FACTOR * BUDGET_SECONDS[self.check_level])
+        return max(self.check_seconds, LEVEL_SECONDS_FACTOR * BUDGET_SECONDS[level])
 
     @property
     def spans_machines(self) -> bool:
