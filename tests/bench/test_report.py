@@ -44,10 +44,19 @@ def run_bench(name: str, *arguments: str) -> dict[str, re.Match[str]]:
     return {match["name"]: match for match in figures}
 
 
+def test_the_time_of_a_level_is_printed_for_each_fleet() -> None:
+    """In virtual time, which no machine's load changes: one node more than are checked at once takes twice as long."""
+    figures = run_bench("check_levels", "--sizes", "64", "65")
+    assert figures["64 nodes at level quick, 64 at once"]["value"] == "60 s"
+    assert figures["65 nodes at level quick, 64 at once"]["value"] == "120 s"
+    assert all(figure["verdict"] == "PASS" for figure in figures.values())
+
+
 def test_every_benchmark_can_be_named() -> None:
     """`python -m bench` knows each benchmark and takes none of their shared parts for one."""
     assert names() == [
         "agent",
+        "check_levels",
         "check_recipes",
         "checkpoint_load",
         "detectors",

@@ -4,7 +4,7 @@ Results belong to hardware, not to names. A pass forgives nothing by itself: aft
 without a verdict says nothing about the hardware.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
@@ -176,10 +176,16 @@ def has_valid_pass(state: State, node: Node, cluster: ClusterSpec, now: float) -
     return passed_at is not None and now - passed_at < cluster.check_valid_hours * HOUR_SECONDS
 
 
-def last_pass(state: State, node: Node, cluster: ClusterSpec) -> float | None:
-    """Return when this level was last passed, by the node or another one of its machine; None: not since the node was suspected."""
+def last_pass(
+    state: State, node: Node, cluster: ClusterSpec, *, machine: Sequence[Node] | None = None
+) -> float | None:
+    """Return when this level was last passed, by the node or another one of its machine; None: not since the node was suspected.
+
+    `machine`: all nodes of it, where the caller knows them: to look for them takes a pass over the fleet.
+    """
+    nodes = machine or (node, *others_of_machine(state, node))
     own = state.hardware.get(node.hardware)
-    times = [_pass_at(state, each, cluster) for each in (node, *others_of_machine(state, node))]
+    times = [_pass_at(state, each, cluster) for each in nodes]
     newest = max((at for at in times if at is not None), default=None)
     if newest is None or own is None:
         return newest

@@ -6,7 +6,7 @@ They stay inside the node, and give way: a spare that is needed takes ranks at o
 node of the same machine has ranks, they wait.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from runner.decide.decision import Decision
 from runner.decide.nodes import admission_checks, check_results, requested_checks
@@ -54,23 +54,27 @@ def next_due(state: State, cluster: ClusterSpec) -> float | None:
 
 def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
     busy = {node.address for node in state.nodes.values() if node.ranks_may_run is not None}
+    machines: dict[str, list[Node]] = {}
+    for node in state.nodes.values():
+        machines.setdefault(node.address or node.node, []).append(node)
     for node in state.nodes.values():
         is_idle = node.state == "spare" and node.pending_drain is None and node.hardware
         is_asked = bool(node.check_wanted) and bool(cluster.wants_checks or node.check_wanted_level)
         if not (is_asked or is_wanted(cluster)):
             continue
         if is_idle and node.address not in busy:
-            yield _due_at(state, node, cluster), node
+            machine = machines[node.address or node.node]
+            yield _due_at(state, node, cluster, machine=machine), node
 
 
-def _due_at(state: State, node: Node, cluster: ClusterSpec) -> float:
+def _due_at(state: State, node: Node, cluster: ClusterSpec, *, machine: Sequence[Node]) -> float:
     """Return when a spare's pass expires, or a while after its last check; one that was behind once is checked again at once."""
     known, checked = state.hardware.get(node.hardware), node.checked
     if node.check_wanted:
         return node.check_wanted_at
     if known is not None and known.num_behind == 1:
         return node.since
-    last = check_results.last_pass(state, node, cluster)
+    last = check_results.last_pass(state, node, cluster, machine=machine)
     valid_seconds = cluster.check_valid_hours * HOUR_SECONDS
     expires_at = node.since if last is None else last + valid_seconds
     wait_seconds = min(RETRY_SECONDS, valid_seconds)
