@@ -116,7 +116,7 @@ CHECK = HealthCheck(
     position=220,
     run=check,
     needs=("num_gpus", "gpu_vendor", "sysfs", "python"),
-    seconds={"quick": 8.0, "standard": 21.0, "deep": 1200.0},
+    seconds={"quick": 8.0, "standard": 20.0, "deep": 1200.0},
     limits={
         **soak_limits(NAME),
         "memory_patterns.wrong_words": at_most(0, "words", DEFINED, most=0),
