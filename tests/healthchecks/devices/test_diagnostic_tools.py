@@ -147,7 +147,8 @@ def test_a_tool_that_goes_wrong_is_unknown(
     """One that hangs, ends with an error, stops in the middle of a line, or prints nothing."""
     output = shlex.quote(str(tools.folder / f"{program}.out"))
     tools.program(program, script.replace("{output}", output))
-    deadline = 4.0 if "sleep" in script or program == "ib_write_bw" else 20.0
+    # Others that are late then change nothing: one that is unknown is enough.
+    deadline = 1.6 if "sleep" in script or program == "ib_write_bw" else 20.0
     verdict = judged(tmp_path, deadline_seconds=deadline)
     assert verdict.outcome is Outcome.UNKNOWN, verdict.evidence
     (limit,) = (tool.limit for tool in TOOLS if tool.program == program)
