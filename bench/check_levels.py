@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bench.report import Report
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.decide.nodes.admission_checks import MAX_AT_ONCE
+from runner.decide.nodes.checks.admission_checks import MAX_AT_ONCE
 from runner.facts.actions import ActionResult
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined

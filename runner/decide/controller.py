@@ -17,17 +17,8 @@ from runner.decide.incidents import (
     pending_evidence,
     proposals,
 )
-from runner.decide.nodes import (
-    admission_checks,
-    drain,
-    failure_domains,
-    idle_lines,
-    join,
-    lifecycle,
-    probes,
-    start_looks,
-    targeted_checks,
-)
+from runner.decide.nodes import drain, failure_domains, join, lifecycle, probes
+from runner.decide.nodes.checks import admission_checks, idle_lines, start_looks, targeted_checks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order

@@ -5,7 +5,8 @@ from typing import Any
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents import answers_to_proposals, attention
-from runner.decide.nodes import drain, requested_checks
+from runner.decide.nodes import drain
+from runner.decide.nodes.checks import requested_checks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import describe_torn_groups

@@ -5,8 +5,8 @@ from statistics import median
 
 from runner.cli import output
 from runner.cli.nodes.tables import drain_text, ranks_text, warm_text
-from runner.decide.nodes.check_results import peers_of
-from runner.decide.nodes.fleet_rules import describe, key_of, number_text
+from runner.decide.nodes.checks.check_results import peers_of
+from runner.decide.nodes.checks.fleet_rules import describe, key_of, number_text
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages.cluster_status import MAX_CLOCK_SECONDS, NodeStatus

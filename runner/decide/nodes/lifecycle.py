@@ -8,7 +8,8 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import respond
-from runner.decide.nodes import admission_checks, drain, requested_checks, spare_checks, spares
+from runner.decide.nodes import drain, spares
+from runner.decide.nodes.checks import admission_checks, requested_checks, spare_checks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.predicates import has_left, is_suspect, live_attempt
 from runner.decide.nodes.probes import MAX_PROBES, next_probe_at, on_node_dead, probe

@@ -12,7 +12,8 @@ from runner.decide.incidents import answers, numeric, pending_evidence
 from runner.decide.incidents.attribution import stop_if_spent
 from runner.decide.incidents.ladder import go_on
 from runner.decide.incidents.trials import awaits_rung
-from runner.decide.nodes import lifecycle, start_looks
+from runner.decide.nodes import lifecycle
+from runner.decide.nodes.checks import start_looks
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.probes import probe
 from runner.decide.placement.allocation import (

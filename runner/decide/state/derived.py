@@ -9,7 +9,8 @@ import math
 from msgspec.structs import replace
 
 from runner.decide.incidents import answers, pending_evidence
-from runner.decide.nodes import failure_domains, probes, spare_checks
+from runner.decide.nodes import failure_domains, probes
+from runner.decide.nodes.checks import spare_checks
 from runner.decide.nodes.predicates import is_suspect
 from runner.decide.runs import attempts, resumes
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from runner.decide.nodes.check_results import has_valid_pass, passes_due, read
+from runner.decide.nodes.checks.check_results import has_valid_pass, passes_due, read
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import ActionResult

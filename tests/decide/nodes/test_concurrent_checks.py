@@ -2,7 +2,7 @@
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.decide.nodes.admission_checks import MAX_AT_ONCE
+from runner.decide.nodes.checks.admission_checks import MAX_AT_ONCE
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import State
 from runner.facts.actions import ActionResult

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.decide.nodes.fleet_rules import (
+from runner.decide.nodes.checks.fleet_rules import (
     MIN_PEERS,
     SHARE,
     behind_peers,

@@ -4,7 +4,7 @@ import pytest
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.decide.nodes import idle_lines
+from runner.decide.nodes.checks import idle_lines
 from runner.decide.state.cluster_state import Node
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import KernelLinesMatched

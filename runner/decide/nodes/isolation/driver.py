@@ -12,7 +12,7 @@ from zlib import crc32
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.conditions import one_of_each_machine
 from runner.decide.isolate.isolation import next_step
-from runner.decide.nodes.check_results import has_valid_pass
+from runner.decide.nodes.checks.check_results import has_valid_pass
 from runner.decide.nodes.isolation.results import (
     ALONE_CHECKS,
     alone_result,
@@ -67,7 +67,7 @@ class _Wanted:
         return (self.node, *self.pair)
 
 
-def want(
+def want(  # noqa: PLR0913 - what it is for
     decision: Decision,
     nodes: Sequence[str],
     *,

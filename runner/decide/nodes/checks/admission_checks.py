@@ -9,8 +9,8 @@ from typing import Any
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
-from runner.decide.nodes import check_results
-from runner.decide.nodes.check_results import CheckResult
+from runner.decide.nodes.checks import check_results
+from runner.decide.nodes.checks.check_results import CheckResult
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.nodes.predicates import is_same_machine, others_of_machine
 from runner.decide.state.cluster_state import Node, State

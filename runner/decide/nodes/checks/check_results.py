@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, Literal
 
 from runner.decide.decision import Decision
-from runner.decide.nodes.fleet_rules import (
+from runner.decide.nodes.checks.fleet_rules import (
     VERSION,
     Key,
     behind_peers,

@@ -6,7 +6,7 @@ fails ends the attempt, and another node takes the place.
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure
-from runner.decide.nodes import admission_checks, check_results
+from runner.decide.nodes.checks import admission_checks, check_results
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Node
 from runner.facts.actions import Action, ActionResult, NodeTask

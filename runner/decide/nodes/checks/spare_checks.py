@@ -9,8 +9,8 @@ node of the same machine has ranks, they wait.
 from collections.abc import Iterator, Sequence
 
 from runner.decide.decision import Decision
-from runner.decide.nodes import admission_checks, check_results, requested_checks
-from runner.decide.nodes.check_results import HOUR_SECONDS
+from runner.decide.nodes.checks import admission_checks, check_results, requested_checks
+from runner.decide.nodes.checks.check_results import HOUR_SECONDS
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.specs.cluster import ClusterSpec
 

@@ -5,7 +5,7 @@ node stays out until a person readmits it, who reads here what was found. A rest
 """
 
 from runner.decide.decision import Decision
-from runner.decide.nodes import admission_checks, check_results
+from runner.decide.nodes.checks import admission_checks, check_results
 from runner.decide.nodes.hardware import (
     is_judged,
     may_quarantine,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import diagnosis
-from runner.decide.nodes import admission_checks
+from runner.decide.nodes.checks import admission_checks
 from runner.facts.messages.records_checks import CheckWanted
 from runner.facts.messages.signals import KernelLinesMatched
 

@@ -1,0 +1,1 @@
+"""Checks of nodes: when which runs, what results say beside those of peers, and what follows."""
