@@ -174,6 +174,9 @@ class _Signs:
         rates = [(ends, result.rate) for ends, result in results if is_rate(result.rate)]
         values = [rate for _, rate in rates if rate is not None]
         self._nodes = {node: True for ends, _ in rates for node in ends}
+        self._has_failed = any(
+            isinstance(result, PairResult) and bool(result.failed) for _, result in results
+        )
         self._limit = peer_limit(values, least_ratio=least_ratio) if values else None
         if self._limit is not None:
             readings.limits[peer_class] = self._limit
@@ -184,12 +187,15 @@ class _Signs:
             self._floor = None
 
     def sign(self, ends: Pair, rate: float) -> Sign:
-        """Return what a rate says beside its peers and the floor; nothing if there are neither."""
+        """Return what a rate says beside its peers and the floor.
+
+        Without either it says nothing, unless other pairs have failed: beside these a pair that works is good.
+        """
         a, b = ends
         num_peers = len(self._nodes) - (a in self._nodes) - (b != a and b in self._nodes)
         limit = self._limit if num_peers >= MIN_PEERS else None
         if limit is None and self._floor is None:
-            return "incomparable"
+            return "good" if self._has_failed else "incomparable"
         is_slow = limit is not None and rate < limit.least
         is_below = self._floor is not None and rate < self._floor
         return "bad" if is_slow or is_below else "good"

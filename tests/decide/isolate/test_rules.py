@@ -160,7 +160,20 @@ def test_where_no_pair_is_good_suspects_meet_those_that_history_knows() -> None:
     judged, _, rounds = Fleet(question=asked, links=links).judged()
     assert [sum(node in known for node in pair) for pair in rounds[2].pairs] == [1, 1]
     assert {*rounds[1].pairs}.isdisjoint(rounds[2].pairs)
-    assert bad(judged) == {}
+    assert bad(judged) == dict.fromkeys(asked.nodes, "link")
+
+
+@pytest.mark.parametrize(("num_nodes", "dead"), [(6, (0, 3)), (7, (1, 2)), (10, (0, 3, 4))])
+def test_beside_pairs_that_failed_a_pair_that_works_is_good(
+    num_nodes: int, dead: tuple[int, ...]
+) -> None:
+    """Where dead links leave a rate fewer than four peers, its nodes are cleared all the same, and those with dead links are named."""
+    fleet = Fleet(
+        question=Question(nodes=named(*range(num_nodes))), links=dict.fromkeys(named(*dead), 0.0)
+    )
+    judged, _, _ = fleet.judged()
+    assert bad(judged) == dict.fromkeys(named(*dead), "link")
+    assert [each.verdict for each in judged.nodes].count("good") == num_nodes - len(dead)
 
 
 def test_three_nodes_are_told_apart_by_another_matching() -> None:
