@@ -4,6 +4,7 @@ The other end runs the same program at the same time. The ranks of this end are 
 for each GPU (NCCL or RCCL), or one on the CPU (gloo). Exit codes: 0 there is an answer, 64 refused (bad arguments).
 
     rate          bus bandwidth of an all-reduce among all ranks by nccl-tests' formula; null: not measured
+    others        the same of all-gather, reduce-scatter and all-to-all, by shorter messages
     rails         the same of GPU i here with GPU i there alone, where both nodes have several
     trouble       why there is no rate, or what was wrong
     at_fault      who failed, as this end sees it: "self", "peer", or "" where it does not show
@@ -150,7 +151,13 @@ def judge_end(answers: Sequence[Answer], busy: str) -> dict[str, Any]:
         if (found := answer.numbers["rails"].get(str(rail)))
     ]
     # Any rank may be the slowest.
-    return _answer(rate=min(_rate(answer.numbers, world) for answer in answers), rails=rails)
+    others = {
+        name: min(_rate(answer.numbers["others"][name], world, name) for answer in answers)
+        for name in answers[0].numbers["others"]
+    }
+    return _answer(
+        others=others, rate=min(_rate(answer.numbers, world) for answer in answers), rails=rails
+    )
 
 
 def interface_towards(address: str, port: int) -> tuple[str, bool]:
@@ -185,14 +192,15 @@ def _trouble(answer: Answer) -> str:
     return ""
 
 
-def _rate(found: Mapping[str, Any], num_ranks: int) -> float:
+def _rate(found: Mapping[str, Any], num_ranks: int, name: str = "all_reduce") -> float:
     seconds = statistics.median(map(float, found["times"]))
-    return float(found["size"]) * bus_factor("all_reduce", num_ranks) / seconds / 1e9
+    return float(found["size"]) * bus_factor(name, num_ranks) / seconds / 1e9
 
 
 def _answer(**found: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "rate": None,
+        "others": {},
         "rails": [],
         "unit": UNIT,
         "trouble": "",

@@ -6,11 +6,12 @@ sent, and how a result is verified, is that of the probe `collectives`, whose fi
 Clocks of nodes differ, so nothing is compared with another rank's: a small all-reduce before each large one lets all ranks
 arrive at the same time.
 
-The answer: `size` of a message and `times` of it, `rails` with the times of this rank's rail, `wrong_words` here and
+The answer: `size` of a message and `times` of it, `others` with those of the other collectives, `rails` with the times of this
+rank's rail, `wrong_words` here and
 `all_wrong_words`; or `error`, with `at_fault` as this rank sees it ("self", "peer", or "" where it does not show), or
 `not_measured` where no hardware of either node is the reason.
 
-Faults for the self test are those of `collectives`; `op` is "all_reduce", also for a rail. {"kind": "exit", "rank": R, "after": N}
+Faults for the self test are those of `collectives`; `op` of a rail is "all_reduce". {"kind": "exit", "rank": R, "after": N}
 ends the rank before its message N + 1.
 """
 
@@ -34,7 +35,10 @@ COLLECTIVES = runpy.run_path(
     os.path.join(os.path.dirname(os.path.abspath(__file__)), "collectives.py")
 )
 Operation, Faults = COLLECTIVES["Operation"], COLLECTIVES["Faults"]
-OPERATION = "all_reduce"
+# Whose rate counts; the others, by shorter messages, so that a link at a tenth of its rate still has time for them. Chosen.
+OPERATION, OTHERS, OTHERS_PART = "all_reduce", ("all_gather", "reduce_scatter", "all_to_all"), 8
+# Of the time for the measurement, all others together have this share. Chosen, not measured.
+SHARE_OF_OTHERS = 0.2
 # Messages that do not count, and that a rank sends at most. Chosen, not measured.
 NUM_WARM_UPS, MOST = 1, 1000
 # Of the time for the measurement, all ranks together have this share where there are rails. Chosen, not measured.
@@ -154,9 +158,10 @@ def measure(
 ) -> dict[str, Any]:
     """Repeat one operation for so long by the clock of any rank, once at least; verify each result."""
     device = operation.output.device
-    ends = {each["after"] for each in faults.of("exit", OPERATION)}
-    pause = sum(each["seconds"] for each in faults.of("sleep", OPERATION))
-    for _ in faults.of("input", OPERATION):
+    name = operation.name
+    ends = {each["after"] for each in faults.of("exit", name) if name == OPERATION}
+    pause = sum(each["seconds"] for each in faults.of("sleep", name))
+    for _ in faults.of("input", name):
         operation.input[3] += 1
     times: list[float] = []
     wrong_words = 0
@@ -173,7 +178,7 @@ def measure(
         time.sleep(pause)
         arrived, ended = operation.run()
         times.append(ended - arrived)
-        for _ in faults.of("flip", OPERATION):
+        for _ in faults.of("flip", name):
             operation.output[5] += 1
         wrong_words += operation.wrong_words()
     return {"times": times[NUM_WARM_UPS:], "size": operation.size, "wrong_words": wrong_words}
@@ -184,11 +189,18 @@ def measure_all(asked: dict[str, Any], faults: Sequence[dict[str, Any]], meeting
     device = torch.device(asked["device"])
     own = Faults(list(faults), meeting.rank)
     has_rails = meeting.rails > 1
-    seconds = asked["measure_seconds"] * (SHARE_OF_ALL if has_rails else 1)
+    whole = asked["measure_seconds"] * (1 - SHARE_OF_OTHERS)
     operation = Operation(OPERATION, asked["bytes"], meeting.rank, device)
-    answer = {"world": meeting.world, **measure(operation, own, seconds, None), "rails": {}}
+    found = measure(operation, own, whole * (SHARE_OF_ALL if has_rails else 1), None)
+    answer = {"world": meeting.world, **found, "rails": {}, "others": {}}
+    for name in OTHERS:
+        seconds = asked["measure_seconds"] * SHARE_OF_OTHERS / len(OTHERS)
+        operation = Operation(name, asked["bytes"] // OTHERS_PART, meeting.rank, device)
+        found = measure(operation, own, seconds, None)
+        answer["others"][name] = {"times": found["times"], "size": found["size"]}
+        answer["wrong_words"] += found["wrong_words"]
     if has_rails:
-        seconds = asked["measure_seconds"] * (1 - SHARE_OF_ALL) / meeting.rails
+        seconds = whole * (1 - SHARE_OF_ALL) / meeting.rails
         for rail, members in enumerate(meeting.members):
             group = dist.new_group(list(members))
             if meeting.rank in members:

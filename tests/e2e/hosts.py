@@ -170,11 +170,6 @@ class Host:
         _call("ip", "link", "set", self.port, "up")
         self._nft("delete table inet cut", may_fail=True)
 
-    def mount(self, file: Path, place: Path) -> None:
-        """Let programs of the host find `file` in place of another one, until it is killed."""
-        space = ("nsenter", "--target", str(self._pid), "--mount")
-        _call(*space, "mount", "--bind", str(file), str(place))
-
     def received_bytes(self) -> int:
         """Return how much has come to it over its cable."""
         return int(Path(f"/sys/class/net/{self.port}/statistics/tx_bytes").read_text())

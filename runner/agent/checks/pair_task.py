@@ -21,6 +21,7 @@ assert PROGRAM_RATIO < LAST_RATIO
 MAX_RAILS = 64
 EMPTY: dict[str, Any] = {
     "rate": None,
+    "others": {},
     "rails": [],
     "unit": "",
     "trouble": "",

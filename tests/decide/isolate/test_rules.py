@@ -167,7 +167,7 @@ def test_where_no_pair_is_good_suspects_meet_those_that_history_knows() -> None:
 def test_beside_pairs_that_failed_a_pair_that_works_is_good(
     num_nodes: int, dead: tuple[int, ...]
 ) -> None:
-    """Where dead links leave a rate fewer than four peers, its nodes are cleared all the same, and those with dead links are named."""
+    """Where dead links leave a rate fewer than four peers, its nodes are cleared, and those with dead links are named."""
     fleet = Fleet(
         question=Question(nodes=named(*range(num_nodes))), links=dict.fromkeys(named(*dead), 0.0)
     )

@@ -63,6 +63,8 @@ def test_both_ends_measure_a_rate_and_each_rail(
         assert answer["trouble"] == ""
         assert answer["rate"] > 0.001
         assert len(answer["rails"]) == 2
+        assert set(answer["others"]) == {"all_gather", "reduce_scatter", "all_to_all"}
+        assert min(answer["others"].values()) > 0
         assert min(answer["rails"]) > 0.001
 
 
@@ -137,7 +139,7 @@ def test_what_cannot_measure_is_no_fault_of_hardware(tmp_path: Path, preloaded_p
 
 def test_a_busy_node_has_no_rate() -> None:
     """What others took of the processors is the reason, and no trouble; wrong values are trouble all the same."""
-    numbers = {"at": "the end", "world": 2, "size": MIB, "times": [0.01], "rails": {}}
+    numbers = {"at": "the end", "world": 2, "size": MIB, "times": [0.01], "rails": {}, "others": {}}
     right = ProbeAnswer(numbers={**numbers, "wrong_words": 0, "all_wrong_words": 0})
     wrong = ProbeAnswer(numbers={**numbers, "wrong_words": 0, "all_wrong_words": 3})
     quiet, busy = (judge_end([right], text) for text in ("", "busy with something else"))
@@ -208,5 +210,5 @@ def test_the_answer_is_one_line_of_json() -> None:
     process = start_end(0, free_port(), python="/bin/false")
     out, _ = process.communicate(timeout=60)
     assert out.count("\n") == 1
-    names = ["rate", "rails", "unit", "trouble", "at_fault", "busy", "not_measured"]
+    names = ["rate", "others", "rails", "unit", "trouble", "at_fault", "busy", "not_measured"]
     assert list(json.loads(out)) == names
