@@ -44,7 +44,7 @@ class Shapes:
         """Return the same as `read`."""
         if len(text) > MAX_CHARACTERS:
             return self._read(text)
-        outline = _NUMBER.sub("#", text)
+        outline = _NUMBER.sub(_outlined if "," in text else "#", text)
         shape = self._known.get(outline)
         if shape is None:
             return self._learn(outline, text)
@@ -67,6 +67,11 @@ class Shapes:
             if places is not None:
                 self._known[outline] = _Shape(places)
         return record
+
+
+def _outlined(number: re.Match[str]) -> str:
+    """Return what stands for a number: a format may read `1024` where it does not read `1,024`."""
+    return "#,#" if "," in number[0] else "#"
 
 
 def _places(record: StepRecord, text: str) -> tuple[tuple[str, int, float], ...] | None:
