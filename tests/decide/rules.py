@@ -11,11 +11,14 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Policy
 from runner.decide.incidents.rungs.going_back import PREFERRED
+from runner.decide.nodes.checks import check_results
+from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
+from runner.facts.messages.records_checks import HardwareChecked
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import NUMERIC_VERBS, PASSIVE_VERBS, Runbook
@@ -82,15 +85,31 @@ class Rules:
     rungs: dict[str, r.RungTaken] = field(default_factory=dict)
     # Attempt -> what its survey may take.
     surveyed: dict[str, list[Checkpoint]] = field(default_factory=dict)
+    # Hardware -> checks in a row in which a value was behind or below a floor; whether this entry is of checks that found no more.
+    num_behind: dict[str, int] = field(default_factory=dict)
+    is_weak: bool = False
     now: float = 0.0
 
     def take(self, entry: r.JournalEntry) -> None:
         """Fold an entry, and check what the daemon did in it."""
         self.now = entry.now
+        found = check_results.read(entry.input) if isinstance(entry.input, ActionResult) else None
+        self.is_weak = found is not None and (found.is_weak or found.outcome == "PASS")
         for record in entry.records:
             handler = _HANDLERS.get(type(record))
             if handler is not None:
                 handler(self, record)
+
+    # ---- hardware ---------------------------------------------------------------------------------------------------
+
+    def _hardware_checked(self, record: HardwareChecked) -> None:
+        before = self.num_behind.get(record.hardware, 0)
+        self.num_behind[record.hardware] = before + 1 if record.behind else 0
+
+    def _hardware_judged(self, record: r.HardwareJudged) -> None:
+        is_alone = bool(record.verdict) and not record.by and self.is_weak
+        num = self.num_behind.get(record.hardware, 0)
+        check(not is_alone or num > 1, f"found bad by {num} weak sign: {record}")
 
     # ---- budgets ----------------------------------------------------------------------------------------------------
 
@@ -295,6 +314,8 @@ class Rules:
 
 
 _HANDLERS: dict[type, Callable[[Rules, Any], None]] = {
+    HardwareChecked: Rules._hardware_checked,
+    r.HardwareJudged: Rules._hardware_judged,
     r.RungTaken: Rules._rung_taken,
     r.RemedyAdded: Rules._remedy_added,
     r.AttemptChanged: Rules.on_attempt,

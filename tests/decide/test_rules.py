@@ -17,11 +17,13 @@ from runner.decide.decision import Policy
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import Incident, State
 from runner.facts import wire
+from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Checkpoint, Rewind, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages.records_checkpoints import RunRewound
+from runner.facts.messages.records_checks import HardwareChecked
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import PageLimits
 from tests.decide.invariants import Broken
@@ -250,6 +252,23 @@ def test_each_rule_can_be_broken(records: tuple[object, ...], what: str) -> None
     entry = r.JournalEntry(sequence=1, now=1.0, input=r.Tick(), records=(*known, *records))
     if what:
         with pytest.raises(Broken, match=what):
+            rules.take(entry)
+    else:
+        rules.take(entry)
+
+
+@pytest.mark.parametrize(("num_signs", "is_broken"), [(1, True), (2, False)])
+def test_one_weak_sign_finds_no_hardware_bad(num_signs: int, is_broken: bool) -> None:
+    """The rule itself: a value that is behind once is no reason; twice in a row it is."""
+    rules = Rules(policy=tight(PageLimits()))
+    behind = HardwareChecked(hardware="board:1", node="n1", outcome="PASS", behind=("slow",))
+    judged = r.HardwareJudged(hardware="board:1", verdict="quarantined", reason="behind")
+    answer = ActionResult(id="a1", outcome="done", detail={"outcome": "PASS", "checks": []})
+    entry = r.JournalEntry(
+        sequence=1, now=1.0, input=answer, records=(*[behind] * num_signs, judged)
+    )
+    if is_broken:
+        with pytest.raises(Broken, match="1 weak sign"):
             rules.take(entry)
     else:
         rules.take(entry)
