@@ -100,13 +100,17 @@ def records(hosts: HostHarness) -> list[object]:
 # In one of four commits: a minute.
 @pytest.mark.shared(1)
 def test_a_link_at_a_tenth_of_its_rate_takes_its_node_out(hosts: HostHarness) -> None:
-    """The node with the slow link is quarantined for it, with its hardware; all others serve."""
+    """The node with the slow link is quarantined for it, with its hardware, also under another name; all others serve."""
     hosts.host("h3").limit(mbit=BAD_MBIT)
     text = answer_of(isolate(hosts))
     assert "h3 is bad, its link" in text
     expected = {**dict.fromkeys(NODES, "spare"), "h3": "quarantined"}
     hosts.wait(lambda view: states_of(view) == expected, "all others are spares")
     assert "its link is bad" in node_of(hosts.view(), "h3").reason
+    hosts.host("h3").kill()
+    hosts.host("h3").start()
+    hosts.agent("h3", "h9", of="h3")
+    hosts.wait(lambda view: states_of(view).get("h9") == "quarantined", "h9 is quarantined")
 
 
 @pytest.mark.skipif(not IS_SOAK, reason="two minutes, for `make soak`")
