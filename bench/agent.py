@@ -1,4 +1,7 @@
-"""What supervising a node costs and how fast it is: an agent, its keeper and two ranks that report a step a second."""
+"""What supervising a node costs and how fast it is: an agent, its keeper and two ranks that report a step a second.
+
+Also what a spare costs that waits: its agent has run the passive checks, follows the kernel's log, and has no ranks.
+"""
 
 import os
 import signal
@@ -8,9 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.reference_loop import ReferenceLoop
 from bench.report import SCALE, Report, percent_of_core, quantile
 from runner.facts.ids import AttemptId
+from runner.facts.specs.check_levels import LEVELS
+from runner.facts.specs.cluster import LocalNodes
 from tests.agent.node import REPORTER, Node
 
 NUM_ROUNDS = 15
@@ -18,6 +25,7 @@ QUIET_SECONDS = 30.0
 # On the first machine.
 CPU_LIMIT_PERCENT = 0.3
 RESIDENT_LIMIT_MB = 80.0
+SPARE_CPU_LIMIT_PERCENT = 5.0
 # Half of what detecting, deciding and stopping may take together.
 STOP_LIMIT_MS = 75.0
 SEE_LIMIT_MS = 50.0
@@ -58,6 +66,27 @@ def one_round(node: Node, number: int) -> dict[str, float]:
     return taken_ms
 
 
+def measure_spare(report: Report, loop: ReferenceLoop) -> None:
+    """Measure the agent of a machine of its own, which reads that machine's kernel log, while it waits."""
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        node = Node(Path(folder), heartbeat_seconds=1.0)
+        node.cluster = replace(node.cluster, local=LocalNodes(nodes=0, slots=4))
+        try:
+            agent = node.start_agent().pid
+            checked = node.answer(node.check(level=LEVELS[0]))
+            assert checked.outcome == "done", checked
+            before = cpu_seconds(agent)
+            loop.sleep(QUIET_SECONDS)
+            spent, resident = cpu_seconds(agent) - before, resident_mb(agent)
+        finally:
+            node.end()
+    percent = percent_of_core(100 * spent / QUIET_SECONDS)
+    report.cost("CPU, agent of a spare that waits", percent, loop, at_most=SPARE_CPU_LIMIT_PERCENT)
+    report.figure(
+        "resident, agent of a spare after its checks", resident, "MB", at_most=RESIDENT_LIMIT_MB
+    )
+
+
 def main() -> int:
     """Measure on the disk where temporary files go; return the number of misses."""
     report = Report(
@@ -95,6 +124,7 @@ def main() -> int:
         report.cost(f"CPU, {name}", percent, loop, at_most=CPU_LIMIT_PERCENT)
     for name, megabytes in zip(("agent", "keeper"), resident, strict=True):
         report.figure(f"resident, {name}", megabytes, "MB", at_most=RESIDENT_LIMIT_MB)
+    measure_spare(report, loop)
     return min(report.num_missed, 1)
 
 
