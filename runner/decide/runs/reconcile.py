@@ -102,7 +102,13 @@ def _settle_between(decision: Decision, run: Run) -> None:
     is_early = run.retry_at is not None and decision.now < run.retry_at
     if is_early or answers.is_awaited(decision, run) or _needs_nodes(decision, run):
         return
-    if isolations.is_awaited(decision.state, run):
+    if (isolation := isolations.awaited(decision.state, run)) is not None:
+        reason = f"isolation {isolation.isolation}: which of its nodes is bad is {CHECKED}"
+        if (run.state, run.reason) != ("waiting", reason):
+            changed = r.RunChanged(
+                run=run.run, state="waiting", reason=reason, incident=run.incident
+            )
+            decision.add(changed)
         return
     trust_levels.judge_death(decision, run)
     if not decision.records:

@@ -1,5 +1,6 @@
 """Isolations in virtual time: how many nodes leave at most, who is refused one, and what another release's agents leave of it."""
 
+from runner.decide.nodes.isolation.driver import _fitting, _Wanted
 from runner.decide.state.cluster_state import State
 from runner.simulate.world import World
 from tests.decide.scenario import parse_text
@@ -72,3 +73,14 @@ def test_an_agent_that_cannot_measure_is_not_found_bad() -> None:
     verdicts = {each.node: each.verdict for each in judged.nodes}
     assert set(verdicts.values()) <= {"good", "undecided"}
     assert states(state) == {"spare": [f"n{n}" for n in range(1, 13)]}
+
+
+def test_ends_of_a_pair_are_measured_at_the_same_time() -> None:
+    """Where not all fit, no end is issued without the other; measurements of a node alone fill what is left."""
+    alone = [_Wanted(node=name, round=1) for name in ("n1", "n2")]
+    pair = [_Wanted(node=name, round=1, pair=("n3", "n4")) for name in ("n3", "n4")]
+    assert _fitting([*alone, *pair], 3) == alone
+    assert _fitting([*alone, *pair], 4) == [*alone, *pair]
+    assert _fitting(pair[1:], 1) == pair[1:]
+    assert _fitting([*pair, *alone], 3) == [*pair, alone[0]]
+    assert _fitting(pair, 0) == _fitting(pair, -1) == []

@@ -132,9 +132,9 @@ def is_measured(state: State, node: Node) -> bool:
     )
 
 
-def is_awaited(state: State, run: Run) -> bool:
-    """Whether a run waits for the verdict on its nodes."""
-    return any(each.run == run.run for each in open_isolations(state))
+def awaited(state: State, run: Run) -> Isolation | None:
+    """Return the isolation whose verdict a run waits for, if it does."""
+    return next((each for each in open_isolations(state) if each.run == run.run), None)
 
 
 def is_idle(state: State, node: Node) -> bool:
@@ -220,8 +220,7 @@ def _measure(decision: Decision, isolation: Isolation) -> None:
         _subject(action.read(NodeTask)): True for action in _open_actions(decision.state, isolation)
     }
     lacking = [one for one in _lacking(isolation) if one.subject not in is_open]
-    room = MAX_AT_ONCE - _num_measured(decision.state)
-    for one in lacking[: max(0, room)]:
+    for one in _fitting(lacking, MAX_AT_ONCE - _num_measured(decision.state)):
         _issue(decision, isolation, one)
     if lacking or is_open:
         return
@@ -234,6 +233,13 @@ def _measure(decision: Decision, isolation: Isolation) -> None:
         conclude(decision, isolation, step)
     else:
         decision.add(IsolationRoundBegun(isolation=isolation.isolation, measure=step))
+
+
+def _fitting(lacking: list[_Wanted], room: int) -> list[_Wanted]:
+    """Return as many as there is room for; no end of a pair without the other, which it would wait for."""
+    chosen, left = lacking[: max(0, room)], lacking[max(0, room) :]
+    is_torn = bool(chosen and left and left[0].pair) and chosen[-1].pair == left[0].pair
+    return chosen[:-1] if is_torn else chosen
 
 
 def _lacking(isolation: Isolation) -> list[_Wanted]:
