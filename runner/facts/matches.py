@@ -53,6 +53,8 @@ Role = Literal[
     "frame-of-imports",
     # The exception that follows is harmless: the interpreter raised it while it ended.
     "ignored",
+    # Likewise the exception of this traceback.
+    "frame-of-tear-down",
     # It may mean anything; the frames above it decide.
     "exception",
     "exception-of-code",

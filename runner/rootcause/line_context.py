@@ -41,6 +41,8 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
             continue
         if match.role in _RAISED and not _is_raised(match, lines):
             continue
+        if match.role in _OF_TRACEBACKS and _is_of_tear_down(match, lines):
+            continue
         fault = _fault_at(match, lines, paths.get(match.file, ""))
         if fault and fault != match.fault:
             match = replace(match, fault=fault, layer="program", scope=FAULTS[fault].scope)
@@ -56,6 +58,12 @@ def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES
 def _is_raised(match: Match, lines: _Lines) -> bool:
     """Whether Python printed this exception: one quoted in a warning was handled."""
     return _EXCEPTION.match(match.text) is not None or _is_below("traceback", match, lines)
+
+
+def _is_of_tear_down(match: Match, lines: _Lines) -> bool:
+    """Whether the traceback that this ends went through what Python does last: the cause came before."""
+    frame = lines.get("frame-of-tear-down", 0)
+    return _is_below("frame-of-tear-down", match, lines) and frame > lines.get("traceback", 0)
 
 
 _RAISED: tuple[Role, ...] = ("exception", "exception-of-code")

@@ -237,3 +237,53 @@ def test_summarised_matches_of_a_log_correlate_like_the_whole_log() -> None:
         assert len(scanned.matches) <= 10
         (elsewhere,) = correlate(scanned.matches, scanned.steps)
         assert elsewhere.cause.fault == one(text).cause.fault
+
+
+def test_what_says_less_than_it_seems_moves_no_node() -> None:
+    """A GPU that is not visible may be a setting, and errors of microcontrollers go by a restart: neither is worth a swap."""
+    for line in (
+        "[rank3]: RuntimeError: No CUDA GPUs are available",
+        "[ 812.3] NVRM: Xid (PCI:0000:a1:00): 61, pid=12, name=python, 00000a3c(2000) 00000000 00000000",
+        "[ 812.3] NVRM: Xid (PCI:0000:a1:00): 60, pid=12, name=python, Ch 00000001",
+    ):
+        assert one(f"{line}\n").cause.action_class == "restart"
+    below = one(f"[rank3]: RuntimeError: No CUDA GPUs are available\n{XID_79}\n")
+    assert below.cause.action_class == "swap"
+
+
+def test_a_pod_that_leaves_for_want_of_memory_was_not_preempted() -> None:
+    """The node ran out of memory; a pod that is evicted for something else made room."""
+    lines = "Warning  Evicted  2m  kubelet  The node was low on resource: {what}."
+    assert one(lines.format(what="memory") + " pod/train-3 Evicted\n").cause.fault == "host_oom"
+    verdict = one("Normal  Evicted  2m  taint-eviction  pod/train-3 by default-scheduler\n")
+    assert verdict.cause.fault == "preemption"
+
+
+def test_bytes_that_cannot_be_decoded_are_classified_by_the_frames_above() -> None:
+    """A checkpoint that is loaded, or data."""
+    error = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 64: invalid start byte"
+    head = "Traceback (most recent call last):\n"
+    frames = {
+        "checkpoint_io": '  File "/opt/job/checkpointing.py", line 88, in load_checkpoint\n',
+        "data_error": '  File "/opt/job/data/text_dataset.py", line 21, in __getitem__\n',
+    }
+    for fault, frame in frames.items():
+        assert one(f"{head}{frame}    return read(path)\n{error}\n").cause.fault == fault
+    assert one(f"{head}{error}\n").cause.fault == "data_error"
+
+
+def test_what_finalizers_raise_is_no_cause() -> None:
+    """Python removes temporary folders at its end: the error of the run came before."""
+    tear_down = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.11/multiprocessing/util.py", line 303, in _run_finalizers\n'
+        "    finalizer()\n"
+        '  File "/usr/lib/python3.11/multiprocessing/util.py", line 227, in __call__\n'
+        "    res = self._callback(*self._args, **self._kwargs)\n"
+        "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/pymp-4k2x/listener-1'\n"
+    )
+    cause = "Traceback (most recent call last):\nFloatingPointError: loss is inf at step 812\n"
+    assert one(cause + tear_down).evidence[0].line == 2
+    assert one(tear_down).cause.fault == "unknown"
+    after = "Traceback (most recent call last):\nFileNotFoundError: [Errno 2] No such file or directory: 'conf.yaml'\n"
+    assert one(tear_down + after).cause.fault == "config_error"

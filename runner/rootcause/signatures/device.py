@@ -91,11 +91,20 @@ DEVICE = (
         r"|Unable to determine the device handle for (?:GPU|gpu)\s*(?P<gpu>[0-9a-fA-F:.]+)"
         r"|no CUDA-capable device is detected|CUDA-capable device\(s\) is/are busy or unavailable"
         r"|CUDA_ERROR_NO_DEVICE|hipErrorNoDevice|NVML_ERROR_GPU_IS_LOST"
-        r"|GPU access blocked by the operating system|GPU requires reset"
-        r"|No CUDA GPUs are available",
+        r"|GPU access blocked by the operating system|GPU requires reset",
         source=_CUDA + "; NVML, nvmlErrorString",
         sample="Unable to determine the device handle for GPU 0000:66:00.0: GPU is lost.  Reboot the system to recover this GPU",
         near="no loss of accuracy on GPU was detected; the CUDA-capable device is ready",
+    ),
+    _lost(
+        "no-gpu-visible",
+        r"No CUDA GPUs are available|No HIP GPUs are available",
+        layer="program",
+        scope="rank",
+        is_lasting=False,
+        source="torch, c10/cuda: as often CUDA_VISIBLE_DEVICES, or the job's share of GPUs, as a GPU that is gone",
+        sample="RuntimeError: No CUDA GPUs are available",
+        near="4 CUDA GPUs are available",
     ),
     _nvlink(
         "xid-nvlink",
@@ -154,7 +163,7 @@ DEVICE = (
     ),
     _power(
         "xid-power-thermal",
-        _XID + r"(?P<xid>54|60|61)\b",
+        _XID + r"(?P<xid>54)\b",
         scope="gpu",
         source=_XIDS + " (54: auxiliary power not connected)",
         sample="NVRM: Xid (PCI:0000:17:00): 54, GPU is lacking auxiliary power",
@@ -192,7 +201,7 @@ DEVICE = (
     ),
     _driver(
         "xid-other",
-        rf"{_XID}(?P<xid>46|56|57|58|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|"
+        rf"{_XID}(?P<xid>46|56|57|58|60|61|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|"
         r"13[0-57-9]|143|15[689]|16[789])\b",
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of "

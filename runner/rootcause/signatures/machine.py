@@ -14,6 +14,13 @@ _node = partial(Signature, fault="unknown", layer="machine", scope="node")
 
 MACHINE = (
     _oom(
+        "evicted-for-memory",
+        r"(?i)node was low on resource: memory|low on resource: \[?memory|evict\w* .{0,80}memory ?pressure",
+        source="Kubernetes, kubelet's eviction manager: the node ran out of memory, and its place was not wanted",
+        sample="Warning  Evicted  4m  kubelet  The node was low on resource: memory. Threshold quantity: 100Mi, available: 3Mi.",
+        near="Warning  Evicted  4m  kubelet  The node was low on resource: ephemeral-storage.",
+    ),
+    _oom(
         "oom-kill",
         r"(?:Out of memory(?: \([^)]*\))?: Killed process|"
         r"Memory cgroup out of memory: Killed process|oom-kill:constraint=|invoked oom-killer:|"

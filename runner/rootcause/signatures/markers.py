@@ -52,6 +52,14 @@ MARKS = (
         near="pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: id=00dc",
     ),
     _marker(
+        "frame-of-tear-down",
+        r'File "[^"]*/multiprocessing/util\.py", line \d+, in (?:_run_finalizers|_exit_function|_remove_temp_dir|__call__)',
+        role="frame-of-tear-down",
+        source="Python, multiprocessing/util.py: finalizers that run while the interpreter ends",
+        sample='  File "/usr/lib/python3.11/multiprocessing/util.py", line 303, in _run_finalizers',
+        near='  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker',
+    ),
+    _marker(
         "ignored-exception",
         r"Exception ignored in: |Error in atexit\._run_exitfuncs"
         r"|Exception in thread .*(?:_monitor|tqdm|wandb)",

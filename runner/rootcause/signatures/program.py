@@ -111,7 +111,7 @@ PROGRAM = (
     _data(
         "data-broken",
         r"json\.decoder\.JSONDecodeError|UnidentifiedImageError|tarfile\.ReadError|ArrowInvalid"
-        r"|zlib\.error|BadGzipFile|UnicodeDecodeError|mmap length is greater than file size"
+        r"|mmap length is greater than file size"
         r"|mmap: (?:cannot|invalid)"
         r"|(?:shard|sample|index|dataset|record)\S* (?:[^ ]{1,120} )?(?:is|was) (?:corrupt|"
         r"truncated)"
@@ -122,6 +122,14 @@ PROGRAM = (
         source="Python, Pillow, Arrow, TensorFlow, Megatron-LM readers",
         sample="tensorflow.python.framework.errors_impl.DataLossError: truncated record at 28311552",
         near="the dataset has 28311552 records; none was dropped",
+    ),
+    _data(
+        "bytes-not-decoded",
+        r"UnicodeDecodeError|zlib\.error|BadGzipFile",
+        role="exception",
+        source=_PYTHON + ": of data, or of a checkpoint; the frames above decide",
+        sample="UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 64: invalid start byte",
+        near="all bytes were decoded as utf-8",
     ),
     _program(
         "checkpoint-broken",
