@@ -82,8 +82,8 @@ def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
     node.wait_for("Progress")
     spool = node.folder / "outbox.jsonl"
     wait_until(lambda: spool.stat().st_size == 0, "all being acknowledged")
+    ballast = fill(node.folder)
     with locked_store(node):
-        ballast = fill(node.folder)
         os.kill(pids[0], signal.SIGKILL)
         wait_until(lambda: "outbox.jsonl cannot be written" in node.log(), "the full disk seen")
         ballast.unlink()
