@@ -71,6 +71,10 @@ Role = Literal[
     "error-of-any-kind",
 ]
 
+# How a line is known, the most specific first: a hand-written signature, the emitter's own words in a catalogue, the exception
+# and the frames of a traceback, or no more than the family of its emitter.
+KnownBy = Literal["signature", "catalogue", "traceback", "family"]
+
 # Characters of a line that are kept; chosen.
 MAX_TEXT = 500
 
@@ -87,6 +91,7 @@ class Match(Value):
     # It will be the same again on this hardware, or with these settings.
     is_lasting: bool = False
     of_kernel: bool = False
+    known_by: KnownBy = "signature"
     file: str = ""
     line: int = 0
     text: str = ""

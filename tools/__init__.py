@@ -1,0 +1,1 @@
+"""Programs of developers: they make data files of the project, and none of them runs where Stoker does."""
