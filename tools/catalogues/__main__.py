@@ -1,4 +1,4 @@
-"""`python -m tools.catalogues [NAME ...]`: make catalogues, all of them or some. What cannot be read here is said and left as it is.
+"""`python -m tools.catalogues [NAME ...]`: make catalogues, all or some. What cannot be read here is named and stays as it is.
 
 A maker is a module of this package, or of a package in it, with `NAMES` (of the files that it writes, without `.jsonl`) and
 `make(name)`, which returns the rows that it wrote by level and raises `SourceMissing` where its source is not at hand.

@@ -22,7 +22,7 @@ MAX_FORMAT = 400
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a catalogue. `made` is a date; `source` says what was read; `requires`: one of these words is in each line."""
+    """The first line of a catalogue. `source` is what was read; one of the words in `requires` is in each line."""
 
     emitter: str
     version: str
