@@ -6,11 +6,13 @@ Memory does not grow with the logs: matches beyond a limit are counted (`scan`),
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from runner.collect.engines import Engine
+from runner.collect.log_folders.origins import Origin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
@@ -49,12 +51,15 @@ class Diagnosis:
         self._own_format = own_format
         self.logs: list[Log] = []
 
-    def log(self, name: str, *, rank: int | None = None) -> "Log":
-        """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
+    def log(self, name: str, *, rank: int | None = None, origin: Origin | None = None) -> "Log":
+        """Begin another file. `rank`: its writer, where neither its lines nor its name state it.
+
+        `origin`: the writer by the whole path and the files beside it, in place of both; lines outrank it.
+        """
         scan = Scan(
             name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
         )
-        self.logs.append(Log(name, scan, rank))
+        self.logs.append(Log(name, scan, rank, origin))
         return self.logs[-1]
 
     def verdicts(self) -> list[Verdict]:
@@ -88,21 +93,25 @@ class Diagnosis:
 class Log:
     """One file of a run."""
 
-    def __init__(self, name: str, scan: Scan, rank: int | None = None) -> None:
+    def __init__(
+        self, name: str, scan: Scan, rank: int | None = None, origin: Origin | None = None
+    ) -> None:
         self.name = name
+        # Bytes read.
+        self.num_bytes = 0
         self.matches: list[Match] = []
+        self.first_step: LoggedStep | None = None
         self.furthest: LoggedStep | None = None
         self.is_binary = False
         self._scan = scan
         self._numerics = Numerics()
         self._num_numeric = 0
-        named = _RANK_IN_NAME.search(Path(name).name)
+        self._defects: Sequence[str] = ()
+        named = _RANK_IN_NAME.search(Path(name).name) if origin is None else None
         self._rank = rank if rank is not None or named is None else int(named[1])
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes read."""
-        return self._scan.num_bytes
+        self._node = ""
+        if origin is not None:
+            self._rank, self._node = origin.rank, origin.node
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -111,7 +120,7 @@ class Log:
             return ["this is no text; it was not read"]
         if not self.num_bytes:
             return ["empty"]
-        return self._numerics.warnings
+        return self._defects
 
     def feed(self, block: bytes) -> None:
         """Add bytes."""
@@ -122,22 +131,32 @@ class Log:
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
             self._add(self._scan.feed(block))
+            self.num_bytes = self._scan.num_bytes
 
     def finish(self) -> None:
         """Add a last line without an end."""
         self._add(self._scan.finish())
+        self._defects = self._numerics.warnings
+
+    def without_reader(self) -> "Log":
+        """Return what was found in the whole file, without what reads it: small, and fit for another process."""
+        found = copy(self)
+        del found._scan, found._numerics
+        return found
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:
             if line.match is not None:
                 rank = self._rank if line.match.rank is None else line.match.rank
-                self.matches.append(replace(line.match, rank=rank))
+                node = line.match.node or self._node
+                self.matches.append(replace(line.match, rank=rank, node=node))
             if line.record is not None:
                 self._add_step(line.record, line.line)
 
     def _add_step(self, record: StepRecord, line: int) -> None:
         if self.furthest is None or record.step > self.furthest.step:
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
+        self.first_step = self.first_step or self.furthest
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 
@@ -145,20 +164,24 @@ class Log:
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
-        text = f"from step {finding.onset_step}: {finding.evidence}"
-        self.matches.append(
-            Match(
-                signature="metrics",
-                fault=finding.fault,
-                layer="metrics",
-                scope="user",
-                file=self.name,
-                line=line,
-                text=text,
-                rank=self._rank,
-                named={"onset_step": str(finding.onset_step)},
-            )
-        )
+        self.matches.append(match_of_finding(finding, self.name, line, rank=self._rank))
+
+
+def match_of_finding(
+    finding: NumericFinding, file: str, line: int, *, rank: int | None = None
+) -> Match:
+    """Return what a detector found in the numbers of a file as a match, to be judged beside lines."""
+    return Match(
+        signature="metrics",
+        fault=finding.fault,
+        layer="metrics",
+        scope="user",
+        file=file,
+        line=line,
+        text=f"from step {finding.onset_step}: {finding.evidence}",
+        rank=rank,
+        named={"onset_step": str(finding.onset_step)},
+    )
 
 
 def _importance(match: Match) -> tuple[bool, int]:

@@ -176,8 +176,8 @@ under `faults:` answer. `stoker runbook NAME` prints the page.
 |---|---|
 {actions}
 
-`swap` is the class of a fault whose line says that it will be the same again on this hardware (a *lasting* sign); without such a line
-it is `restart`.
+`swap` is the class of a fault whose line says that it will be the same again on this hardware (a *lasting* sign); without such a
+line it is `restart`.
 
 ## Found in lines and numbers
 
