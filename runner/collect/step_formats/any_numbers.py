@@ -42,15 +42,57 @@ _PLAIN_WORDS = (
 )
 _HELD_OUT = ("val", "valid", "validation", "eval", "evaluation", "test", "dev")
 _NO_METRIC = (
-    *("min", "max", "best", "lowest", "prev", "previous", "delta", "diff", "weight", "weights", "coef"),
-    *("lambda", "fn", "function", "time", "ratio", "type", "target", "threshold", "patience", "window"),
-    *("initial", "init", "clip", "param", "params", "limit", "coeff", "alpha", "beta", "gamma", "factor"),
+    *(
+        "min",
+        "max",
+        "best",
+        "lowest",
+        "prev",
+        "previous",
+        "delta",
+        "diff",
+        "weight",
+        "weights",
+        "coef",
+    ),
+    *(
+        "lambda",
+        "fn",
+        "function",
+        "time",
+        "ratio",
+        "type",
+        "target",
+        "threshold",
+        "patience",
+        "window",
+    ),
+    *(
+        "initial",
+        "init",
+        "clip",
+        "param",
+        "params",
+        "limit",
+        "coeff",
+        "alpha",
+        "beta",
+        "gamma",
+        "factor",
+    ),
     *("ppl", "acc", "accuracy", "steps", "power", "hysteresis", "interval", "every", "std", "var"),
 )
 # Places among the names of a field: after those that are known by name.
 _PART = 100
 _COUNTERS = ("step", "iter", "iteration", "steps", "it", "batch", "update", "updates")
-_GLOBAL = ("global_step", "global_steps", "num_updates", "total_steps", "training_step", "train_step")
+_GLOBAL = (
+    "global_step",
+    "global_steps",
+    "num_updates",
+    "total_steps",
+    "training_step",
+    "train_step",
+)
 _OF_OTHERS = (
     *("val", "valid", "validate", "validation", "eval", "evaluation", "test", "micro", "max"),
     *("total", "warmup", "per", "at", "from", "save", "checkpoint", "decay", "skip"),

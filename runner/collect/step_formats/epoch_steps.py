@@ -1,7 +1,7 @@
 """Steps of counters that restart with every epoch: where a line is within its epoch, and the global step of that.
 
 Trainers print "[i/N]", "Epoch: [2][ 10/5005]", a bar, or "Epoch 3/10" alone. With the epoch and the steps of one epoch, a counter
-that restarts is a global step. Epochs count from 0 in some trainers and from 1 in others; `Place.base` says so where their form does.
+that restarts is a global step. Epochs count from 0 in some trainers and from 1 in others; see `Place.base`.
 """
 
 import re
@@ -77,9 +77,7 @@ def _in_words(text: str) -> Place:
     if match := _EPOCH.search(text):
         # Lightning's bar counts epochs from 0; one that is named "Epoch 1/10" from 1.
         is_bar = match[3] is not None and match[2] is None
-        place = Place(
-            epoch=int(match[1]), num_epochs=_whole(match[2]), base=0 if is_bar else None
-        )
+        place = Place(epoch=int(match[1]), num_epochs=_whole(match[2]), base=0 if is_bar else None)
         text = f"{text[: match.start()]} {match[3] or ''} {text[match.end() :]}"
     if place.epoch is not None and "atchsize" in text and (match := _TOTAL.search(text)):
         return replace(place, total=int(match[1]), base=0)

@@ -71,7 +71,7 @@ class MetricLines:
             one = read(state) or self.unnumbered(state)
             if isinstance(one, Reading) and bar is not None and "loss" in one.numbers:
                 one = replace(one, step=bar).record() or one
-            if isinstance(one, StepRecord) and found and _is_redrawn(found[-1], one):
+            if one is not None and found and _is_redrawn(found[-1], one):
                 found[-1] = one
             elif one is not None:
                 found.append(one)
@@ -140,10 +140,11 @@ class MetricLines:
         return reading
 
 
-def _is_redrawn(before: StepRecord | Reading, after: StepRecord) -> bool:
+def _is_redrawn(before: StepRecord | Reading, after: StepRecord | Reading) -> bool:
     """Whether a state of a bar shows the step of the one before."""
-    is_same = isinstance(before, StepRecord) and before.step == after.step
-    return is_same and (after.loss is not None or before.loss is None)
+    if not (isinstance(before, StepRecord) and isinstance(after, StepRecord)):
+        return False
+    return before.step == after.step and (after.loss is not None or before.loss is None)
 
 
 def own_format(pattern: str) -> Format:

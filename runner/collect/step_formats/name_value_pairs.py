@@ -6,7 +6,6 @@ from 0 has a step 0. Some trainers print tokens and FLOPs per device, which the 
 """
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -70,7 +70,9 @@ class Format:
         digits = match[1] if self.pattern.groups else None
         step = whole(float(digits.replace(",", ""))) if digits else None
         if digits and self.block:
-            return Reading(step=step)
+            place = place_in(text) if self.places else None
+            is_in_epoch = place is not None and place.epoch is not None
+            return Reading(place=place) if is_in_epoch else Reading(step=step)
         reading = reading_of(self.scan(text[match.start(1 if digits else 0) :]), self.extra)
         if digits or self.block:
             reading = replace(reading, step=step)
@@ -125,7 +127,8 @@ _NO_NAME = re.compile(r"^(?:Train|Eval) | \(group 0\)")
 def any_pairs(text: str) -> Reading | None:
     """Read a line of an unknown trainer: it names a loss or the like, and is of no known format."""
     is_known = any(
-        known.pattern.search(text) and not (known.name == "loss_scaler" and known.parse(text) is None)
+        known.pattern.search(text)
+        and not (known.name == "loss_scaler" and known.parse(text) is None)
         for known in KNOWN
     )
     return None if is_known else read_any(text)
@@ -259,7 +262,8 @@ KNOWN: tuple[Format, ...] = (
         r"|Train (?:loss/train/total|lr-\w+/group0|throughput/\w+/?\w*|l2_norm/grad/global): ",
         "\t Train loss/train/total: 8.1250",
         {"loss": 8.125},
-        scan=_pairs_in_block, extra=_COMPOSER, per_device=("tokens_per_second",), block=True),
+        scan=_pairs_in_block, extra=_COMPOSER, per_device=("tokens_per_second",), block=True,
+        places=True),
     # OLMo and OLMo-core
     Format("olmo", r"\[step=([\d,]+)(?:/[\d,]+)?[,\]]|train/(?:CrossEntropyLoss|CE loss)="
         r"|optim/(?:total[ _]grad[ _]norm|LR \(group 0\)|learning_rate_group0)="
@@ -306,6 +310,7 @@ FORMATS: tuple[Format, ...] = (
         "2025-01-02 03:04:05,678 INFO train.py:88 - tflops=150.25,step=45,loss=8.375,tgs (tokens/gpu/second)=4100.5,"
         "lr=2.5e-06,loss_scale=65536.0,grad_norm={'0_default': 1.75},micro_num=4",
         {"step": 45, "loss": 8.375, "model_tflops_per_second": 150.25, "lr": 2.5e-6,
-         "tokens_per_second": 4100.5, "loss_scale": 65536.0, "grad_norm": 1.75}, parser=any_pairs, bar=True, places=True),
+         "tokens_per_second": 4100.5, "loss_scale": 65536.0, "grad_norm": 1.75},
+        parser=any_pairs, bar=True, places=True),
 )
 # fmt: on
