@@ -14,31 +14,29 @@ Area = Literal[
     "data", "checkpoint", "store", "rendezvous", "distributed", "settings", "runtime", "observer"
 ]
 # By the names of directories and files, whatever the library; the first that a path has.
-AREAS: tuple[tuple[re.Pattern[str], Area], ...] = tuple(
-    (re.compile(pattern), area)
-    for pattern, area in (
-        (r"rendezvous|elastic/|tcp_?store|/clusters/|launcher|(?:^|/)run\.py", "rendezvous"),
-        (
-            r"object_store|(?:^|/)(?:remote|cloud)|/hub\.py|s3fs|gcsfs|adlfs|file_utils|file_download"
-            r"|/(?:upload|download)|(?:^|/)(?:client|resolver)\.py|_commit_api|hf_file_system",
-            "store",
-        ),
-        (
-            r"checkpoint|(?:^|[/_])(?:ckpt|saving|sav(?:e|er)|load_state_dict)|serialization"
-            r"|safetensors|_integrations/peft|snapshot|core_model_loading|modeling_utils"
-            r"|state_dict|weight_only",
-            "checkpoint",
-        ),
-        (
-            r"(?:^|/)(?:utils/)?data(?:/|sets?/|loader|_utils|sampler|_loader|_collator|\w*\.py)"
-            r"|dataset|data_?load|dataload|sampler|tokeniz|collat|indexed_|image_utils|audio_utils"
-            r"|video_utils|feature_extraction|packag(?:ed|e)_modules|data_pipeline|/streaming/|readers?\b",
-            "data",
-        ),
-        (r"loggers?/|wandb|mlflow|tensorboard|telemetry|monitor/|callbacks/.*log", "observer"),
-        (r"distributed|pipelin|fsdp|parallel|comm/|/rpc/|collective|nccl", "distributed"),
-    )
+_AREA_PATTERNS: tuple[tuple[str, Area], ...] = (
+    (r"rendezvous|elastic/|tcp_?store|/clusters/|launcher|(?:^|/)run\.py", "rendezvous"),
+    (
+        r"object_store|(?:^|/)(?:remote|cloud)|/hub\.py|s3fs|gcsfs|adlfs|file_utils|file_download"
+        r"|/(?:upload|download)|(?:^|/)(?:client|resolver)\.py|_commit_api|hf_file_system",
+        "store",
+    ),
+    (
+        r"checkpoint|(?:^|[/_])(?:ckpt|saving|sav(?:e|er)|load_state_dict)|serialization"
+        r"|safetensors|_integrations/peft|snapshot|core_model_loading|modeling_utils"
+        r"|state_dict|weight_only",
+        "checkpoint",
+    ),
+    (
+        r"(?:^|/)(?:utils/)?data(?:/|sets?/|loader|_utils|sampler|_loader|_collator|\w*\.py)"
+        r"|dataset|data_?load|dataload|sampler|tokeniz|collat|indexed_|image_utils|audio_utils"
+        r"|video_utils|feature_extraction|packag(?:ed|e)_modules|data_pipeline|/streaming/|readers?\b",
+        "data",
+    ),
+    (r"loggers?/|wandb|mlflow|tensorboard|telemetry|monitor/|callbacks/.*log", "observer"),
+    (r"distributed|pipelin|fsdp|parallel|comm/|/rpc/|collective|nccl", "distributed"),
 )
+AREAS = tuple((re.compile(pattern), area) for pattern, area in _AREA_PATTERNS)
 _MUST = re.compile(
     r"(?i)\b(?:must|should|cannot|can't|can only|needs? to|ha(?:s|ve) to|expect(?:s|ed|ing)?|unsupported"
     r"|(?:not|n't) (?:yet |currently )?support\w*|only supports?|supports? only|invalid|unknown"
@@ -166,17 +164,6 @@ class Override(NamedTuple):
 
 OVERRIDES: tuple[Override, ...] = (
     Override("torch_elastic", "failed (exitcode: ", "", "a symptom: how a rank ended, not why"),
-    Override(
-        "torch_elastic", "Received a restart request", "", "workers restart; the cause is theirs"
-    ),
-    Override("torch_elastic", "failed to start worker", "", "the cause is in the line before"),
-    Override(
-        "torch_elastic",
-        "Exception raised by worker",
-        "",
-        "a symptom: the child's traceback says why",
-    ),
-    Override("torch_data", "is killed by signal", "", "a symptom: the signal decides"),
     Override("torch_data", "DataLoader timed out", "data_error", "a worker read no batch in time"),
     Override("torch_data", "exited unexpectedly", "", "a symptom: the worker's own end says why"),
     Override(
@@ -185,17 +172,6 @@ OVERRIDES: tuple[Override, ...] = (
         "config_error",
         "a size of a buffer, by settings",
     ),
-    Override(
-        "torch_cuda", "No CUDA GPUs", "config_error", "most often CUDA_VISIBLE_DEVICES or the image"
-    ),
-    Override(
-        "torch_cuda",
-        "CUDA unknown error",
-        "",
-        "a driver that failed, or variables that were set late",
-    ),
-    Override("accelerate", "Not enough memory", "cuda_oom", "a device map that does not fit"),
-    Override("webdataset", "wds.", "config_error", "a pipeline that is put together wrongly"),
     Override(
         "torch_serialization",
         "weights_only",
@@ -231,9 +207,9 @@ def area_of(path: str, default: Area) -> Area:
 def class_of(statement: Statement, area: Area, library: str = "") -> Class:
     """Return the class of what a library of `area` writes; warnings and notes have none."""
     text, exception = literal(statement.format), statement.exception
-    for one in OVERRIDES:
-        if one.library == library and one.text in statement.format:
-            return Class(one.fault if statement.level == "error" else "", one.why)
+    for override in OVERRIDES:
+        if override.library == library and override.text in statement.format:
+            return Class(override.fault if statement.level == "error" else "", override.why)
     if statement.level != "error" or (area == "observer" and not exception):
         return Class()
     if exception in _ALWAYS_SETTINGS:

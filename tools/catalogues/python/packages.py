@@ -18,8 +18,8 @@ MADE = "2026-11-26"
 PROGRAM = "tools/catalogues/python/packages.py"
 _LIBRARIES = {library.name: library for library in LIBRARIES}
 NAMES = tuple(_LIBRARIES)
-# Letters of the longest constant part, below which a row also asks for its exception's name; chosen.
-MIN_LETTERS = 14
+# Letters of the longest constant part, and of all of them, below which a row also requires its exception's name; chosen.
+MIN_LETTERS, MIN_ALL_LETTERS = 14, 36
 # Letters without which a row names nothing; chosen.
 LEAST_LETTERS = 5
 _SKIPPED = re.compile(
@@ -54,8 +54,13 @@ def rows(library: Library, folder: Path) -> Iterator[Row]:
 def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row | None:
     """Return the row of a statement; None for one whose words are too few to be found by."""
     text = first_line(_line_to_find(statement.format))
-    letters = max((len(re.sub(r"[^A-Za-z]", "", part)) for part in text.split(FIELD)), default=0)
-    if letters < LEAST_LETTERS or (letters < MIN_LETTERS and not statement.exception):
+    parts = [_num_letters(part) for part in text.split(FIELD)]
+    is_short = max(parts) < MIN_LETTERS
+    if max(parts) < LEAST_LETTERS or (is_short and not statement.exception):
+        return None
+    is_vague = is_short or sum(parts) < MIN_ALL_LETTERS
+    if is_vague and statement.exception == "AssertionError":
+        # "expected a tensor": the traceback above shows whose it is, the text does not.
         return None
     found = class_of(statement, area, library)
     return Row(
@@ -65,7 +70,7 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
         found.fault,
         layer=found.layer,
         scope=None if found.scope == "user" else found.scope,
-        requires=(statement.exception,) if letters < MIN_LETTERS else (),
+        requires=(statement.exception,) if statement.exception and is_vague else (),
         why=found.why,
     )
 
@@ -128,16 +133,10 @@ def _of_cython(source: str) -> Iterator[Statement]:
 
 
 def _line_to_find(text: str) -> str:
-    """Return the first line of a message if it has words enough, else its longest."""
+    """Return the first line of a message, which has its exception's name before it, unless it has no words."""
     lines = [line for line in text.split("\n") if line.strip()]
-    if not lines:
-        return ""
-    return lines[0] if len(_words(lines[0])) >= MIN_LETTERS else max(lines, key=_long)
+    return next((line for line in lines if _num_letters(line.replace(FIELD, "")) > 2), "")
 
 
-def _words(text: str) -> str:
-    return re.sub(r"[^A-Za-z]", "", text.replace(FIELD, ""))
-
-
-def _long(text: str) -> int:
-    return len(_words(text))
+def _num_letters(text: str) -> int:
+    return sum(map(str.isalpha, text))

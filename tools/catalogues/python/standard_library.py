@@ -123,7 +123,6 @@ _INTERPRETER: tuple[tuple[str, str, str], ...] = (
         "",
         "",
     ),
-    ("MemoryError", "host_oom", "memory of the host"),
     ("RecursionError: maximum recursion depth exceeded", "config_error", "endless recursion"),
     ("{}: can't open file '{}': [Errno {}] {}", "config_error", "the script's path"),
     ("{}: No module named {}", "config_error", "the environment of the run"),
@@ -235,9 +234,9 @@ def interpreter_rows() -> Iterator[Row]:
     for text, fault, why in _INTERPRETER:
         yield Row("CPython", text, "error", fault, why=why)
     for one in sorted(signal.Signals, key=int):
-        text = signal.strsignal(one)
-        if text and one.name in _FATAL_SIGNALS:
-            yield Row(f"signal.h {one.name}", f"{text} (core dumped)", "error")
+        name = signal.strsignal(one)
+        if name and one.name in _FATAL_SIGNALS:
+            yield Row(f"signal.h {one.name}", f"{name} (core dumped)", "error")
 
 
 _FATAL_SIGNALS = (

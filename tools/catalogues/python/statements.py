@@ -73,7 +73,7 @@ class Statement:
 def statements(source: str) -> list[Statement]:
     """Return what a module writes, in its order. Raises SyntaxError."""
     module = ast.parse(source)
-    constants = _assigned(module.body)
+    constants = {**_returned(module), **_assigned(module.body)}
     found: list[Statement] = []
     _visit(module, constants, "", found)
     return [one for one in found if literal(one.format).strip()]
@@ -84,7 +84,7 @@ def _visit(node: ast.AST, names: Names, owner: str, found: list[Statement]) -> N
     for child in ast.iter_child_nodes(node):
         inner, around = names, owner
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = {**names, **_assigned(list(_own_statements(child)))}
+            inner = {**names, **_returned(child), **_assigned(list(_own_statements(child)))}
         elif isinstance(child, ast.ClassDef):
             around = child.name
             found.extend(_of_attributes(child))
@@ -132,6 +132,21 @@ def _assigned(body: list[ast.stmt]) -> dict[str, tuple[ast.expr, ...]]:
     return values
 
 
+def _returned(
+    module: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> dict[str, tuple[ast.expr, ...]]:
+    """Return the expressions that each function in a module or function returns: some build a message."""
+    return {
+        one.name: tuple(
+            inner.value
+            for inner in _own_statements(one)
+            if isinstance(inner, ast.Return) and inner.value
+        )
+        for one in module.body
+        if isinstance(one, ast.FunctionDef)
+    }
+
+
 def _of(node: ast.AST, names: Names, owner: str) -> Iterator[Statement]:
     match node:
         case ast.Raise(exc=ast.Call(func=func, args=[_, *_] as args)):
@@ -159,8 +174,9 @@ def _of_call(node: ast.Call, names: Names, owner: str) -> Iterator[Statement]:
             yield from _all(_first_text(args, names), "error", owner, node.lineno)
     elif name in _CHECKS and len(args) > _CHECKS[name][0]:
         position, exception = _CHECKS[name]
-        text = args[position].body if isinstance(args[position], ast.Lambda) else args[position]
-        yield from _all(texts(text, names), "error", exception, node.lineno)
+        given = args[position]
+        body = given.body if isinstance(given, ast.Lambda) else given
+        yield from _all(texts(body, names), "error", exception, node.lineno)
     elif name in _WRITERS and len(args) > _WRITERS[name][0]:
         yield from _printed(node, names, *_WRITERS[name])
 

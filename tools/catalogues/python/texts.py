@@ -51,8 +51,8 @@ def _texts(node: ast.expr, names: Names, depth: int) -> Iterator[str]:
         case ast.JoinedStr(values=values):
             yield "".join(_part(value) for value in values)
         case ast.Name(id=name) if name in names and depth < MAX_DEPTH:
-            for value in names[name][-MAX_ALTERNATIVES:]:
-                yield from texts(value, names, depth + 1)
+            for assigned in names[name][-MAX_ALTERNATIVES:]:
+                yield from texts(assigned, names, depth + 1)
         case ast.IfExp(body=body, orelse=other):
             yield from texts(body, names, depth)
             yield from texts(other, names, depth)
@@ -72,12 +72,11 @@ def _part(node: ast.expr) -> str:
     """Return a part of an f-string."""
     if isinstance(node, ast.Constant):
         return escaped(str(node.value))
-    value = node.value if isinstance(node, ast.FormattedValue) else node
-    return escaped(value.value) if _is_text(value) else FIELD
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    match node:
+        case ast.FormattedValue(value=ast.Constant(value=str(value))):
+            return escaped(value)
+        case _:
+            return FIELD
 
 
 def _with_fields(text: str) -> str:
@@ -95,6 +94,9 @@ def _of_call(node: ast.Call, names: Names, depth: int) -> Iterator[str]:
         yield from texts(node.func.value, names, depth)
     elif called in ("dedent", "cleandoc", "str", "fill", "_") and node.args:
         yield from texts(node.args[0], names, depth)
+    elif isinstance(node.func, ast.Name) and called in names and depth < MAX_DEPTH:
+        for value in names[called][-MAX_ALTERNATIVES:]:
+            yield from texts(value, names, depth + 1)
     else:
         yield FIELD
 
