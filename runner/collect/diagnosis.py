@@ -143,7 +143,8 @@ class Log:
     def without_reader(self) -> "Log":
         """Return what was found in the whole file, without what reads it: small, and fit for another process."""
         found = copy(self)
-        del found._scan, found._numerics
+        for name in [name for name in vars(self) if name[0] == "_" and name != "_defects"]:
+            delattr(found, name)
         return found
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:

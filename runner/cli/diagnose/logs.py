@@ -12,9 +12,9 @@ from runner.cli import exit_codes, output
 from runner.cli.diagnose import timeline, verdict_text
 from runner.cli.diagnose.notes import Result, print_left_out, print_notes, unread
 from runner.cli.options import command
-from runner.collect.log_folders.incidents import Incident, judge, read_curves
+from runner.collect.log_folders.incidents import LaunchIncident, judge, read_curves
 from runner.collect.log_folders.inputs import Inputs, LogSource, find_inputs
-from runner.collect.log_folders.readers import LogReader, ReadLog, max_repeats, read_here
+from runner.collect.log_folders.readers import ReadLog, SourceReader, max_repeats, read_here
 from runner.collect.log_folders.worker_processes import num_workers, read_with_workers
 from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.wording import counted
@@ -109,7 +109,7 @@ def diagnose(  # noqa: PLR0913 - its options
     ctx.exit(_exit_code(incidents, inputs, result))
 
 
-def as_object(incident: Incident) -> dict[str, object]:
+def as_object(incident: LaunchIncident) -> dict[str, object]:
     """Return an incident as programs read it."""
     verdict = incident.verdict
     cause, culprit = verdict.cause, verdict.cause.culprit
@@ -135,7 +135,7 @@ def as_object(incident: Incident) -> dict[str, object]:
 
 
 def _read(inputs: Inputs, pattern: str | None, planned: Sequence[PlannedChange]) -> Result:
-    reader = LogReader(own_format=pattern, repeats=max_repeats(len(inputs.logs)))
+    reader = SourceReader(own_format=pattern, repeats=max_repeats(len(inputs.logs)))
     workers = num_workers(len(inputs.logs), inputs.num_bytes)
     with _progress(inputs.num_bytes) as on_bytes:
         if workers > 1:
@@ -162,7 +162,7 @@ def _progress(num_bytes: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-def _exit_code(incidents: Sequence[Incident], inputs: Inputs, result: Result) -> int:
+def _exit_code(incidents: Sequence[LaunchIncident], inputs: Inputs, result: Result) -> int:
     is_unread = bool(result.errors or unread(inputs.left_out))
     if not result.num_read or (is_unread and not incidents):
         # An unread log is not healthy.
@@ -174,7 +174,7 @@ def _exit_code(incidents: Sequence[Incident], inputs: Inputs, result: Result) ->
 
 
 def _print_incidents(
-    incidents: Sequence[Incident], result: Result, *, is_whole: bool, with_evidence: bool
+    incidents: Sequence[LaunchIncident], result: Result, *, is_whole: bool, with_evidence: bool
 ) -> None:
     """Print the verdicts for people, and what they are based on."""
     if not result.num_bytes and not result.curves.num_samples:

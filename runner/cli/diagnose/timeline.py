@@ -21,6 +21,8 @@ MAX_STEP_LOGS = 8
 # Events that are printed, and writers that one names; chosen.
 MAX_EVENTS, MAX_WRITERS = 200, 4
 MAX_TEXT = 120
+# Between events that are one entry; chosen.
+FOLDED_SECONDS = 60.0
 # After the last line of any log.
 END_LINE = 1 << 62
 
@@ -38,7 +40,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class FoldedEvents:
     """Events that are told as one: the first of them, how many there are, who wrote them, and the time of the last."""
 
     first: Event
@@ -54,7 +56,7 @@ class Entry:
             self.writers.append(event.writer)
 
 
-def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[Entry]:
+def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[FoldedEvents]:
     """Return the entries of all logs, in the order of time."""
     with_steps = [source.path for source, read in logs if read.log.furthest is not None]
     again = set(with_steps[:MAX_STEP_LOGS])
@@ -62,11 +64,20 @@ def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[Entry]:
     for source, read in logs:
         events += _events_of(source, read, has_step_times=source.path in again)
     order = {source.path: at for at, (source, _) in enumerate(logs)}
-    events.sort(key=lambda one: (one.at is None, one.at or 0.0, order[one.file], one.line))
+    # Of files without times, each is printed whole; else an end comes after all else of its moment.
+    events.sort(
+        key=lambda one: (
+            one.at is None,
+            one.at or 0.0,
+            one.at is not None and one.line == END_LINE,
+            order[one.file],
+            one.line,
+        )
+    )
     return _folded(events)
 
 
-def printed(entries: Sequence[Entry]) -> Iterator[str]:
+def printed(entries: Sequence[FoldedEvents]) -> Iterator[str]:
     """Yield a line for each entry."""
     for entry in entries[:MAX_EVENTS]:
         first = entry.first
@@ -87,7 +98,7 @@ def printed(entries: Sequence[Entry]) -> Iterator[str]:
         yield f"and {len(entries) - MAX_EVENTS} more"
 
 
-def as_object(entry: Entry) -> dict[str, object]:
+def as_object(entry: FoldedEvents) -> dict[str, object]:
     """Return an entry as programs read it."""
     first = entry.first
     return {
@@ -180,22 +191,24 @@ def _writer_of(match: Match, source: LogSource) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _folded(events: Iterable[Event]) -> list[Entry]:
-    """Fold events that say the same and have nothing of another kind of error between them."""
-    entries: list[Entry] = []
-    recent: dict[str, Entry] = {}
+def _folded(events: Iterable[Event]) -> list[FoldedEvents]:
+    """Fold events that say the same within a minute, by any writer; where no time is known, in any order."""
+    entries: list[FoldedEvents] = []
+    recent: dict[str, FoldedEvents] = {}
     for event in events:
         entry = recent.get(event.fold)
-        if entry is not None and (event.at is None) == (entry.first.at is None):
+        if entry is not None and _is_near(event, entry):
             entry.add(event)
             continue
-        entry = Entry(event, writers=[event.writer], last_at=event.at)
-        entries.append(entry)
-        if event.fold not in ("begins", "ends", "first step", "last step"):
-            # An error ends what was folded before it, except its own repeats.
-            recent = {fold: one for fold, one in recent.items() if one.first.kind == event.kind}
-        recent[event.fold] = entry
+        recent[event.fold] = FoldedEvents(event, writers=[event.writer], last_at=event.at)
+        entries.append(recent[event.fold])
     return entries
+
+
+def _is_near(event: Event, entry: FoldedEvents) -> bool:
+    if event.at is None or entry.last_at is None:
+        return event.at is None and entry.last_at is None
+    return event.at - entry.last_at <= FOLDED_SECONDS
 
 
 def _step_times(source: LogSource, read: ReadLog) -> dict[int, float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from runner.collect.log_folders.incidents import Incident
+from runner.collect.log_folders.incidents import LaunchIncident
 from runner.facts.causes import Verdict
 from runner.facts.matches import KnownBy, Match
 from runner.load.fault_meanings import ACTION_MEANINGS, MEANINGS
@@ -27,7 +27,7 @@ def escaped(text: str) -> str:
     )
 
 
-def lines_of(incidents: Sequence[Incident], *, with_evidence: bool) -> Iterator[str]:
+def lines_of(incidents: Sequence[LaunchIncident], *, with_evidence: bool) -> Iterator[str]:
     """Yield the lines for people. The first incident is the root cause."""
     first, *others = incidents
     yield from _five_lines(first)
@@ -39,7 +39,7 @@ def lines_of(incidents: Sequence[Incident], *, with_evidence: bool) -> Iterator[
             yield from _evidence(other.verdict.evidence)
 
 
-def _five_lines(incident: Incident) -> Iterator[str]:
+def _five_lines(incident: LaunchIncident) -> Iterator[str]:
     verdict = incident.verdict
     cause = verdict.cause
     meaning = MEANINGS.get(cause.fault)
@@ -53,20 +53,20 @@ def _five_lines(incident: Incident) -> Iterator[str]:
     yield f"to do:     {cause.action_class}: {action}{advice} (`stoker runbook {cause.fault}`)"
 
 
-def _one_line(incident: Incident) -> str:
+def _one_line(incident: LaunchIncident) -> str:
     cause = incident.verdict.cause
     culprit = f", {cause.culprit.kind} {escaped(cause.culprit.id)}" if cause.culprit else ""
     head = f"{cause.fault}{culprit} ({cause.confidence:.0%}; {cause.action_class}){_recovery(incident)}"
     return f"{head}: {place(_deciding(incident.verdict))}"
 
 
-def _recovery(incident: Incident) -> str:
+def _recovery(incident: LaunchIncident) -> str:
     parts = [
         f"of {incident.launch_name}" if incident.launch_name else "",
         "the run recovered" if incident.verdict.recovered else "",
     ]
-    said = ", ".join(part for part in parts if part)
-    return f" ({said})" if said else ""
+    words = ", ".join(part for part in parts if part)
+    return f" ({words})" if words else ""
 
 
 def _whose(verdict: Verdict) -> str:

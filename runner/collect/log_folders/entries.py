@@ -32,7 +32,7 @@ class LeftOut(NamedTuple):
     is_unread: bool = False
 
 
-class Entry(NamedTuple):
+class FoundFile(NamedTuple):
     """A file. `is_named`: a person named it, and not only a folder above it; `root`: that folder, else "" for none."""
 
     path: str
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 class Entries:
     """What was found: files in the order of their names, numbers in them by value, below each name that was given."""
 
-    files: list[Entry] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
 
 
@@ -80,7 +80,7 @@ class _Walk:
 
     def add(self, name: str) -> None:
         if name == STANDARD_INPUT:
-            self._found.files.append(Entry(name, 0, is_named=True))
+            self._found.files.append(FoundFile(name, 0, is_named=True))
             return
         try:
             status = os.stat(name)
@@ -91,7 +91,7 @@ class _Walk:
         if not stat.S_ISDIR(status.st_mode):
             self._add_named(name, status)
             return
-        files: list[Entry] = []
+        files: list[FoundFile] = []
         self._walk(name, name, files)
         for link in self._links:
             self._follow(link, name, files)
@@ -104,13 +104,13 @@ class _Walk:
         """Add a file. A pipe that was named is read (a shell makes one of `<(command)`), another special file is not."""
         kind = kind_of_special(status.st_mode)
         if kind in ("", "a pipe") or os.path.realpath(name).startswith(("/dev/pts/", "/dev/tty")):
-            self._found.files.append(Entry(name, status.st_size, is_named=True))
+            self._found.files.append(FoundFile(name, status.st_size, is_named=True))
         elif os.path.samestat(status, os.stat(os.devnull)):
-            self._found.files.append(Entry(name, 0, is_named=True))
+            self._found.files.append(FoundFile(name, 0, is_named=True))
         else:
             self._leave(name, f"{kind}: {ADVICE}", True)
 
-    def _walk(self, folder: str, root: str, files: list[Entry]) -> None:
+    def _walk(self, folder: str, root: str, files: list[FoundFile]) -> None:
         waiting = [(folder, 0)]
         while waiting:
             path, depth = waiting.pop()
@@ -135,7 +135,7 @@ class _Walk:
                     else:
                         self._leave(entry.path, f"more than {MAX_DEPTH} folders deep", True)
 
-    def _add(self, entry: os.DirEntry[str], root: str, files: list[Entry]) -> bool:
+    def _add(self, entry: os.DirEntry[str], root: str, files: list[FoundFile]) -> bool:
         """Add what a folder holds; return whether it is a folder to walk through."""
         try:
             if entry.is_symlink():
@@ -154,10 +154,10 @@ class _Walk:
             self._leave(entry.path, kind)
         else:
             self._files.add((status.st_dev, status.st_ino))
-            files.append(Entry(entry.path, status.st_size, root))
+            files.append(FoundFile(entry.path, status.st_size, root))
         return False
 
-    def _follow(self, link: str, root: str, files: list[Entry]) -> None:
+    def _follow(self, link: str, root: str, files: list[FoundFile]) -> None:
         try:
             status = os.stat(link)
         except OSError as error:
@@ -172,7 +172,7 @@ class _Walk:
             self._leave(link, kind)
         else:
             self._files.add(identity)
-            files.append(Entry(link, status.st_size, root))
+            files.append(FoundFile(link, status.st_size, root))
 
     def _leave(self, path: str, reason: str, is_unread: bool = False) -> None:
         self._found.left_out.append(LeftOut(path, reason, is_unread))

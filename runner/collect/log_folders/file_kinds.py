@@ -14,6 +14,9 @@ Kind = Literal["log", "curve", "flight"]
 HEAD_BYTES = 16 << 10
 # As in `collect.diagnosis`: of a text's first bytes.
 BINARY_RATIO = 0.05
+# Control characters that no text has, and the most of them in a text's first bytes; chosen: a tenth of random bytes are such.
+CONTROLS = bytes({*range(1, 7), *range(14, 27), *range(28, 32)})
+CONTROL_RATIO = 0.05
 # Rows that show the form of a table; chosen.
 MIN_ROWS, MAX_ROWS = 2, 20
 # Words of a log's record, of which a curve has none.
@@ -64,7 +67,8 @@ def reason_to_leave(name: str, head: bytes) -> str:
     if is_packed(head):
         return ""
     text = head.lstrip(b"\0")
-    if text.count(0) > BINARY_RATIO * len(text):
+    num_controls = len(text) - len(text.translate(None, CONTROLS))
+    if text.count(0) > BINARY_RATIO * len(text) or num_controls > CONTROL_RATIO * len(text):
         return "no text"
     return "settings" if _is_settings(lower, text) else ""
 

@@ -22,7 +22,7 @@ from runner.rootcause.correlation import correlate
 MAX_EARLIER = 20
 
 
-class Incident(NamedTuple):
+class LaunchIncident(NamedTuple):
     """A verdict, and of which launch: "" if there is one launch only, or none is known."""
 
     verdict: Verdict
@@ -67,21 +67,21 @@ def read_curves(paths: Sequence[str], planned: Sequence[PlannedChange] = ()) -> 
 
 def judge(
     logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match] = ()
-) -> list[Incident]:
+) -> list[LaunchIncident]:
     """Return the incidents, the root cause of the last launch first. `extra_matches` belong to no launch alone."""
     launches, shared = _by_launch(logs)
     shared.matches += extra_matches
     if not launches:
-        return [Incident(verdict) for verdict in shared.verdicts()]
+        return [LaunchIncident(verdict) for verdict in shared.verdicts()]
     newest, *earlier = (launches[key] for key in sorted(launches, reverse=True))
     newest.matches += shared.matches
     newest.steps += shared.steps
-    found = [Incident(verdict, newest.name) for verdict in newest.verdicts()]
+    found = [LaunchIncident(verdict, newest.name) for verdict in newest.verdicts()]
     has_steps = bool(newest.steps)
     for launch in earlier[:MAX_EARLIER]:
         for verdict in launch.verdicts()[:1]:
             recovered = verdict.recovered or has_steps
-            found.append(Incident(replace(verdict, recovered=recovered), launch.name))
+            found.append(LaunchIncident(replace(verdict, recovered=recovered), launch.name))
         has_steps = has_steps or bool(launch.steps)
     return found
 
@@ -100,9 +100,24 @@ def _by_launch(logs: Sequence[tuple[LogSource, Log]]) -> tuple[dict[Launch, _Lau
         if several and _kind(source) == several[0]:
             launch = launches.setdefault(source.origin.launch, _Launch(source.origin.launch_name))
         launch.matches += log.matches
+        if source.origin.rank is not None and log.num_bytes:
+            launch.matches.append(_wrote(source.path, source.origin.rank))
         if log.furthest is not None:
             launch.steps.append(log.furthest)
     return launches, shared
+
+
+def _wrote(path: str, rank: int) -> Match:
+    """Return a match that says only that a rank wrote a log: one of many that alone has a fault is a culprit."""
+    return Match(
+        signature="rank-wrote",
+        fault="",
+        layer="other",
+        scope="rank",
+        weight="supporting",
+        file=path,
+        rank=rank,
+    )
 
 
 def _kind(source: LogSource) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from runner.collect.log_folders.entries import (
     ADVICE,
     STANDARD_INPUT,
-    Entry,
+    FoundFile,
     LeftOut,
     find_entries,
     kind_of_special,
@@ -48,7 +48,7 @@ def find_inputs(
     """Sort what was named; nothing raises. `is_flight`: whether the file at a path is a flight record."""
     found = find_entries(names)
     inputs = Inputs(left_out=found.left_out)
-    logs: list[Entry] = []
+    logs: list[FoundFile] = []
     curves: dict[str, None] = {}
     for entry in found.files:
         kind = _kind(entry, inputs.left_out, is_flight)
@@ -64,7 +64,7 @@ def find_inputs(
     return inputs
 
 
-def _kind(entry: Entry, left_out: list[LeftOut], is_flight: Callable[[str], bool]) -> str:
+def _kind(entry: FoundFile, left_out: list[LeftOut], is_flight: Callable[[str], bool]) -> str:
     """Return what a file is; "": it is left out."""
     if entry.path == STANDARD_INPUT or (not entry.size and entry.is_named):
         return "log"
@@ -93,7 +93,7 @@ def _kind(entry: Entry, left_out: list[LeftOut], is_flight: Callable[[str], bool
     return "log"
 
 
-def _with_origins(entries: Sequence[Entry]) -> list[LogSource]:
+def _with_origins(entries: Sequence[FoundFile]) -> list[LogSource]:
     """Add origins: of files that were named by what their paths do not share, else below the folder that was named."""
     named = [entry.path for entry in entries if entry.is_named and entry.path != STANDARD_INPUT]
     roots = {entry.path: entry.root for entry in entries if entry.root}

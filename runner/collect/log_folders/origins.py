@@ -22,13 +22,13 @@ _WORDS = {
     "rank": r"global[-_.]?rank|rank|task|proc|process|worker|replica|trainer",
     "node": r"node[-_.]?rank|node|host|server|machine",
     "launch": r"attempt|restart|retry|try",
-    "job": r"slurm|job[-_.]?id|job",
+    "job": r"slurm|job[-_.]?id",
     "none": (
         r"epoch|step|iter|iteration|ckpt|checkpoint|version|part|shard|exp|seed|trial|phase|stage|lora|low|v|line|pid|batch"
     ),
 }
 _BEFORE = {what: re.compile(rf"(?:^|[^a-z])(?:{words})[-_.= ]?$") for what, words in _WORDS.items()}
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"[0-9]+")
 _STREAMS = frozenset({"stdout", "stderr", "out", "err", "output", "error", "log", "logs"})
 # Folders whose children are nodes.
 _OF_NODES = frozenset({"nodes", "hosts", "machines"})
@@ -146,7 +146,7 @@ def _of_number(origin: Origin, before: str, number: str) -> Origin:
         return replace(origin, local_rank=value)
     if what == "launch":
         return replace(origin, launch=(*origin.launch, value), launch_name=f"attempt {value}")
-    if what == "job" and not origin.launch and len(number) >= 2:
+    if what == "job" and not origin.launch:
         return replace(origin, launch=(value,), launch_name=f"job {value}")
     return origin
 

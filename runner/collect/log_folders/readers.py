@@ -48,7 +48,7 @@ def max_repeats(num_logs: int) -> int:
     return max(LEAST_REPEATS, min(MOST_REPEATS, MAX_MATCHES_OF_ALL // max(1, num_logs)))
 
 
-class LogReader:
+class SourceReader:
     """Reads logs, one after the other, with one engine."""
 
     def __init__(self, *, own_format: str | None, repeats: int) -> None:
@@ -81,7 +81,7 @@ class LogReader:
 
 
 def read_here(
-    sources: Sequence[LogSource], reader: LogReader, on_bytes: Callable[[int], None]
+    sources: Sequence[LogSource], reader: SourceReader, on_bytes: Callable[[int], None]
 ) -> Iterator[ReadLog]:
     """Read logs in this process."""
     for source in sources:

@@ -15,10 +15,12 @@ from typing import cast
 
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.log_folders.inputs import LogSource
-from runner.collect.log_folders.readers import LogEnd, LogReader, ReadLog
+from runner.collect.log_folders.readers import LogEnd, ReadLog, SourceReader
 
 # Smaller inputs are read sooner by one process. Chosen: about half a second of one core.
 FROM_BYTES = 64 << 20
+# What a log costs besides its bytes, as bytes; measured: a millisecond.
+BYTES_PER_LOG = 128 << 10
 # Of a file, between two reports of progress; chosen.
 REPORTED_BYTES = 4 << 20
 # For a worker to end by itself when its pipe is closed; chosen.
@@ -28,13 +30,16 @@ MAX_WORKERS = 64
 
 def num_workers(num_logs: int, num_bytes: int) -> int:
     """Return how many processes read so much; 1: this one."""
-    if num_bytes < FROM_BYTES or num_logs < 2:
+    if num_bytes + num_logs * BYTES_PER_LOG < FROM_BYTES or num_logs < 2:
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), num_logs, MAX_WORKERS))
 
 
 def read_with_workers(
-    sources: Sequence[LogSource], reader: LogReader, on_bytes: Callable[[int], None], workers: int
+    sources: Sequence[LogSource],
+    reader: SourceReader,
+    on_bytes: Callable[[int], None],
+    workers: int,
 ) -> list[ReadLog]:
     """Read logs, the largest first; return what was found in the order of `sources`."""
     order = sorted(range(len(sources)), key=lambda at: -sources[at].size)
@@ -47,7 +52,7 @@ def read_with_workers(
 
 
 class _Pool:
-    def __init__(self, reader: LogReader, sources: Sequence[LogSource], workers: int) -> None:
+    def __init__(self, reader: SourceReader, sources: Sequence[LogSource], workers: int) -> None:
         # A forked worker has the compiled patterns already.
         context = multiprocessing.get_context("fork")
         self._sources = sources
@@ -113,7 +118,7 @@ class _Pool:
 def _work(
     pipe: Connection,
     inherited: Sequence[Connection],
-    reader: LogReader,
+    reader: SourceReader,
     sources: Sequence[LogSource],
 ) -> None:
     """Read what the parent asks for, until it closes the pipe."""
