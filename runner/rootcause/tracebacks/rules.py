@@ -1,0 +1,282 @@
+"""Rules: the fault of one exception, from its family, what the code around it is about, and the phase of the run."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from runner.facts.matches import Layer
+from runner.rootcause.tracebacks.families import Family
+from runner.rootcause.tracebacks.objects import Frame, Raised
+from runner.rootcause.tracebacks.path_words import fault_of_path
+from runner.rootcause.tracebacks.phases import Phase
+from runner.rootcause.tracebacks.subjects import Place, Subject
+
+# How well a fault is known, the best first.
+By = Literal["class", "package", "phase", "nothing"]
+
+
+class Finding(NamedTuple):
+    """A fault, and what showed it. `layer`: deeper than that of a program where the exception reports the machine."""
+
+    fault: str
+    by: By
+    layer: Layer = "program"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What is around an exception: its frames and those of the exceptions that it led to, the innermost first."""
+
+    frames: Sequence[Frame]
+    places: Sequence[Place]
+    phase: Phase
+
+    def first_of(self, *subjects: Subject) -> Subject:
+        """Return the innermost of these subjects; "" for none."""
+        return next((one.subject for one in self.places if one.subject in subjects), "")
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether a checkpoint was written or read, and not data."""
+        subject = self.first_of("checkpoint", "data")
+        return subject == "checkpoint" or (not subject and self.phase == "saving")
+
+    @property
+    def is_data(self) -> bool:
+        """Whether data were read."""
+        return self.first_of("checkpoint", "data") == "data"
+
+
+UNKNOWN = Finding("unknown", "nothing", "other")
+_CONSEQUENCE = Finding("unknown", "nothing", "launcher")
+
+_NOT_FINITE = re.compile(
+    r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
+    r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
+    r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b"
+)
+_GPU_TEXT = re.compile(r"\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
+_TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
+_COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
+_WORKER_GONE = re.compile(
+    r"DataLoader worker .*(?:exited unexpectedly|killed)|[Pp]eer (?:closed|gone)"
+)
+# C++ files by what they do, in what libc10 prints.
+_SOURCES: tuple[tuple[str, Finding], ...] = (
+    ("CUDACachingAllocator", Finding("cuda_oom", "class")),
+    ("TCPStore", Finding("rendezvous", "class", "network")),
+    ("socket.cpp", Finding("rendezvous", "class", "network")),
+    ("inline_container", Finding("checkpoint_io", "class")),
+    ("ProcessGroupGloo", Finding("nccl_network", "class", "collective")),
+    ("ProcessGroupNCCL", Finding("nccl_network", "class", "collective")),
+)
+
+
+def finding_of(raised: Raised, family: Family, stack: Stack) -> Finding:
+    """Return the fault of an exception."""
+    if not raised.name:
+        return _by_subject(raised, "other", stack)._replace(by="phase")
+    if _NOT_FINITE.search(raised.message) and family in _MAY_BE_NUMBERS:
+        return Finding("nan_loss", "class")
+    for source, finding in _SOURCES:
+        if source in raised.source:
+            return finding
+    if family in ("other", "value") and _GPU_TEXT.search(raised.message):
+        family = "gpu"
+    rule = _RULES.get(family)
+    found = rule(raised, stack) if rule is not None else None
+    return found or _by_subject(raised, family, stack)
+
+
+_MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "format")
+
+
+def _by_subject(raised: Raised, family: Family, stack: Stack) -> Finding:
+    """Return the fault by the innermost code whose subject means something; else by the phase."""
+    for place in stack.places:
+        finding = _SUBJECTS.get(place.subject)
+        if finding is not None:
+            return finding
+        if place.subject == "files":
+            return Finding(fault_of_path(raised.message) or _fault_of_files(stack), "package")
+        if place.subject == "collective":
+            return _collective(raised, family)
+    return _by_phase(family, stack)
+
+
+_SUBJECTS: dict[Subject, Finding] = {
+    "data": Finding("data_error", "package"),
+    "checkpoint": Finding("checkpoint_io", "package"),
+    "imports": Finding("config_error", "package"),
+    "settings": Finding("config_error", "package"),
+    "compiler": Finding("config_error", "package"),
+    "rendezvous": Finding("rendezvous", "package", "network"),
+    "launcher": _CONSEQUENCE,
+    "tracking": Finding("unknown", "nothing", "other"),
+    "processes": _CONSEQUENCE,
+}
+
+
+def _fault_of_files(stack: Stack) -> str:
+    """Return the fault of an exception in code that reads or writes any file: data, where the code around it reads them."""
+    return "data_error" if stack.is_data else "checkpoint_io"
+
+
+def _by_phase(family: Family, stack: Stack) -> Finding:
+    if family in ("code", "lookup", "import"):
+        return Finding("config_error", "phase")
+    if stack.phase == "saving" or (stack.phase == "loading" and family in ("os", "format")):
+        return Finding("checkpoint_io", "phase")
+    if stack.phase in ("starting", "importing", "loading") and family in ("value", "other"):
+        return Finding("config_error", "phase")
+    return UNKNOWN
+
+
+# ---- by family
+
+
+def _collective(raised: Raised, family: Family) -> Finding:
+    if family in ("value", "code", "lookup"):
+        return Finding("config_error", "package")
+    if _TIMED_OUT.search(raised.message) or family == "timeout":
+        return Finding("nccl_timeout", "class", "collective")
+    return Finding("nccl_network", "class", "collective")
+
+
+def _missing(raised: Raised, stack: Stack) -> Finding:
+    if stack.first_of("tracking", "tear-down"):
+        return UNKNOWN
+    by_path = fault_of_path(raised.message)
+    if by_path:
+        return Finding(by_path, "class")
+    if stack.is_checkpoint:
+        return Finding("checkpoint_io", "package")
+    if stack.is_data:
+        return Finding("data_error", "package")
+    return Finding("config_error", "phase")
+
+
+def _storage(raised: Raised, stack: Stack) -> Finding:
+    del raised
+    if stack.is_checkpoint:
+        return Finding("checkpoint_io", "class")
+    return Finding("filesystem", "class", "machine")
+
+
+def _disk_full(raised: Raised, stack: Stack) -> Finding:
+    del raised
+    is_saving = stack.is_checkpoint or (stack.first_of("files") and not stack.is_data)
+    return Finding("checkpoint_io" if is_saving else "filesystem", "class", "machine")
+
+
+def _connection(raised: Raised, stack: Stack) -> Finding:
+    subject = stack.first_of(
+        "rendezvous", "collective", "checkpoint", "data", "tracking", "processes", "launcher"
+    )
+    if subject == "rendezvous":
+        return Finding("rendezvous", "class", "network")
+    if subject == "collective" or _COLLECTIVE.search(raised.message):
+        return _collective(raised, "connection")
+    if subject in ("tracking", "processes", "launcher"):
+        return _CONSEQUENCE
+    if subject in ("checkpoint", "data"):
+        return _SUBJECTS[subject]
+    if stack.first_of("remote"):
+        return Finding("filesystem", "package", "program")
+    return Finding("rendezvous", "phase", "network") if stack.phase == "starting" else UNKNOWN
+
+
+def _timeout(raised: Raised, stack: Stack) -> Finding:
+    return _connection(raised, stack)
+
+
+def _peer(raised: Raised, stack: Stack) -> Finding:
+    if stack.first_of("remote") and not stack.first_of("processes", "collective"):
+        return _connection(raised, stack)
+    return Finding("nccl_network", "phase", "collective")
+
+
+def _format(raised: Raised, stack: Stack) -> Finding | None:
+    """Bytes that no reader understands: of what is being read."""
+    for place in stack.places:
+        if place.subject in ("data", "checkpoint", "settings", "processes"):
+            return _SUBJECTS[place.subject]
+    base = raised.name.rpartition(".")[2]
+    is_of_processes = base == "EOFError" and "Ran out of input" not in raised.message
+    if is_of_processes and not stack.first_of("files"):
+        return _CONSEQUENCE
+    if by_path := fault_of_path(raised.message):
+        return Finding(by_path, "class")
+    if base in ("UnpicklingError", "EOFError"):
+        return Finding("checkpoint_io", "class")
+    return Finding("checkpoint_io" if stack.phase in ("saving", "loading") else "data_error", "class")
+
+
+def _code(raised: Raised, stack: Stack) -> Finding:
+    """A defect of the program, unless a sample or a file that it did not expect made it."""
+    base = raised.name.rpartition(".")[2]
+    if base in ("TypeError", "AttributeError", "AssertionError", "ZeroDivisionError"):
+        innermost = next((place for place in stack.places if place.subject), None)
+        if innermost is not None and innermost.subject == "data" and stack.phase != "importing":
+            return Finding("data_error", "package")
+        is_asserted = base == "AssertionError" and stack.is_checkpoint
+        if is_asserted:
+            return Finding("checkpoint_io", "package")
+    return Finding("config_error", "class")
+
+
+def _lookup(raised: Raised, stack: Stack) -> Finding:
+    del raised
+    if stack.first_of("settings", "imports"):
+        return Finding("config_error", "package")
+    if stack.is_data:
+        return Finding("data_error", "package")
+    if stack.is_checkpoint and not stack.first_of("model", "optimizer"):
+        return Finding("checkpoint_io", "package")
+    return Finding("config_error", "phase")
+
+
+def _gpu(raised: Raised, stack: Stack) -> Finding:
+    del stack
+    if "out of memory" in raised.message or "ALLOC_FAILED" in raised.message:
+        return Finding("cuda_oom", "class")
+    if re.search(r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message):
+        return Finding("config_error", "class")
+    return Finding("cuda_illegal_access", "class")
+
+
+def _value(raised: Raised, stack: Stack) -> Finding | None:
+    """Wrong values: of settings before the first step, of a sample in code that reads data."""
+    if stack.first_of("rendezvous") and raised.name.endswith("ValueError"):
+        return Finding("config_error", "package")
+    return None
+
+
+_Rule = Callable[[Raised, Stack], Finding | None]
+_RULES: dict[Family, _Rule] = {
+    "exit": lambda raised, stack: Finding("", "class"),
+    "launcher": lambda raised, stack: _CONSEQUENCE,
+    "peer": _peer,
+    "connection": _connection,
+    "timeout": _timeout,
+    "missing": _missing,
+    "permission": _missing,
+    "disk-full": _disk_full,
+    "storage": _storage,
+    "limit": lambda raised, stack: Finding("host_oom", "class", "machine"),
+    "memory": lambda raised, stack: Finding("host_oom", "class", "machine"),
+    "gpu-memory": lambda raised, stack: Finding("cuda_oom", "class"),
+    "gpu": _gpu,
+    "collective": lambda raised, stack: _collective(raised, "collective"),
+    "rendezvous": lambda raised, stack: Finding("rendezvous", "class", "network"),
+    "settings": lambda raised, stack: Finding("config_error", "class"),
+    "import": lambda raised, stack: Finding("config_error", "class"),
+    "format": _format,
+    "checkpoint": lambda raised, stack: Finding("checkpoint_io", "class"),
+    "data": lambda raised, stack: Finding("data_error", "class"),
+    "not-finite": lambda raised, stack: Finding("nan_loss", "class"),
+    "lookup": _lookup,
+    "code": _code,
+    "value": _value,
+}
