@@ -22,6 +22,7 @@ _BOX_CODE = re.compile(r"\s*❱ *\d+ (?P<code>.*)")
 _FRAME = re.compile(
     r'(?P<margin>\s*)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+))?\s*$'
 )
+_PREFIXED_FRAME = re.compile(r'(?P<prefix>.{0,160}?) {2}File "[^"]+", line \d+,? in ')
 # The names of an exception that Python prints; Ray adds the class of the original.
 _RAISED = re.compile(
     r"(?P<name>[A-Za-z_]\w*(?:\.(?:<locals>|\w+))*(?:\([\w.]+\))?)(?P<colon>:(?= |$))? ?(?P<message>.*)$"
@@ -31,7 +32,22 @@ _KNOWN_NAME = re.compile(
     r"Cancelled|Invalid|Expired)\d?$"
 )
 _LEVELS = frozenset(
-    "TRACE DEBUG INFO NOTICE WARN WARNING ERROR CRITICAL FATAL Error Exception Process Thread Note".split()
+    [
+        "TRACE",
+        "DEBUG",
+        "INFO",
+        "NOTICE",
+        "WARN",
+        "WARNING",
+        "ERROR",
+        "CRITICAL",
+        "FATAL",
+        "Error",
+        "Exception",
+        "Process",
+        "Thread",
+        "Note",
+    ]
 )
 CHAINED = {
     "The above exception was the direct cause of the following exception": "cause",
@@ -94,6 +110,12 @@ def frame_of(text: str) -> tuple[Frame, int] | None:
     return frame, len(found["margin"])
 
 
+def prefix_of_frame(text: str) -> str:
+    """Return what is written before a frame; "" for nothing, or no frame."""
+    found = _PREFIXED_FRAME.match(text)
+    return found["prefix"] if found is not None else ""
+
+
 def box_text(text: str) -> str:
     """Return a line of a Rich box without its sides."""
     return _BOX_SIDE.sub("", text)
@@ -107,9 +129,7 @@ def box_frame(text: str, above: str) -> Frame | None:
     file = found["file"]
     if not file.startswith("/") and above.startswith("/"):
         file = above + file
-    return Frame(
-        file[-MAX_FILE:], int(found["line"][:9]), found["function"].strip()[:MAX_FUNCTION]
-    )
+    return Frame(file[-MAX_FILE:], int(found["line"][:9]), found["function"].strip()[:MAX_FUNCTION])
 
 
 def box_code(text: str) -> str:

@@ -59,9 +59,7 @@ class CppText:
         frame = forms.CPP_FRAME.match(text)
         if what is not None and not self._raised.message:
             message = what["message"][:MAX_MESSAGE]
-            self._raised = replace(
-                self._raised, message=message, line=number, text=text[:MAX_TEXT]
-            )
+            self._raised = replace(self._raised, message=message, line=number, text=text[:MAX_TEXT])
             self.last = number
         elif source is not None:
             self._raised = replace(self._raised, source=source["source"])

@@ -1,7 +1,7 @@
 """Prefixes: which lines belong together, by what is written before their text.
 
-Known wrappings are removed by `collect.lines`. Any other text before "Traceback (most recent call last):" is learned from that line:
-the lines after it that begin so belong to it. Times within a prefix differ from line to line; all else is equal.
+Known wrappings are removed by `collect.lines`. Any other text before "Traceback (most recent call last):" is learned from that
+line: the lines after it that begin so belong to it. Times within a prefix differ from line to line; all else is equal.
 """
 
 import re
@@ -41,7 +41,7 @@ def read_line(raw: bytes, number: int, bare: Bare | None) -> WrittenLine:
     return WrittenLine(
         number=number,
         text=line.text.rstrip(),
-        key=_TIMES.sub("<time>", prefix),
+        key=_TIMES.sub("<time>", prefix).rstrip(),
         rank=line.rank,
         node=line.node or "",
         at=line.at,

@@ -84,7 +84,7 @@ class _Stream:
         if found is not None:
             self.is_confirmed = True
             return line.text[found.end() :]
-        if self.is_confirmed or self.num_lines:
+        if self.is_confirmed or self.num_lines > self.text.is_cut:
             return None
         # A logger wrote its prefix once.
         if not line.text or line.text[0].isspace() or forms.frame_of(line.text):
@@ -124,7 +124,7 @@ class TracebackReader:
         return self._found.items()
 
     def feed(self, block: bytes, first: int, starts: Sequence[int], bare: Bare | None) -> None:
-        """Read a block. `first`: the number of its first line; `starts`: the offsets of lines that may begin a traceback, sorted."""
+        """Read a block. `first`: the number of its first line; `starts`: the offsets of lines where one may begin, sorted."""
         if not starts and not self._num_open:
             self._above = block[-ABOVE_BYTES:]
         elif self._num_lines > MAX_LINES:
@@ -188,10 +188,18 @@ class TracebackReader:
         elif FATAL.search(line.text):
             fatal = FatalText(line.number, line.text)
             self._open(_Stream(line, fatal, introduction=_Introduction()))
-        elif (frame := forms.frame_of(line.text)) is not None and frame[0].function:
-            stream = _Stream(line, PythonText(None), introduction=_Introduction())
+        else:
+            self._begin_cut(line)
+
+    def _begin_cut(self, line: WrittenLine) -> None:
+        """Begin a traceback whose header is missing, if this line is a frame."""
+        prefix = forms.prefix_of_frame(line.text) if '"' in line.text else ""
+        text = line.text[len(prefix) :]
+        frame = forms.frame_of(text)
+        if frame is not None and frame[0].function:
+            stream = _Stream(line, PythonText(None), prefix=prefix, introduction=_Introduction())
+            stream.add(line.number, text)
             self._open(stream)
-            stream.add(line.number, line.text)
 
     def _stream_of(self, line: WrittenLine) -> tuple[_Stream, str] | None:
         """Return the traceback to which a line may belong, and its text."""

@@ -23,8 +23,14 @@ CONTEXTUAL: tuple[Role, ...] = (
     "error-of-any-kind",
     "ignored",
 )
+# Faults of bytes that were read: what is wrong with them looks alike.
+_OF_FILES = ("data_error", "checkpoint_io")
 # Scopes that differ from those of the faults.
-_SCOPES: Mapping[str, Scope] = {"cuda_oom": "user", "nccl_timeout": "rank", "nccl_network": "fabric"}
+_SCOPES: Mapping[str, Scope] = {
+    "cuda_oom": "user",
+    "nccl_timeout": "rank",
+    "nccl_network": "fabric",
+}
 
 
 def with_tracebacks(
@@ -43,17 +49,16 @@ def with_tracebacks(
         if traceback.is_torn and verdict.finding.by in ("phase", "nothing"):
             # The lines around it show more.
             continue
-        is_known = any(_is_specific(match, traceback, verdict) for match in remaining)
         remaining = [match for match in remaining if not _is_replaced(match, traceback, verdict)]
+        is_known = any(_is_specific(match, verdict) for match in remaining)
         if verdict.finding.fault and not is_known:
             added.append(_match(traceback, verdict))
     return sorted([*remaining, *added], key=lambda match: match.line)
 
 
-def _is_specific(match: Match, traceback: Traceback, verdict: TracebackVerdict) -> bool:
+def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
     """Whether a signature or a catalogue knows the exception that is the cause."""
     is_there = match.line == verdict.raised.line and bool(match.fault)
-    del traceback
     return is_there and match.weight == "primary" and match.role not in CONTEXTUAL
 
 
@@ -66,7 +71,15 @@ def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) 
         return match.layer in ("program", "collective", "network", "launcher", "other", "machine")
     if match.rank != traceback.rank and not is_raised:
         return False
-    return match.role in CONTEXTUAL
+    if match.role in CONTEXTUAL:
+        return True
+    # The code that read a file shows whether it was data, a checkpoint or settings.
+    is_of_files = match.line == verdict.raised.line and match.fault in _OF_FILES
+    is_shown = verdict.finding.fault in (*_OF_FILES, "config_error") and verdict.finding.by in (
+        "class",
+        "package",
+    )
+    return is_of_files and is_shown and match.fault != verdict.finding.fault
 
 
 def _match(traceback: Traceback, verdict: TracebackVerdict) -> Match:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-# How an exception goes with the one printed before it: "cause": raised `from` it; "context": while it was handled; "original": it is
-# the one that the exception before quotes, of a worker; "member": of the exception group before.
+# How an exception goes with the one printed before it: "cause": raised `from` it; "context": while it was handled; "original": it
+# is the one that the exception before quotes, of a worker; "member": of the exception group before.
 Relation = Literal["", "cause", "context", "original", "member"]
 Kind = Literal["python", "cpp", "fatal"]
 
@@ -39,9 +39,9 @@ class Raised:
 class Traceback:
     """A traceback: its lines in `file`, and the exceptions in the order in which they were printed.
 
-    `owner`: the process or thread that its introduction names. `is_ignored`: the interpreter ignored it. `is_logged`: a logger wrote
-    it and the program went on. `is_torn`: lines of several writers are mixed in it. `is_cut`: its start or its end is missing; an
-    exception that was not printed has no name.
+    `owner`: the process or thread that its introduction names. `is_ignored`: the interpreter ignored it. `is_logged`: it was
+    logged, and the program went on. `is_torn`: lines of several writers are mixed in it. `is_cut`: its start or its end is
+    missing; an exception that was not printed has no name.
     """
 
     file: str

@@ -5,14 +5,56 @@ import re
 from runner.facts.faults import Fault
 
 _CHECKPOINT_WORDS = frozenset(
-    "checkpoint checkpoints ckpt ckpts states optim safetensors weights snapshot snapshots".split()
+    [
+        "checkpoint",
+        "checkpoints",
+        "ckpt",
+        "ckpts",
+        "states",
+        "optim",
+        "safetensors",
+        "weights",
+        "snapshot",
+        "snapshots",
+    ]
 )
-_CONFIG_WORDS = frozenset("config configs conf settings yaml yml toml cfg ini py sh".split())
+_CONFIG_WORDS = frozenset(
+    [
+        *("config", "configs", "conf", "settings", "yaml", "yml", "toml", "cfg", "ini"),
+        *("py", "sh"),
+    ]
+)
 _DATA_WORDS = frozenset(
-    (
-        "data dataset datasets shard shards token tokens tokenized corpus train val valid test coco imagenet wiki wikitext text "
-        "jsonl parquet arrow bin idx tfrecord npy tar mmap webdataset"
-    ).split()
+    [
+        "data",
+        "dataset",
+        "datasets",
+        "shard",
+        "shards",
+        "token",
+        "tokens",
+        "tokenized",
+        "corpus",
+        "train",
+        "val",
+        "valid",
+        "test",
+        "coco",
+        "imagenet",
+        "wiki",
+        "wikitext",
+        "text",
+        "jsonl",
+        "parquet",
+        "arrow",
+        "bin",
+        "idx",
+        "tfrecord",
+        "npy",
+        "tar",
+        "mmap",
+        "webdataset",
+    ]
 )
 _WORD = re.compile(r"[^a-z0-9]+")
 

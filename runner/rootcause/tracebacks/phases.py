@@ -9,18 +9,48 @@ from runner.rootcause.tracebacks.subjects import Place, words_of
 Phase = Literal["importing", "starting", "loading", "saving", "stepping", "tear-down", "unknown"]
 
 # Words of functions, without regard to their package.
-_SAVING = frozenset("save saving saver dump snapshot export".split())
-_LOADING = frozenset("load loading restore resume".split())
+_SAVING = frozenset(["save", "saving", "saver", "dump", "snapshot", "export"])
+_LOADING = frozenset(["load", "loading", "restore", "resume"])
 _STEPPING = frozenset(
-    (
-        "step forward backward loss optimizer train fit iteration microbatch autograd gradient grad clip allreduce evaluate "
-        "validate training"
-    ).split()
+    [
+        "step",
+        "forward",
+        "backward",
+        "loss",
+        "optimizer",
+        "train",
+        "fit",
+        "iteration",
+        "microbatch",
+        "autograd",
+        "gradient",
+        "grad",
+        "clip",
+        "allreduce",
+        "evaluate",
+        "validate",
+        "training",
+    ]
 )
 _STARTING = frozenset(
-    (
-        "setup build create make configure init initialize parse prepare get construct instantiate register validate check from"
-    ).split()
+    [
+        "setup",
+        "build",
+        "create",
+        "make",
+        "configure",
+        "init",
+        "initialize",
+        "parse",
+        "prepare",
+        "get",
+        "construct",
+        "instantiate",
+        "register",
+        "validate",
+        "check",
+        "from",
+    ]
 )
 _STEP_FUNCTIONS = frozenset(
     [

@@ -48,7 +48,8 @@ class Stack:
         return self.first_of("checkpoint", "data") == "data"
 
 
-UNKNOWN = Finding("unknown", "nothing", "other")
+# An exception of the program, of no known kind: it came before what the others lost by it.
+UNKNOWN = Finding("unknown", "nothing")
 _CONSEQUENCE = Finding("unknown", "nothing", "launcher")
 
 _NOT_FINITE = re.compile(
@@ -56,11 +57,17 @@ _NOT_FINITE = re.compile(
     r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
     r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b"
 )
+_CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
 _GPU_TEXT = re.compile(r"\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
 _TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
 _COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
 _WORKER_GONE = re.compile(
     r"DataLoader worker .*(?:exited unexpectedly|killed)|[Pp]eer (?:closed|gone)"
+)
+# Functions that get one sample or one batch; others build a dataset from settings.
+_READS_SAMPLE = re.compile(
+    r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
+    r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
 )
 # C++ files by what they do, in what libc10 prints.
 _SOURCES: tuple[tuple[str, Finding], ...] = (
@@ -76,8 +83,8 @@ _SOURCES: tuple[tuple[str, Finding], ...] = (
 def finding_of(raised: Raised, family: Family, stack: Stack) -> Finding:
     """Return the fault of an exception."""
     if not raised.name:
-        return _by_subject(raised, "other", stack)._replace(by="phase")
-    if _NOT_FINITE.search(raised.message) and family in _MAY_BE_NUMBERS:
+        return _of_cut(raised, stack)
+    if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
         return Finding("nan_loss", "class")
     for source, finding in _SOURCES:
         if source in raised.source:
@@ -87,6 +94,22 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> Finding:
     rule = _RULES.get(family)
     found = rule(raised, stack) if rule is not None else None
     return found or _by_subject(raised, family, stack)
+
+
+def _of_cut(raised: Raised, stack: Stack) -> Finding:
+    """Return the fault of a stack whose innermost frames and exception are missing; nothing where only those could show it."""
+    finding = _by_subject(raised, "other", stack)
+    return (
+        Finding(finding.fault, "phase", "other")
+        if finding.by == "package"
+        else Finding("", "nothing")
+    )
+
+
+def _is_about_numbers(raised: Raised) -> bool:
+    """Whether a check of numbers failed, by its message, or by its line of source."""
+    code = raised.frames[-1].code if raised.frames else ""
+    return bool(_NOT_FINITE.search(raised.message) or _CHECKED.search(code))
 
 
 _MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "format")
@@ -210,18 +233,19 @@ def _format(raised: Raised, stack: Stack) -> Finding | None:
         return Finding(by_path, "class")
     if base in ("UnpicklingError", "EOFError"):
         return Finding("checkpoint_io", "class")
-    return Finding("checkpoint_io" if stack.phase in ("saving", "loading") else "data_error", "class")
+    return Finding(
+        "checkpoint_io" if stack.phase in ("saving", "loading") else "data_error", "class"
+    )
 
 
 def _code(raised: Raised, stack: Stack) -> Finding:
-    """A defect of the program, unless a sample or a file that it did not expect made it."""
+    """A defect of the program, unless a sample or a checkpoint that it did not expect showed it."""
     base = raised.name.rpartition(".")[2]
     if base in ("TypeError", "AttributeError", "AssertionError", "ZeroDivisionError"):
-        innermost = next((place for place in stack.places if place.subject), None)
-        if innermost is not None and innermost.subject == "data" and stack.phase != "importing":
+        innermost = next((place.subject for place in stack.places if place.subject), "")
+        if innermost == "data" and any(_READS_SAMPLE.search(one.function) for one in stack.frames):
             return Finding("data_error", "package")
-        is_asserted = base == "AssertionError" and stack.is_checkpoint
-        if is_asserted:
+        if base == "AssertionError" and innermost == "checkpoint":
             return Finding("checkpoint_io", "package")
     return Finding("config_error", "class")
 
@@ -241,7 +265,9 @@ def _gpu(raised: Raised, stack: Stack) -> Finding:
     del stack
     if "out of memory" in raised.message or "ALLOC_FAILED" in raised.message:
         return Finding("cuda_oom", "class")
-    if re.search(r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message):
+    if re.search(
+        r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message
+    ):
         return Finding("config_error", "class")
     return Finding("cuda_illegal_access", "class")
 

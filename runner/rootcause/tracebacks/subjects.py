@@ -235,27 +235,78 @@ _IMPORTLIB = "<frozen importlib"
 _WORDS: tuple[tuple[frozenset[str], Subject], ...] = (
     (
         frozenset(
-            "checkpoint checkpoints checkpointing checkpointer ckpt ckpts saver snapshot snapshots statedict".split()
+            [
+                "checkpoint",
+                "checkpoints",
+                "checkpointing",
+                "checkpointer",
+                "ckpt",
+                "ckpts",
+                "saver",
+                "snapshot",
+                "snapshots",
+                "statedict",
+            ]
         ),
         "checkpoint",
     ),
     (
         frozenset(
-            (
-                "data dataset datasets dataloader dataloaders dataloading datamodule loader loaders collate collator collators "
-                "sampler samplers tokenize tokenizer tokenizers tokenization preprocess preprocessing preprocessor corpus shard shards "
-                "augment augmentation augmentations batching reader"
-            ).split()
+            [
+                "data",
+                "dataset",
+                "datasets",
+                "dataloader",
+                "dataloaders",
+                "dataloading",
+                "datamodule",
+                "loader",
+                "loaders",
+                "collate",
+                "collator",
+                "collators",
+                "sampler",
+                "samplers",
+                "tokenize",
+                "tokenizer",
+                "tokenizers",
+                "tokenization",
+                "preprocess",
+                "preprocessing",
+                "preprocessor",
+                "corpus",
+                "shard",
+                "shards",
+                "augment",
+                "augmentation",
+                "augmentations",
+                "batching",
+                "reader",
+            ]
         ),
         "data",
     ),
     (
         frozenset(
-            "config configs configuration settings args argparser arguments argument options flags cli conf hparams".split()
+            [
+                "config",
+                "configs",
+                "configuration",
+                "settings",
+                "args",
+                "argparser",
+                "arguments",
+                "argument",
+                "options",
+                "flags",
+                "cli",
+                "conf",
+                "hparams",
+            ]
         ),
         "settings",
     ),
-    (frozenset("rendezvous".split()), "rendezvous"),
+    (frozenset(["rendezvous"]), "rendezvous"),
 )
 _DATA_FUNCTIONS = frozenset(["__getitem__", "__getitems__", "get_batch", "next_batch"])
 _CHECKPOINT_FUNCTION = re.compile(

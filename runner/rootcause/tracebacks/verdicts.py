@@ -41,15 +41,16 @@ def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> Trac
     finding, phase = judged[best]
     if traceback.is_ignored or traceback.is_logged or phase == "tear-down":
         finding = Finding("", "nothing")
+    if traceback.owner.startswith("Exception in thread") and finding.by == "nothing":
+        # The program may have gone on without its thread.
+        finding = finding._replace(layer="other")
     if traceback.kind == "fatal":
         finding = UNKNOWN._replace(layer="launcher")
     certainty = CONFIDENCE[finding.by] * (TORN if traceback.is_torn or traceback.is_cut else 1.0)
     return TracebackVerdict(ordered[best], finding, phase, round(certainty, 2))
 
 
-def _judge(
-    raised: Raised, frames: list[Frame], has_stepped: bool | None
-) -> tuple[Finding, Phase]:
+def _judge(raised: Raised, frames: list[Frame], has_stepped: bool | None) -> tuple[Finding, Phase]:
     places = subjects(frames)
     phase = phase_of(frames, places, has_stepped=has_stepped)
     stack = Stack(frames=frames, places=places, phase=phase)
