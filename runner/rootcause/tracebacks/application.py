@@ -46,6 +46,9 @@ def with_tracebacks(
     for traceback in tracebacks:
         has_stepped = first_step < traceback.first if first_step else None
         verdict = verdict_on(traceback, has_stepped=has_stepped)
+        if not verdict.raised.name and not verdict.finding.fault:
+            # Its exception is missing, and its frames show nothing.
+            continue
         if traceback.is_torn and verdict.finding.by in ("phase", "nothing"):
             # The lines around it show more.
             continue
@@ -64,6 +67,9 @@ def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
 
 def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) -> bool:
     if not traceback.first <= match.line <= traceback.last:
+        return False
+    if match.role == "traceback" and verdict.phase == "tear-down" and not traceback.is_ignored:
+        # If nothing else is there, it is all that is known.
         return False
     is_raised = any(match.line == raised.line for raised in traceback.chain)
     if not verdict.finding.fault and is_raised:

@@ -49,8 +49,8 @@ def mixed(writers: Sequence[Sequence[str]], dice: random.Random) -> list[str]:
     made: list[str] = []
     while any(left):
         chosen = dice.choice([lines for lines in left if lines])
-        for _ in range(min(len(chosen), dice.randrange(1, 6))):
-            made.append(chosen.pop())
+        num = min(len(chosen), dice.randrange(1, 6))
+        made.extend(chosen.pop() for _ in range(num))
     return made
 
 
