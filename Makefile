@@ -13,7 +13,7 @@ FAST   := not trainer and not e2e and not slow
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo drills test test-fast check measures format bench soak docs clean
+.PHONY: help install demo drills test test-fast check measures format bench soak docs catalogues clean
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
@@ -25,6 +25,7 @@ help:
 	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
 	@echo "make drills     every drill on a real cluster, and a table of what came of each (about half an hour)"
 	@echo "make docs       write the generated pages anew"
+	@echo "make catalogues the words of emitters anew, from their sources where they are at hand"
 	@echo "make format     let ruff format and repair"
 	@echo "make clean      remove the environment and all caches"
 
@@ -94,3 +95,6 @@ docs: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+catalogues: $(STAMP)
+	@$(BIN)/python -m tools.catalogues

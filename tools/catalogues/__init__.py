@@ -1,1 +1,1 @@
-"""Makers of catalogues: each reads what emitters ship (sources, wheels, packages) and writes `runner/rootcause/catalogues/*.jsonl`."""
+"""Makers of catalogues: each reads what emitters ship and writes `runner/rootcause/catalogues/*.jsonl`."""
