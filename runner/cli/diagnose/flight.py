@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from runner.cli import exit_codes, output
 from runner.collect.flight_records.diagnosis import FAULT, FlightDiagnosis, diagnose_records
 from runner.facts.faults import FAULTS
-from runner.facts.rank_spans import describe_ranks
+from runner.rootcause.flight.rank_spans import describe_ranks
 
 
 def diagnose_flight(names: Sequence[str], *, as_json: bool, expected: int) -> int:

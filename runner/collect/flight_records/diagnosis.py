@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.collect.flight_records.record_files import RecordSet, expand, read_record_files
-from runner.facts.rank_spans import describe_ranks
-from runner.rootcause.flight_analysis import FlightVerdict, find_awaited_ranks
+from runner.rootcause.flight.flight_analysis import FlightVerdict, find_awaited_ranks
+from runner.rootcause.flight.rank_spans import describe_ranks
 
 # The cause as verdicts of logs name it.
 FAULT = "hang_no_error"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from runner.collect.flight_records.entries import Content, Entry, Group, Status
 from runner.collect.flight_records.habits import habit_at
 from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, PEERS, Collective
-from runner.facts.rank_spans import spans_of
+from runner.rootcause.flight.rank_spans import spans_of
 
 MAX_GROUP_NAME = 40
 # Operations of one group that a place lists. Chosen.
@@ -117,8 +117,8 @@ def _group_place(
         number for number, (_, entry) in steps.items() if not entry.is_over and number > completed
     ]
     last = max(max(steps), status.enqueued if status is not None else 0)
-    waits_at = min(pending, default=0)
-    at, entry = steps[waits_at or max(steps)]
+    first_open = min(pending, default=0)
+    at, entry = steps[first_open or max(steps)]
     recent = [
         steps[number][1] for number in range(last - MAX_RECENT + 1, last + 1) if number in steps
     ]
@@ -127,7 +127,7 @@ def _group_place(
         group=group_name(entry, group),
         sequence=last,
         operation=entry.operation,
-        waits_at=waits_at,
+        waits_at=first_open,
         shape=entry.shape,
         members=spans_of(group.ranks) if group is not None else "",
         recent=tuple(each.signature for each in recent) if is_whole else (),

@@ -58,7 +58,8 @@ def read(path: str) -> dict[str, Any]:
         raise NoRecord(str(error) or "it is cut off, or no flight record") from error
     except OSError as error:
         raise NoRecord(os.strerror(error.errno or 0).lower()) from error
-    except Exception as error:  # a hostile pickle may raise anything
+    # A hostile pickle may raise anything.
+    except Exception as error:
         raise NoRecord(f"no flight record: {type(error).__name__} {error}") from error
 
 

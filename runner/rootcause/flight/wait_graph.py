@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, Collective
-from runner.facts.rank_spans import ranks_in
+from runner.rootcause.flight.rank_spans import ranks_in
 
 Kind = Literal["behind", "busy", "unknown"]
 Places = Mapping[int, Sequence[Collective]]
@@ -39,12 +39,12 @@ class WaitGraph:
     # Group -> rank -> its place; collectives only.
     groups: dict[str, dict[int, Collective]] = field(init=False)
     members: dict[str, tuple[int, ...]] = field(init=False)
-    waits: list[Wait] = field(init=False)
+    edges: list[Wait] = field(init=False)
 
     def __post_init__(self) -> None:
         self.groups = _by_group(self.places)
         self.members = {name: self._members_of(name) for name in self.groups}
-        self.waits = [wait for rank in self.places for wait in _ordered(self._waits_of(rank))]
+        self.edges = [wait for rank in self.places for wait in _ordered(self._edges_of(rank))]
 
     @property
     def waiting(self) -> list[int]:
@@ -63,7 +63,7 @@ class WaitGraph:
     def awaited_by(self) -> dict[int, list[Wait]]:
         """Return for each rank the waits of others for it."""
         found: dict[int, list[Wait]] = {}
-        for wait in self.waits:
+        for wait in self.edges:
             found.setdefault(wait.awaited, []).append(wait)
         return found
 
@@ -91,10 +91,10 @@ class WaitGraph:
             ranks = tuple(range(self.num_ranks))
         return ranks or tuple(sorted(own))
 
-    def _waits_of(self, rank: int) -> Iterator[Wait]:
+    def _edges_of(self, rank: int) -> Iterator[Wait]:
         for place in self.pending(rank):
             if place.is_between_peers:
-                yield from self._waits_for_peer(rank, place)
+                yield from self._edges_to_peer(rank, place)
             elif place.group in self.groups:
                 for other in self.members[place.group]:
                     kind = self._kind(place, other) if other != rank else None
@@ -118,7 +118,7 @@ class WaitGraph:
             return "busy"
         return None if self.pending(other)[0] is its else "busy"
 
-    def _waits_for_peer(self, rank: int, place: Collective) -> Iterator[Wait]:
+    def _edges_to_peer(self, rank: int, place: Collective) -> Iterator[Wait]:
         if place.peer < 0:
             return
         if place.peer not in self.places:
@@ -150,11 +150,11 @@ def _by_group(places: Places) -> dict[str, dict[int, Collective]]:
     return found
 
 
-def _ordered(waits: Iterator[Wait]) -> list[Wait]:
+def _ordered(edges: Iterator[Wait]) -> list[Wait]:
     """Return one wait for each awaited rank: the strongest, then the first."""
     strength = {"behind": 0, "unknown": 1, "busy": 2}
     best: dict[int, Wait] = {}
-    for wait in waits:
+    for wait in edges:
         known = best.get(wait.awaited)
         if known is None or strength[wait.kind] < strength[known.kind]:
             best[wait.awaited] = wait

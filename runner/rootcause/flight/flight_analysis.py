@@ -5,19 +5,19 @@
 2. *Behind*: a rank waits for nothing, and has not begun what others wait in. Or it waits for what its peers wait for as well,
    and has begun at most half as much as they.
 3. *Mismatched*: ranks of a group wait in different operations, or in different sizes of one, at the same place of its sequence:
-   the fewer, or those that depart from the group's siblings or from their own habit (`flight_mismatches`).
+   the fewer, or those that depart from the group's siblings or from their own habit (`mismatches`).
 4. *Out of order*: ranks wait for each other in a circle, and one alone closes it or departs from its habit.
 5. *Unrecorded*: all that wait, wait for few ranks whose records are missing.
-Otherwise nobody is named: all ranks may wait in the same collective, since the network or a GPU failed.
+Otherwise no rank is named: all may wait in the same collective, since the network or a GPU failed.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from runner.facts.messages.rank_stacks import PEERS, Collective
-from runner.facts.rank_spans import describe_ranks
-from runner.rootcause.flight_mismatches import mismatched, out_of_order
-from runner.rootcause.wait_graph import Places, Wait, WaitGraph
+from runner.rootcause.flight.mismatches import mismatched, out_of_order
+from runner.rootcause.flight.rank_spans import describe_ranks
+from runner.rootcause.flight.wait_graph import Places, Wait, WaitGraph
 
 # Operations that no rank completes without the part of every other. Substrings of torch's names, in lower case.
 SYMMETRIC = (
@@ -130,12 +130,12 @@ def _behind(
     awaited = graph.awaited_by()
     idle = dict[int, list[Wait]]()
     for rank in graph.places:
-        waits = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
-        if waits and not graph.pending(rank) and rank not in waiting and rank not in stuck:
-            idle[rank] = waits
+        edges = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
+        if edges and not graph.pending(rank) and rank not in waiting and rank not in stuck:
+            idle[rank] = edges
     if not _are_few(graph, idle):
         return []
-    found = [_described_lag(rank, waits) for rank, waits in idle.items()]
+    found = [_described_lag(rank, edges) for rank, edges in idle.items()]
     named = (*idle, *stuck)
     for rank in graph.waiting:
         ahead = _peer_ahead(graph, rank) if rank not in named and rank not in waiting else None
@@ -159,10 +159,10 @@ def _are_few(graph: WaitGraph, idle: Collection[int]) -> bool:
     return len(idle) <= 1 or len(idle) < len(graph.waiting)
 
 
-def _described_lag(rank: int, waits: Sequence[Wait]) -> CulpritRank:
+def _described_lag(rank: int, edges: Sequence[Wait]) -> CulpritRank:
     """Name a rank by the collective that the most ranks wait in for it."""
     by_place: dict[tuple[str, int, str], list[Wait]] = {}
-    for wait in waits:
+    for wait in edges:
         key = (wait.place.group, wait.place.waits_at, wait.place.operation)
         by_place.setdefault(key, []).append(wait)
     most = max(by_place.values(), key=len)

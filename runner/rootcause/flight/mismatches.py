@@ -7,7 +7,7 @@ steps (`Collective.habit`); else neither is named.
 from collections.abc import Sequence
 
 from runner.facts.messages.rank_stacks import Collective
-from runner.rootcause.wait_graph import WaitGraph
+from runner.rootcause.flight.wait_graph import WaitGraph
 
 # Operations in which ranks may give parts of different sizes. Substrings of torch's names, in lower case.
 UNEVEN = ("all_to_all", "alltoall", "scatter", "gather", "coalesced", "_v")
@@ -132,7 +132,7 @@ def _circle(graph: WaitGraph) -> list[int]:
 
 def _behind_edges(graph: WaitGraph) -> dict[int, list[int]]:
     edges: dict[int, list[int]] = {rank: [] for rank in graph.waiting}
-    for wait in graph.waits:
+    for wait in graph.edges:
         if wait.kind == "behind" and wait.awaited in edges and wait.rank in edges:
             edges[wait.rank].append(wait.awaited)
     return edges
