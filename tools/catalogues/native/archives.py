@@ -4,7 +4,9 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,3 +54,23 @@ def c_files(root: Path, *folders: str) -> Iterator[tuple[str, str]]:
             name = path.relative_to(root).as_posix()
             if path.suffix in _SUFFIXES and path.is_file() and "test" not in name.casefold():
                 yield name, path.read_text(encoding="utf-8", errors="replace")
+
+
+@contextlib.contextmanager
+def packed_wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
+    """Yield a wheel, packed as it is, from the folder that the environment names or from the package index. Raises SourceMissing."""
+    below = os.environ.get(VARIABLE)
+    pattern = f"{requirement.replace('-', '_')}-*.whl"
+    if below and (found := sorted(Path(below).glob(pattern))):
+        with zipfile.ZipFile(found[-1]) as local:
+            yield local
+        return
+    with tempfile.TemporaryDirectory(prefix="stoker-catalogue-") as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--only-binary", ":all:", "--dest", scratch, requirement]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = sorted(Path(scratch).glob("*.whl"))
+        if not found:
+            raise SourceMissing(f"{requirement}: {done.stderr.strip()[-300:]}")
+        with zipfile.ZipFile(found[0]) as archive:
+            yield archive

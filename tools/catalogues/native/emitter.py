@@ -39,7 +39,8 @@ class Emitter:
     folders: Folders
     words: tuple[str, ...]
     always_required: bool = False
-    macros: str = r"(?!)"
+    # Of files that are left out.
+    without: str = r"(?!)"
 
     def make(self, name: str) -> Counter[str]:
         """Write the catalogue and return its rows by level. Raises SourceMissing."""
@@ -51,12 +52,12 @@ class Emitter:
     def rows(self, root: Path) -> Iterator[Row]:
         """Yield what the sources below a root can write."""
         for at, text in c_files(root, *self.below):
+            if re.search(self.without, at):
+                continue
             for call in call_sites(text, self.calls):
                 level = self.level(call)
-                if level is None or re.search(self.macros, " ".join(call.arguments[:1])):
-                    continue
-                for line in _texts(call):
-                    yield self._row(at, line, level)
+                if level is not None:
+                    yield from (self._row(at, line, level) for line in _texts(call))
 
     def _row(self, at: str, text: str, level: Level) -> Row:
         by_file = next((fault for pattern, fault in self.folders if pattern.search(at)), "")

@@ -57,7 +57,8 @@ _RDMA = Emitter(
     calls=re.compile(r"verbs_(?:err|warn)|mlx5_(?:err|dbg)|fprintf|hns_\w*err|irdma_debug"),
     level=_level,
     rules=_RULES,
-    folders=folders((r"examples|dr_dbg|/cmd", ""), (r"librdmacm|providers", "nccl_network")),
+    folders=folders((r"/cmd", ""), (r"librdmacm|providers", "nccl_network")),
+    without="examples|dr_dbg",
     words=("libibverbs", "mlx", "rdma", "verbs", "qp", "ib"),
 )
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.catalogues.c_source.tokens import without_comments
+from tools.catalogues.c_source.tokens import arguments, without_comments
 from tools.catalogues.native.archives import c_files, debian
 from tools.catalogues.native.call_sites import CallSite, call_sites
 from tools.catalogues.native.classes import Rule, classify, letters, row, rules
@@ -32,6 +32,9 @@ _CHECKS = re.compile(
     r"(?:error|argument)?|\w+Error"
 )
 _STREAMS = re.compile(r"\b(VLOG|LOG|TORCH_LOG|C10_LOG_\w+)\s*\(\s*(\w+)\s*\)")
+_ASSIGNED = re.compile(r"\b(\w+)\s*=\s*(?:::)?(c10::str|fmt::format)\s*\(")
+# Characters after a text that are searched for its use; chosen: one function.
+_LATER = 3000
 _STREAM_LEVELS: dict[str, Level] = {
     "ERROR": "error",
     "FATAL": "error",
@@ -99,26 +102,41 @@ def make(name: str) -> Counter[str]:
 def _rows(root: Path, name: str) -> Iterator[Row]:
     own = _RULES if name == "torch-c10d" else _CUDA_RULES
     for at, text in c_files(root, *_PARTS[name]):
-        for level, message in (*_of_calls(text), *_of_streams(text)):
+        by_file = next(fault for pattern, fault in _FOLDERS if pattern.search(at))
+        # What is logged, and what only a defect of torch can break, has no class of its file; the store has no other use.
+        is_store = by_file == "rendezvous"
+        found = [
+            (level, one, by_file if is_check or is_store else "") for level, one, is_check in _texts(text)
+        ]
+        for level, message, otherwise in found:
             for line in lines(message):
-                if letters(line, "braces") >= _FEW_LETTERS and not line.endswith("INTERNAL ASSERT"):
-                    yield _row(at, line, level, own)
+                if letters(line, "braces") >= _FEW_LETTERS:
+                    yield _row(at, line, level, own, otherwise)
 
 
-def _row(at: str, line: str, level: Level, own: tuple[Rule, ...]) -> Row:
-    by_file = next(fault for pattern, fault in _FOLDERS if pattern.search(at))
-    fault, why = classify(line, own, by_file) if level == "error" else ("", "")
+def _row(at: str, line: str, level: Level, own: tuple[Rule, ...], by_file: str) -> Row:
+    if level != "error":
+        return row(at, line, level)
+    # A socket of the store is not one of a collective.
+    fault, why = classify(line, () if by_file == "rendezvous" else own, by_file)
     return row(at, line, level, fault, why=why)
 
 
-def _of_calls(text: str) -> Iterator[tuple[Level, str]]:
+def _texts(text: str) -> Iterator[tuple[Level, str, bool]]:
+    """Yield the level of each message, its text, and whether it is a check of what it was given."""
+    yield from _of_calls(text)
+    yield from ((level, one, False) for level, one in _of_streams(text))
+    yield from ((level, one, False) for level, one in _of_variables(text))
+
+
+def _of_calls(text: str) -> Iterator[tuple[Level, str, bool]]:
     for call in call_sites(text, _CHECKS):
         level = _level(call)
         given = _message(call)
         if call.name.startswith("C10D_") and call.name != "C10D_THROW_ERROR":
-            yield level, (formatted(given[0]) if given else None) or ""
+            yield level, (formatted(given[0]) if given else None) or "", True
         else:
-            yield level, joined(given)
+            yield level, joined(given), "ASSERT" not in call.name
 
 
 def _of_streams(text: str) -> Iterator[tuple[Level, str]]:
@@ -126,6 +144,22 @@ def _of_streams(text: str) -> Iterator[tuple[Level, str]]:
     for one in _STREAMS.finditer(text):
         level = "debug" if one[1] == "VLOG" else _STREAM_LEVELS.get(one[2], "info")
         yield level, streamed(text, one.end())
+
+
+def _of_variables(text: str) -> Iterator[tuple[Level, str]]:
+    """Yield texts that are put together first, and logged or thrown by the statements that follow."""
+    text = without_comments(text)
+    for one in _ASSIGNED.finditer(text):
+        later = text[one.end() : one.end() + _LATER]
+        logged = re.search(rf"\bLOG\s*\(\s*(\w+)\s*\)\s*<<[^;]*\b{one[1]}\b", later)
+        thrown = re.search(
+            rf"(?:CHECK|THROW|throw|exception_ptr|setException|Error)\w*\s*\([^;]*\b{one[1]}\b", later
+        )
+        if logged or thrown:
+            given = arguments(text, one.end())
+            message = joined(given) if one[2].endswith("str") else formatted(given[0]) if given else None
+            level = _STREAM_LEVELS.get(logged[1], "info") if logged and not thrown else "error"
+            yield level, message or ""
 
 
 def _level(call: CallSite) -> Level:
