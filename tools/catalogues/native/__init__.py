@@ -1,1 +1,1 @@
-"""Catalogues of accelerators and collectives: drivers, their libraries, NCCL and the like, and the libraries beneath them."""
+"""What the makers of catalogues of C and C++ share: sources, calls with what surrounds them, texts, and classes by words."""

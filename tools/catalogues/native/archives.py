@@ -58,7 +58,7 @@ def c_files(root: Path, *folders: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def packed_wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
-    """Yield a wheel, packed as it is, from the folder that the environment names or from the package index. Raises SourceMissing."""
+    """Yield a wheel, packed, from the folder that the environment names or from the package index. Raises SourceMissing."""
     below = os.environ.get(VARIABLE)
     pattern = f"{requirement.replace('-', '_')}-*.whl"
     if below and (found := sorted(Path(below).glob(pattern))):

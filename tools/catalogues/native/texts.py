@@ -8,7 +8,9 @@ from tools.catalogues.c_source.tokens import arguments, is_literal, literal_text
 _FIELD = "{}"
 _FIELDS = re.compile(r"(?:\{\}){2,}")
 # Functions that join their arguments, that format with fields, and that only wrap a literal.
-_JOINS = re.compile(r"(?:::)?(?:c10::str|c10::detail::torchCheckMsgImpl|MakeString|GLOO_ERROR_MSG)\s*\(")
+_JOINS = re.compile(
+    r"(?:::)?(?:c10::str|c10::detail::torchCheckMsgImpl|MakeString|GLOO_ERROR_MSG)\s*\("
+)
 _FORMATS = re.compile(r"(?:::)?fmt::format\s*\(")
 _WRAPS = re.compile(r"(?:::)?std::(?:string|runtime_error)\s*[({]")
 _SPLIT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\[^\'\n]{1,4}|[^\'\\\n])\'|<<|[()\[\]{},+?;]')
@@ -40,7 +42,8 @@ def lines(text: str) -> Iterator[str]:
 
 def split(text: str, separator: str, *, stop: str = "") -> list[str]:
     """Split an expression at a separator outside of brackets and literals, up to `stop`."""
-    found, depth, begin = [], 0, 0
+    found: list[str] = []
+    depth = begin = 0
     for one in _SPLIT.finditer(text):
         token = one[0]
         if token in "([{":
@@ -63,6 +66,9 @@ def _text(part: str) -> str:
     if all(map(is_literal, tokens(part))):
         text = "".join(literal_text(one) for one in tokens(part))
         return text.replace("{", "{{").replace("}", "}}")
+    for separator in ("<<", "+"):
+        if len(pieces := split(part, separator)) > 1 and '"' in part:
+            return "".join(_text(piece.strip()) for piece in pieces)
     if one := _JOINS.match(part):
         return joined(arguments(part, one.end()))
     if one := _FORMATS.match(part):
@@ -71,7 +77,4 @@ def _text(part: str) -> str:
     if one := _WRAPS.match(part):
         given = arguments(part.replace("{", "(", 1).replace("}", ")"), one.end())
         return joined(given[:1])
-    for separator in ("<<", "+"):
-        if len(pieces := split(part, separator)) > 1 and '"' in part:
-            return "".join(_text(piece.strip()) for piece in pieces)
     return _FIELD

@@ -52,7 +52,10 @@ _RDMA = Emitter(
     below=(
         "libibverbs",
         "librdmacm",
-        *(f"providers/{one}" for one in ("mlx5", "mlx4", "efa", "bnxt_re", "irdma", "hns", "erdma")),
+        *(
+            f"providers/{one}"
+            for one in ("mlx5", "mlx4", "efa", "bnxt_re", "irdma", "hns", "erdma")
+        ),
     ),
     calls=re.compile(r"verbs_(?:err|warn)|mlx5_(?:err|dbg)|fprintf|hns_\w*err|irdma_debug"),
     level=_level,

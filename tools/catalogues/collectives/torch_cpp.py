@@ -77,7 +77,10 @@ _CUDA_RULES = rules(
     ),
 )
 _FOLDERS = (
-    (re.compile(r"TCPStore|FileStore|HashStore|PrefixStore|/Store|socket|control_plane|Socket"), "rendezvous"),
+    (
+        re.compile(r"TCPStore|FileStore|HashStore|PrefixStore|/Store|socket|control_plane|Socket"),
+        "rendezvous",
+    ),
     (re.compile(r"."), "config_error"),
 )
 
@@ -106,7 +109,8 @@ def _rows(root: Path, name: str) -> Iterator[Row]:
         # What is logged, and what only a defect of torch can break, has no class of its file; the store has no other use.
         is_store = by_file == "rendezvous"
         found = [
-            (level, one, by_file if is_check or is_store else "") for level, one, is_check in _texts(text)
+            (level, one, by_file if is_check or is_store else "")
+            for level, one, is_check in _texts(text)
         ]
         for level, message, otherwise in found:
             for line in lines(message):
@@ -153,11 +157,14 @@ def _of_variables(text: str) -> Iterator[tuple[Level, str]]:
         later = text[one.end() : one.end() + _LATER]
         logged = re.search(rf"\bLOG\s*\(\s*(\w+)\s*\)\s*<<[^;]*\b{one[1]}\b", later)
         thrown = re.search(
-            rf"(?:CHECK|THROW|throw|exception_ptr|setException|Error)\w*\s*\([^;]*\b{one[1]}\b", later
+            rf"(?:CHECK|THROW|throw|exception_ptr|setException|Error)\w*\s*\([^;]*\b{one[1]}\b",
+            later,
         )
         if logged or thrown:
             given = arguments(text, one.end())
-            message = joined(given) if one[2].endswith("str") else formatted(given[0]) if given else None
+            message = (
+                joined(given) if one[2].endswith("str") else formatted(given[0]) if given else None
+            )
             level = _STREAM_LEVELS.get(logged[1], "info") if logged and not thrown else "error"
             yield level, message or ""
 
@@ -173,9 +180,11 @@ def _level(call: CallSite) -> Level:
 
 def _message(call: CallSite) -> list[str]:
     given = list(call.arguments)
-    if "WARN" in call.name or call.name.startswith("C10D_") and "THROW" not in call.name:
+    if "WARN" in call.name or (call.name.startswith("C10D_") and "THROW" not in call.name):
         return given
-    if call.name == "AT_ERROR" or not call.name.isupper() and "_" not in call.name.replace("TORCH_", ""):
+    if call.name == "AT_ERROR" or (
+        not call.name.isupper() and "_" not in call.name.replace("TORCH_", "")
+    ):
         return given
     for end, skipped in _WITHOUT.items():
         if call.name.endswith(end):

@@ -80,7 +80,10 @@ _UCX = Emitter(
     rules=_RULES,
     folders=folders(
         (r"src/uct/sm/|/tools|ucs/config|ucs/profile|ucs/stats|ucs/vfs", "config_error"),
-        (r"src/uct/(?:ib|tcp|ugni|base)|src/ucp/(?:wireup|core|rndv|tag|am|rma|proto)", "nccl_network"),
+        (
+            r"src/uct/(?:ib|tcp|ugni|base)|src/ucp/(?:wireup|core|rndv|tag|am|rma|proto)",
+            "nccl_network",
+        ),
     ),
     words=("UCX",),
     # Each line has it before its level.

@@ -62,11 +62,17 @@ _ROCR_RULES = rules(
 )  # fmt: skip
 
 
+# Logged as information, though the GPU does not come back.
+_UNDERSTATED = re.compile(r"GPU reset\(%d\) failed|GPU reset end with ret|Bailing on TDR")
+
+
 def _driver_level(call: CallSite) -> Level | None:
     if call.name == "RAS_EVENT_LOG":
         text = " ".join(call.arguments)
         is_bad = re.search(r"\bun(?:correctable|corrected)|poison|gpu reset", text, re.IGNORECASE)
         return "error" if is_bad else "info"
+    if any(_UNDERSTATED.search(argument) for argument in call.arguments[1:3]):
+        return "error"
     return level_by_name(call.name)
 
 
@@ -102,8 +108,14 @@ _EMITTERS = {
         folders=folders(
             (r"_ras|umc|_mca|_aca|eeprom", "gpu_ecc"),
             (r"xgmi", "nvlink_error"),
-            (r"display|connector|encoder|atombios|dce|i2c|audio|vkms|acpi|drv\.c|ioctl|chardev", ""),
-            (r"gfx|sdma|psp|smu|vcn|jpeg|mes|_vm|gmc|hub|kfd|ring|fence|job|reset|_ih", "gpu_xid_other"),
+            (
+                r"display|connector|encoder|atombios|dce|i2c|audio|vkms|acpi|drv\.c|ioctl|chardev",
+                "",
+            ),
+            (
+                r"gfx|sdma|psp|smu|vcn|jpeg|mes|_vm|gmc|hub|kfd|ring|fence|job|reset|_ih",
+                "gpu_xid_other",
+            ),
         ),
         # Chips that no cluster has, and displays.
         without=r"legacy-dpm|powerplay|/dce_|/si[_.]|/cik|uvd|vce|atom|connector|encoder|vkms|securedisplay",
@@ -125,7 +137,9 @@ _EMITTERS = {
         "rocr-runtime",
         "ROCm-ROCR-Runtime-*",
         below=("runtime/hsa-runtime/core", "runtime/hsa-runtime/loader", "libhsakmt/src"),
-        calls=re.compile(r"fprintf|pr_(?:err|warn|info|debug)(?:_once)?|debug_print|hsakmt_print_\w+"),
+        calls=re.compile(
+            r"fprintf|pr_(?:err|warn|info|debug)(?:_once)?|debug_print|hsakmt_print_\w+"
+        ),
         level=_rocr_level,
         rules=_ROCR_RULES,
         folders=folders((r".", "")),

@@ -59,7 +59,7 @@ _FAULTS = rules(
     (r".", "config_error", "a wrong call, or what is installed"),
 )
 _HARMLESS = re.compile(
-    r"NOT_READY|UNLOADING|DEINITIALIZED|PROFILER|ALREADY|RUNTIME_IN_PROGRESS|CAPTURED_EVENT$|INFO_BREAK|CU_MASK_REDUCED|NO_DATA|NOT_FOUND$|RSMI_STATUS_NOT_|RSMI_STATUS_INSUFFICIENT"
+    r"ERROR_NOT_READY$|UNLOADING|DEINITIALIZED|PROFILER|ALREADY|RUNTIME_IN_PROGRESS|CAPTURED_EVENT$|INFO_BREAK|CU_MASK_REDUCED|NO_DATA|NOT_FOUND$|RSMI_STATUS_NOT_|RSMI_STATUS_INSUFFICIENT"
 )
 _SUCCESS = re.compile(r"SUCCESS$|_SUCCESS_|STATUS_COMPLETE")
 _ENUMERATOR = re.compile(r"^\s*(\w+)\s*=\s*(?:-?\d+|0x[0-9A-Fa-f]+)\s*,?", re.MULTILINE)
@@ -129,7 +129,11 @@ def _cuda() -> tuple[str, str, list[Row]]:
         for one in _rows_of("driver_types.h", name, text, ("CUDA", "NCCL"), _CUDA_PREFIXES)
     ]
     found += [one for name in driver for one in _rows_of("cuda.h", name, "", (), ())]
-    return version, "wheel nvidia-cuda-runtime-cu12: cudaGetErrorString of its libcudart, cuda.h", found
+    return (
+        version,
+        "wheel nvidia-cuda-runtime-cu12: cudaGetErrorString of its libcudart, cuda.h",
+        found,
+    )
 
 
 # How a short text is written by those that check the runtime.
@@ -152,7 +156,8 @@ def _runtime_texts(wheel: zipfile.ZipFile) -> list[tuple[str, str]]:
 
 
 def _libraries() -> tuple[str, str, list[Row]]:
-    found, versions = [], []
+    found: list[Row] = []
+    versions = []
     for library in _LIBRARIES:
         with packed_wheel(library.requirement) as wheel:
             names = _enumerators(_member(wheel, f"/{library.header}"), library.prefix)
@@ -180,7 +185,7 @@ def _hsa() -> tuple[str, str, list[Row]]:
     with debian("rocr-runtime", "ROCm-ROCR-Runtime-*") as root:
         path = root / "runtime/hsa-runtime/core/runtime/hsa.cpp"
         text = path.read_text(encoding="utf-8")
-    found = []
+    found: list[Row] = []
     for name, words in _cases(text):
         if name.startswith("HSA_STATUS_") and words.startswith(name):
             found += _rows_of("hsa.cpp", name, words.removeprefix(name).lstrip(": "), ("HSA",), ())
@@ -190,7 +195,7 @@ def _hsa() -> tuple[str, str, list[Row]]:
 def _rocm_smi() -> tuple[str, str, list[Row]]:
     with debian("rocm-smi-lib", "ROCm-rocm_smi_lib-*") as root:
         text = (root / "src/rocm_smi.cc").read_text(encoding="utf-8")
-    found = []
+    found: list[Row] = []
     for name, words in _cases(text):
         if name.startswith("RSMI_STATUS_") and words.startswith(name):
             found += _rows_of("rocm_smi.cc", name, "", (), ())

@@ -1,17 +1,17 @@
-"""NVIDIA's open kernel modules: SXids of the NVSwitch driver with their severity, texts of Xids, and what NVRM prints of hardware."""
+"""NVIDIA's open kernel modules: SXids with their severity, texts of Xids, and what the driver prints of hardware."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.catalogues.accelerators.xids import xid_class
 from tools.catalogues.c_source.calls import formats
 from tools.catalogues.c_source.tokens import without_comments
 from tools.catalogues.native.archives import c_files, debian
 from tools.catalogues.native.call_sites import CallSite, call_sites
 from tools.catalogues.native.classes import classify, letters, row, rules
 from tools.catalogues.native.texts import lines
-from tools.catalogues.native.xids import xid_class
 from tools.catalogues.rows import Header, Level, Row, write
 
 NAMES = ("nvidia-sxid", "nvidia-driver")
@@ -60,7 +60,9 @@ _LEVELS: dict[str, Level] = {
 # Printed as errors, so that they are always there.
 _BANNER = re.compile(r"^NVRM: loading|persistence mode|is called even though")
 # Only what is about hardware: of the rest a healthy node writes lines, too.
-_HARDWARE = re.compile(r"kernel/gpu/(?:gsp|nvlink|rc|bif|bus|ccu|falcon|mem_sys|mmu)|rmapi/nv_gpu|osinit")
+_HARDWARE = re.compile(
+    r"kernel/gpu/(?:gsp|nvlink|rc|bif|bus|ccu|falcon|mem_sys|mmu)|rmapi/nv_gpu|osinit"
+)
 
 
 def make(name: str) -> Counter[str]:
@@ -84,7 +86,9 @@ def make(name: str) -> Counter[str]:
 
 
 def _of_switch(root: Path) -> Iterator[Row]:
-    numbers = _numbers((root / _SWITCH / "interface/ctrl_dev_nvswitch.h").read_text(errors="replace"))
+    numbers = _numbers(
+        (root / _SWITCH / "interface/ctrl_dev_nvswitch.h").read_text(errors="replace")
+    )
     for _, text in c_files(root, f"{_SWITCH}/kernel"):
         for call in call_sites(text, _REPORTS):
             name = f"NVSWITCH_ERR{call.arguments[0]}" if call.arguments else ""
@@ -96,8 +100,7 @@ def _of_switch(root: Path) -> Iterator[Row]:
             name = call.arguments[1].strip() if len(call.arguments) > 1 else ""
             for message in formats(call.arguments[2]) if len(call.arguments) > 2 else []:
                 is_error = message.startswith("Fatal") or _TOO_HOT.search(message)
-                level: Level = "error" if is_error else "warning"
-                yield from _sxid(numbers, name, message.strip(), level)
+                yield from _sxid(numbers, name, message.strip(), "error" if is_error else "warning")
 
 
 def _severities(name: str) -> tuple[tuple[str, Level], ...]:
@@ -109,7 +112,9 @@ def _sxid(numbers: dict[str, int], name: str, message: str, level: Level) -> Ite
         fault, why = classify(f"{name} {message}", _SWITCH_RULES, "")
         text = f"SXid (PCI:%s): {numbers[name]:05d}, {message}"
         fault = fault if level == "error" else ""
-        yield row(f"NVSWITCH_ERR {name}", text, level, fault, scope="node", lasting=bool(fault), why=why)
+        yield row(
+            f"NVSWITCH_ERR {name}", text, level, fault, scope="node", lasting=bool(fault), why=why
+        )
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -83,5 +83,9 @@ def _message(call: CallSite) -> list[str]:
     """Return the arguments that are joined to the message; what is enforced stands before it."""
     given = list(call.arguments)
     if "ENFORCE" in call.name:
-        return given[2:] if call.name.endswith(("_EQ", "_NE", "_LE", "_LT", "_GE", "_GT")) else given[1:]
+        return (
+            given[2:]
+            if call.name.endswith(("_EQ", "_NE", "_LE", "_LT", "_GE", "_GT"))
+            else given[1:]
+        )
     return given

@@ -14,13 +14,17 @@ FACTS = Path(__file__).parents[1] / "facts" / "xids.tsv"
 _INFORMATIONAL = ("IGNORE",)
 # By number, where the resolution alone misleads, with the reason.
 _BY_NUMBER: dict[int, tuple[Level, str, str]] = {
-    **dict.fromkeys((48, 64, 95, 140, 171, 172), ("error", "gpu_ecc", "an uncorrectable memory error")),
+    **dict.fromkeys(
+        (48, 64, 95, 140, 171, 172), ("error", "gpu_ecc", "an uncorrectable memory error")
+    ),
     94: ("error", "gpu_ecc", "a contained memory error: the application ends, the GPU stays"),
     63: ("warning", "", "a row was remapped; NVIDIA: ignore"),
     92: ("warning", "", "many corrected errors; NVIDIA: ignore"),
     168: ("error", "gpu_ecc", "errors in the write-protected region of memory"),
     **dict.fromkeys((74, 136, 155), ("error", "nvlink_error", "an NVLink")),
-    **dict.fromkeys(range(144, 151), ("error", "nvlink_error", "an NVLink of the fifth generation")),
+    **dict.fromkeys(
+        range(144, 151), ("error", "nvlink_error", "an NVLink of the fifth generation")
+    ),
     79: ("error", "gpu_lost", "the GPU is off the bus"),
     167: ("error", "gpu_lost", "the bus does not answer"),
     54: ("error", "thermal_power", "auxiliary power is not connected"),
