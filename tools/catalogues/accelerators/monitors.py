@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.catalogues.native.classes import letters, required, row, rules
-from tools.catalogues.rows import Header, Level, Row, write
+from tools.catalogues.rows import FOLDER, Header, Level, Row, write
 
 NAMES = ("nvml", "dcgm", "nvidia-fabric-manager")
 _FACTS = Path(__file__).parents[1] / "facts"
@@ -56,7 +56,7 @@ _DCGM = rules(
 )
 
 
-def make(name: str) -> Counter[str]:
+def make(name: str, *, folder: Path = FOLDER) -> Counter[str]:
     """Write the catalogue and return its rows by level."""
     version, rows = {
         "nvml": ("of 2026", _nvml),
@@ -74,7 +74,7 @@ def make(name: str) -> Counter[str]:
         layer="link" if name == "nvidia-fabric-manager" else "device",
         scope="node" if name == "nvidia-fabric-manager" else "gpu",
     )
-    return write(name, header, rows())
+    return write(name, header, rows(), folder=folder)
 
 
 def table(name: str) -> list[list[str]]:

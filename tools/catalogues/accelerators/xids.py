@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.catalogues.native.classes import row
-from tools.catalogues.rows import Header, Level, Row, write
+from tools.catalogues.rows import FOLDER, Header, Level, Row, write
 
 NAMES = ("nvidia-xid",)
 FACTS = Path(__file__).parents[1] / "facts" / "xids.tsv"
@@ -68,7 +68,7 @@ def xid_class(number: int) -> tuple[Level, str, str]:
     return "error", "gpu_xid_other", f"NVIDIA: {one.immediate}" if one.immediate else ""
 
 
-def make(name: str) -> Counter[str]:
+def make(name: str, *, folder: Path = FOLDER) -> Counter[str]:
     """Write the catalogue and return its rows by level."""
     header = Header(
         "NVIDIA Xid",
@@ -81,7 +81,7 @@ def make(name: str) -> Counter[str]:
         scope="gpu",
         requires=("Xid",),
     )
-    return write(name, header, [_row(one) for one in facts().values()])
+    return write(name, header, [_row(one) for one in facts().values()], folder=folder)
 
 
 def _row(one: Xid) -> Row:
