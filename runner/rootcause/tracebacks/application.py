@@ -94,7 +94,7 @@ def _match(traceback: Traceback, verdict: TracebackVerdict) -> Match:
     named = {
         "exception": raised.name[:120],
         "phase": verdict.phase,
-        "confidence": f"{verdict.confidence:g}",
+        "shown": verdict.finding.by,
     }
     if innermost is not None:
         named["frame"] = f"{innermost.file[-80:]}:{innermost.line}"

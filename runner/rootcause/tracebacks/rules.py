@@ -16,7 +16,7 @@ from runner.rootcause.tracebacks.subjects import Place, Subject
 By = Literal["class", "package", "phase", "nothing"]
 
 
-class Finding(NamedTuple):
+class ShownFault(NamedTuple):
     """A fault, and what showed it. `layer`: deeper than that of a program where the exception reports the machine."""
 
     fault: str
@@ -49,8 +49,8 @@ class Stack:
 
 
 # An exception of the program, of no known kind: it came before what the others lost by it.
-UNKNOWN = Finding("unknown", "nothing")
-_CONSEQUENCE = Finding("unknown", "nothing", "launcher")
+UNKNOWN = ShownFault("unknown", "nothing")
+_CONSEQUENCE = ShownFault("unknown", "nothing", "launcher")
 
 _NOT_FINITE = re.compile(
     r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
@@ -70,22 +70,22 @@ _READS_SAMPLE = re.compile(
     r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
 )
 # C++ files by what they do, in what libc10 prints.
-_SOURCES: tuple[tuple[str, Finding], ...] = (
-    ("CUDACachingAllocator", Finding("cuda_oom", "class")),
-    ("TCPStore", Finding("rendezvous", "class", "network")),
-    ("socket.cpp", Finding("rendezvous", "class", "network")),
-    ("inline_container", Finding("checkpoint_io", "class")),
-    ("ProcessGroupGloo", Finding("nccl_network", "class", "collective")),
-    ("ProcessGroupNCCL", Finding("nccl_network", "class", "collective")),
+_SOURCES: tuple[tuple[str, ShownFault], ...] = (
+    ("CUDACachingAllocator", ShownFault("cuda_oom", "class")),
+    ("TCPStore", ShownFault("rendezvous", "class", "network")),
+    ("socket.cpp", ShownFault("rendezvous", "class", "network")),
+    ("inline_container", ShownFault("checkpoint_io", "class")),
+    ("ProcessGroupGloo", ShownFault("nccl_network", "class", "collective")),
+    ("ProcessGroupNCCL", ShownFault("nccl_network", "class", "collective")),
 )
 
 
-def finding_of(raised: Raised, family: Family, stack: Stack) -> Finding:
+def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
     """Return the fault of an exception."""
     if not raised.name:
         return _of_cut(raised, stack)
     if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
-        return Finding("nan_loss", "class")
+        return ShownFault("nan_loss", "class")
     for source, finding in _SOURCES:
         if source in raised.source:
             return finding
@@ -96,13 +96,13 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> Finding:
     return found or _by_subject(raised, family, stack)
 
 
-def _of_cut(raised: Raised, stack: Stack) -> Finding:
+def _of_cut(raised: Raised, stack: Stack) -> ShownFault:
     """Return the fault of a stack whose innermost frames and exception are missing; nothing where only those could show it."""
     finding = _by_subject(raised, "other", stack)
     return (
-        Finding(finding.fault, "phase", "other")
+        ShownFault(finding.fault, "phase", "other")
         if finding.by == "package"
-        else Finding("", "nothing")
+        else ShownFault("", "nothing")
     )
 
 
@@ -115,28 +115,28 @@ def _is_about_numbers(raised: Raised) -> bool:
 _MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "format")
 
 
-def _by_subject(raised: Raised, family: Family, stack: Stack) -> Finding:
+def _by_subject(raised: Raised, family: Family, stack: Stack) -> ShownFault:
     """Return the fault by the innermost code whose subject means something; else by the phase."""
     for place in stack.places:
         finding = _SUBJECTS.get(place.subject)
         if finding is not None:
             return finding
         if place.subject == "files":
-            return Finding(fault_of_path(raised.message) or _fault_of_files(stack), "package")
+            return ShownFault(fault_of_path(raised.message) or _fault_of_files(stack), "package")
         if place.subject == "collective":
             return _collective(raised, family)
     return _by_phase(family, stack)
 
 
-_SUBJECTS: dict[Subject, Finding] = {
-    "data": Finding("data_error", "package"),
-    "checkpoint": Finding("checkpoint_io", "package"),
-    "imports": Finding("config_error", "package"),
-    "settings": Finding("config_error", "package"),
-    "compiler": Finding("config_error", "package"),
-    "rendezvous": Finding("rendezvous", "package", "network"),
+_SUBJECTS: dict[Subject, ShownFault] = {
+    "data": ShownFault("data_error", "package"),
+    "checkpoint": ShownFault("checkpoint_io", "package"),
+    "imports": ShownFault("config_error", "package"),
+    "settings": ShownFault("config_error", "package"),
+    "compiler": ShownFault("config_error", "package"),
+    "rendezvous": ShownFault("rendezvous", "package", "network"),
     "launcher": _CONSEQUENCE,
-    "tracking": Finding("unknown", "nothing", "other"),
+    "tracking": ShownFault("unknown", "nothing", "other"),
     "processes": _CONSEQUENCE,
 }
 
@@ -146,59 +146,59 @@ def _fault_of_files(stack: Stack) -> str:
     return "data_error" if stack.is_data else "checkpoint_io"
 
 
-def _by_phase(family: Family, stack: Stack) -> Finding:
+def _by_phase(family: Family, stack: Stack) -> ShownFault:
     if family in ("code", "lookup", "import"):
-        return Finding("config_error", "phase")
+        return ShownFault("config_error", "phase")
     if stack.phase == "saving" or (stack.phase == "loading" and family in ("os", "format")):
-        return Finding("checkpoint_io", "phase")
+        return ShownFault("checkpoint_io", "phase")
     if stack.phase in ("starting", "importing", "loading") and family in ("value", "other"):
-        return Finding("config_error", "phase")
+        return ShownFault("config_error", "phase")
     return UNKNOWN
 
 
 # ---- by family
 
 
-def _collective(raised: Raised, family: Family) -> Finding:
+def _collective(raised: Raised, family: Family) -> ShownFault:
     if family in ("value", "code", "lookup"):
-        return Finding("config_error", "package")
+        return ShownFault("config_error", "package")
     if _TIMED_OUT.search(raised.message) or family == "timeout":
-        return Finding("nccl_timeout", "class", "collective")
-    return Finding("nccl_network", "class", "collective")
+        return ShownFault("nccl_timeout", "class", "collective")
+    return ShownFault("nccl_network", "class", "collective")
 
 
-def _missing(raised: Raised, stack: Stack) -> Finding:
+def _missing(raised: Raised, stack: Stack) -> ShownFault:
     if stack.first_of("tracking", "tear-down"):
         return UNKNOWN
     by_path = fault_of_path(raised.message)
     if by_path:
-        return Finding(by_path, "class")
+        return ShownFault(by_path, "class")
     if stack.is_checkpoint:
-        return Finding("checkpoint_io", "package")
+        return ShownFault("checkpoint_io", "package")
     if stack.is_data:
-        return Finding("data_error", "package")
-    return Finding("config_error", "phase")
+        return ShownFault("data_error", "package")
+    return ShownFault("config_error", "phase")
 
 
-def _storage(raised: Raised, stack: Stack) -> Finding:
+def _storage(raised: Raised, stack: Stack) -> ShownFault:
     del raised
     if stack.is_checkpoint:
-        return Finding("checkpoint_io", "class")
-    return Finding("filesystem", "class", "machine")
+        return ShownFault("checkpoint_io", "class")
+    return ShownFault("filesystem", "class", "machine")
 
 
-def _disk_full(raised: Raised, stack: Stack) -> Finding:
+def _disk_full(raised: Raised, stack: Stack) -> ShownFault:
     del raised
     is_saving = stack.is_checkpoint or (stack.first_of("files") and not stack.is_data)
-    return Finding("checkpoint_io" if is_saving else "filesystem", "class", "machine")
+    return ShownFault("checkpoint_io" if is_saving else "filesystem", "class", "machine")
 
 
-def _connection(raised: Raised, stack: Stack) -> Finding:
+def _connection(raised: Raised, stack: Stack) -> ShownFault:
     subject = stack.first_of(
         "rendezvous", "collective", "checkpoint", "data", "tracking", "processes", "launcher"
     )
     if subject == "rendezvous":
-        return Finding("rendezvous", "class", "network")
+        return ShownFault("rendezvous", "class", "network")
     if subject == "collective" or _COLLECTIVE.search(raised.message):
         return _collective(raised, "connection")
     if subject in ("tracking", "processes", "launcher"):
@@ -206,21 +206,21 @@ def _connection(raised: Raised, stack: Stack) -> Finding:
     if subject in ("checkpoint", "data"):
         return _SUBJECTS[subject]
     if stack.first_of("remote"):
-        return Finding("filesystem", "package", "program")
-    return Finding("rendezvous", "phase", "network") if stack.phase == "starting" else UNKNOWN
+        return ShownFault("filesystem", "package", "program")
+    return ShownFault("rendezvous", "phase", "network") if stack.phase == "starting" else UNKNOWN
 
 
-def _timeout(raised: Raised, stack: Stack) -> Finding:
+def _timeout(raised: Raised, stack: Stack) -> ShownFault:
     return _connection(raised, stack)
 
 
-def _peer(raised: Raised, stack: Stack) -> Finding:
+def _peer(raised: Raised, stack: Stack) -> ShownFault:
     if stack.first_of("remote") and not stack.first_of("processes", "collective"):
         return _connection(raised, stack)
-    return Finding("nccl_network", "phase", "collective")
+    return ShownFault("nccl_network", "phase", "collective")
 
 
-def _format(raised: Raised, stack: Stack) -> Finding | None:
+def _format(raised: Raised, stack: Stack) -> ShownFault | None:
     """Bytes that no reader understands: of what is being read."""
     for place in stack.places:
         if place.subject in ("data", "checkpoint", "settings", "processes"):
@@ -230,58 +230,58 @@ def _format(raised: Raised, stack: Stack) -> Finding | None:
     if is_of_processes and not stack.first_of("files"):
         return _CONSEQUENCE
     if by_path := fault_of_path(raised.message):
-        return Finding(by_path, "class")
+        return ShownFault(by_path, "class")
     if base in ("UnpicklingError", "EOFError"):
-        return Finding("checkpoint_io", "class")
-    return Finding(
+        return ShownFault("checkpoint_io", "class")
+    return ShownFault(
         "checkpoint_io" if stack.phase in ("saving", "loading") else "data_error", "class"
     )
 
 
-def _code(raised: Raised, stack: Stack) -> Finding:
+def _code(raised: Raised, stack: Stack) -> ShownFault:
     """A defect of the program, unless a sample or a checkpoint that it did not expect showed it."""
     base = raised.name.rpartition(".")[2]
     if base in ("TypeError", "AttributeError", "AssertionError", "ZeroDivisionError"):
         innermost = next((place.subject for place in stack.places if place.subject), "")
         if innermost == "data" and any(_READS_SAMPLE.search(one.function) for one in stack.frames):
-            return Finding("data_error", "package")
+            return ShownFault("data_error", "package")
         if base == "AssertionError" and innermost == "checkpoint":
-            return Finding("checkpoint_io", "package")
-    return Finding("config_error", "class")
+            return ShownFault("checkpoint_io", "package")
+    return ShownFault("config_error", "class")
 
 
-def _lookup(raised: Raised, stack: Stack) -> Finding:
+def _lookup(raised: Raised, stack: Stack) -> ShownFault:
     del raised
     if stack.first_of("settings", "imports"):
-        return Finding("config_error", "package")
+        return ShownFault("config_error", "package")
     if stack.is_data:
-        return Finding("data_error", "package")
+        return ShownFault("data_error", "package")
     if stack.is_checkpoint and not stack.first_of("model", "optimizer"):
-        return Finding("checkpoint_io", "package")
-    return Finding("config_error", "phase")
+        return ShownFault("checkpoint_io", "package")
+    return ShownFault("config_error", "phase")
 
 
-def _gpu(raised: Raised, stack: Stack) -> Finding:
+def _gpu(raised: Raised, stack: Stack) -> ShownFault:
     del stack
     if "out of memory" in raised.message or "ALLOC_FAILED" in raised.message:
-        return Finding("cuda_oom", "class")
+        return ShownFault("cuda_oom", "class")
     if re.search(
         r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message
     ):
-        return Finding("config_error", "class")
-    return Finding("cuda_illegal_access", "class")
+        return ShownFault("config_error", "class")
+    return ShownFault("cuda_illegal_access", "class")
 
 
-def _value(raised: Raised, stack: Stack) -> Finding | None:
+def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     """Wrong values: of settings before the first step, of a sample in code that reads data."""
     if stack.first_of("rendezvous") and raised.name.endswith("ValueError"):
-        return Finding("config_error", "package")
+        return ShownFault("config_error", "package")
     return None
 
 
-_Rule = Callable[[Raised, Stack], Finding | None]
+_Rule = Callable[[Raised, Stack], ShownFault | None]
 _RULES: dict[Family, _Rule] = {
-    "exit": lambda raised, stack: Finding("", "class"),
+    "exit": lambda raised, stack: ShownFault("", "class"),
     "launcher": lambda raised, stack: _CONSEQUENCE,
     "peer": _peer,
     "connection": _connection,
@@ -290,18 +290,18 @@ _RULES: dict[Family, _Rule] = {
     "permission": _missing,
     "disk-full": _disk_full,
     "storage": _storage,
-    "limit": lambda raised, stack: Finding("host_oom", "class", "machine"),
-    "memory": lambda raised, stack: Finding("host_oom", "class", "machine"),
-    "gpu-memory": lambda raised, stack: Finding("cuda_oom", "class"),
+    "limit": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
+    "memory": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
+    "gpu-memory": lambda raised, stack: ShownFault("cuda_oom", "class"),
     "gpu": _gpu,
     "collective": lambda raised, stack: _collective(raised, "collective"),
-    "rendezvous": lambda raised, stack: Finding("rendezvous", "class", "network"),
-    "settings": lambda raised, stack: Finding("config_error", "class"),
-    "import": lambda raised, stack: Finding("config_error", "class"),
+    "rendezvous": lambda raised, stack: ShownFault("rendezvous", "class", "network"),
+    "settings": lambda raised, stack: ShownFault("config_error", "class"),
+    "import": lambda raised, stack: ShownFault("config_error", "class"),
     "format": _format,
-    "checkpoint": lambda raised, stack: Finding("checkpoint_io", "class"),
-    "data": lambda raised, stack: Finding("data_error", "class"),
-    "not-finite": lambda raised, stack: Finding("nan_loss", "class"),
+    "checkpoint": lambda raised, stack: ShownFault("checkpoint_io", "class"),
+    "data": lambda raised, stack: ShownFault("data_error", "class"),
+    "not-finite": lambda raised, stack: ShownFault("nan_loss", "class"),
     "lookup": _lookup,
     "code": _code,
     "value": _value,

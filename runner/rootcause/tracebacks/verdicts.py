@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from runner.rootcause.tracebacks.families import Family, family_of
 from runner.rootcause.tracebacks.objects import Frame, Raised, Traceback, by_cause
 from runner.rootcause.tracebacks.phases import Phase, phase_of
-from runner.rootcause.tracebacks.rules import UNKNOWN, By, Finding, Stack, finding_of
+from runner.rootcause.tracebacks.rules import UNKNOWN, By, ShownFault, Stack, finding_of
 from runner.rootcause.tracebacks.subjects import subjects
 
-# Confidence in a fault, by what showed it; chosen, in the order of how specific each is.
-CONFIDENCE: dict[By, float] = {"class": 0.85, "package": 0.8, "phase": 0.6, "nothing": 0.4}
-# Times that, for a traceback whose lines are mixed or missing; chosen.
-TORN = 0.8
 _ORDER: tuple[By, ...] = ("class", "package", "phase", "nothing")
 # What programs raise and catch as a part of their control flow.
 _CONTROL_FLOW: tuple[Family, ...] = ("lookup", "missing", "import", "timeout", "code")
@@ -22,9 +18,8 @@ class TracebackVerdict:
     """The cause within a traceback. `finding.fault` is "" where it reports no failure: a request to end, or tear-down."""
 
     raised: Raised
-    finding: Finding
+    finding: ShownFault
     phase: Phase
-    confidence: float
 
 
 def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> TracebackVerdict:
@@ -40,17 +35,18 @@ def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> Trac
             best = number
     finding, phase = judged[best]
     if traceback.is_ignored or traceback.is_logged or phase == "tear-down":
-        finding = Finding("", "nothing")
+        finding = ShownFault("", "nothing")
     if traceback.owner.startswith("Exception in thread") and finding.by == "nothing":
         # The program may have gone on without its thread.
         finding = finding._replace(layer="other")
     if traceback.kind == "fatal":
         finding = UNKNOWN._replace(layer="launcher")
-    certainty = CONFIDENCE[finding.by] * (TORN if traceback.is_torn or traceback.is_cut else 1.0)
-    return TracebackVerdict(ordered[best], finding, phase, round(certainty, 2))
+    return TracebackVerdict(ordered[best], finding, phase)
 
 
-def _judge(raised: Raised, frames: list[Frame], has_stepped: bool | None) -> tuple[Finding, Phase]:
+def _judge(
+    raised: Raised, frames: list[Frame], has_stepped: bool | None
+) -> tuple[ShownFault, Phase]:
     places = subjects(frames)
     phase = phase_of(frames, places, has_stepped=has_stepped)
     stack = Stack(frames=frames, places=places, phase=phase)
@@ -63,7 +59,7 @@ def _frames_from(ordered: list[Raised], number: int) -> list[Frame]:
 
 
 def _replaces(
-    later: Finding, best: Finding, ordered: list[Raised], numbers: tuple[int, int]
+    later: ShownFault, best: ShownFault, ordered: list[Raised], numbers: tuple[int, int]
 ) -> bool:
     """Whether a later exception of a chain shows more than the best before it. An earlier one counts first."""
     number, number_of_best = numbers
