@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from runner.rootcause.tracebacks.objects import Frame
-from runner.rootcause.tracebacks.subjects import Place, words_of
+from runner.rootcause.tracebacks.subjects import CodePlace, words_of
 
 Phase = Literal["importing", "starting", "loading", "saving", "stepping", "tear-down", "unknown"]
 
@@ -62,7 +62,7 @@ _STEP_FUNCTIONS = frozenset(
 
 
 def phase_of(
-    frames: Sequence[Frame], places: Sequence[Place], *, has_stepped: bool | None
+    frames: Sequence[Frame], places: Sequence[CodePlace], *, has_stepped: bool | None
 ) -> Phase:
     """Return the phase of a stack. `places`: of its frames, the innermost first. `has_stepped`: whether a step is above in its log.
 

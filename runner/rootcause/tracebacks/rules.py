@@ -10,7 +10,7 @@ from runner.rootcause.tracebacks.families import Family
 from runner.rootcause.tracebacks.objects import Frame, Raised
 from runner.rootcause.tracebacks.path_words import fault_of_path
 from runner.rootcause.tracebacks.phases import Phase
-from runner.rootcause.tracebacks.subjects import Place, Subject
+from runner.rootcause.tracebacks.subjects import CodePlace, Subject
 
 # How well a fault is known, the best first.
 By = Literal["class", "package", "phase", "nothing"]
@@ -29,7 +29,7 @@ class Stack:
     """What is around an exception: its frames and those of the exceptions that it led to, the innermost first."""
 
     frames: Sequence[Frame]
-    places: Sequence[Place]
+    places: Sequence[CodePlace]
     phase: Phase
 
     def first_of(self, *subjects: Subject) -> Subject:

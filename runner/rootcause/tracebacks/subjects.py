@@ -33,7 +33,7 @@ Subject = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """What a frame is about. `is_user`: it is the program's own code."""
 
     subject: Subject
@@ -333,18 +333,18 @@ def package_path(file: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def place_of(frame: Frame) -> Place:
+def place_of(frame: Frame) -> CodePlace:
     """Return what a frame is about."""
     if frame.file.startswith(_IMPORTLIB):
-        return Place("imports", False)
+        return CodePlace("imports", False)
     path = package_path(frame.file)
     if frame.function in _TEAR_DOWN_FUNCTIONS and path:
-        return Place("tear-down", False)
+        return CodePlace("tear-down", False)
     if path:
-        return Place(_subject_of_package(path, frame.function), False)
+        return CodePlace(_subject_of_package(path, frame.function), False)
     if frame.function == "__del__":
-        return Place("tear-down", True)
-    return Place(_subject_of_user(frame), True)
+        return CodePlace("tear-down", True)
+    return CodePlace(_subject_of_user(frame), True)
 
 
 def _subject_of_package(path: str, function: str) -> Subject:
@@ -389,6 +389,6 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(_CAMEL.sub("_", text).lower())
 
 
-def subjects(frames: Sequence[Frame]) -> list[Place]:
+def subjects(frames: Sequence[Frame]) -> list[CodePlace]:
     """Return what the frames of a stack are about, the innermost first."""
     return [place_of(frame) for frame in reversed(frames)]
