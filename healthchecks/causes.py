@@ -8,6 +8,7 @@ from healthchecks.registry import all_checks
 
 _GPU = ("gpu", "amd_gpu", "kernel_log")
 _NUMBERS = ("compute_exact", "training_step", "memory_patterns")
+_HOST = ("machine", "memory", "memory_patterns", "kernel_log", "disk_space", "interconnect")
 _NETWORK = ("interconnect", "loopback", "collectives")
 # Of faults that hardware can have caused (`runner/facts/faults.py`); of others no check says more than their lines do.
 CHECKS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
@@ -25,6 +26,10 @@ CHECKS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "nccl_timeout": _NETWORK,
     "rendezvous": _NETWORK,
     "straggler": ("gpu", "amd_gpu", "compute_rate", "memory_bandwidth"),
+    # It may return with another driver, too.
+    "node_failure": (*_HOST, "compute_exact", "versions"),
+    "host_hardware": (*_HOST, "gpu_links", "compute_exact"),
+    "device_vanished": (*_GPU, "gpu_links", "machine", "disk_space", "interconnect"),
     "host_oom": ("memory", "kernel_log"),
     "filesystem": ("disk_space", "kernel_log"),
     "checkpoint_io": ("disk_space", "kernel_log"),

@@ -84,6 +84,12 @@ FAULTS: Mapping[str, FaultKind] = {
     "thermal_power": _LINE(scope="gpu", action="swap", outlasts_steps=True),
     "nccl_network": _LINE(scope="fabric", action="restart", swaps_culprit=True),
     "host_oom": _LINE(scope="node", action="restart"),
+    # The scheduler or the control plane lost a node, or it rebooted, panicked or was shut down.
+    "node_failure": _LINE(scope="node", action="swap"),
+    # A part of a host other than a GPU is broken: processor, memory, PCIe, disk, network card, power supply, BMC.
+    "host_hardware": _LINE(scope="node", action="swap"),
+    # A device other than a GPU disappeared from a host that lives on: a network card, a disk.
+    "device_vanished": _LINE(scope="node", action="swap"),
     "filesystem": _LINE(scope="storage", action="wait"),
     "nan_loss": _TRIED(scope="rank", action="rewind", outlasts_steps=True),
     # One step after the other is skipped, since a gradient is not finite.

@@ -162,6 +162,7 @@ MACHINE = (
         "node-failed",
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node",
+        fault="node_failure",
         is_lasting=True,
         source="Slurm, srun and slurmctld",
         sample="srun: error: Node failure on gpu-17",
