@@ -54,7 +54,7 @@ def source_tree(package: str, version: str, paths: Sequence[str] = ("",)) -> Ite
         with tarfile.open(archive) as opened:
             for member in opened:
                 inner = member.name.removeprefix("./").partition("/")[2]
-                if member.isfile() and any(_is_below(inner, path) for path in paths):
+                if member.isfile() and any(_is_wanted(inner, path) for path in paths):
                     member.name = inner
                     opened.extract(member, folder, filter="data")
         if not folder.is_dir():
@@ -62,8 +62,11 @@ def source_tree(package: str, version: str, paths: Sequence[str] = ("",)) -> Ite
         yield SourceTree(package, version, folder)
 
 
-def _is_below(inner: str, path: str) -> bool:
-    return not path or inner == path or inner.startswith(path.rstrip("/") + "/")
+def _is_wanted(inner: str, path: str) -> bool:
+    """Whether a file is below `path`, or says how what is below it is built."""
+    folder, _, name = inner.rpartition("/")
+    is_below = not path or inner == path or inner.startswith(f"{path}/")
+    return is_below or (name == "Makefile" and path.startswith(f"{folder}/"))
 
 
 def _archive_at_hand(package: str, version: str) -> Path | None:
@@ -88,7 +91,9 @@ def _downloaded(package: str, version: str, scratch: Path) -> Path:
     }
     fitting = sorted(one for one in revisions if _upstream(one) == version)
     if not fitting:
-        raise SourceMissing(f"Debian has no source {package} {version}; {', '.join(sorted(revisions))}")
+        raise SourceMissing(
+            f"Debian has no source {package} {version}; {', '.join(sorted(revisions))}"
+        )
     _apt(scratch, "apt-get", "source", "--download-only", "--tar-only", f"{package}={fitting[-1]}")
     return next(scratch.glob(f"{package}_{version}.orig.tar.*"))
 

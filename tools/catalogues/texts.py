@@ -4,9 +4,12 @@ import re
 
 PRINTF = re.compile(r"%[-+ #0-9.*']*(?:hh?|ll?|[Lqjzt])?(?:p[A-Za-z]\w*|[a-zA-Z%])")
 _LETTERS = re.compile(r"[A-Za-z]")
+_WORDS = re.compile(r"[A-Za-z]{2,}")
 # Letters of the longest literal run that make a line findable: by itself, and beside a word that must be in it; chosen.
-_MIN_ALONE = 10
-_MIN_BESIDE = 5
+_MIN_ALONE = 16
+_MIN_BESIDE = 7
+# Words of a run that is found by itself; chosen.
+_MIN_WORDS = 3
 
 
 def literal_runs(text: str) -> list[str]:
@@ -15,6 +18,11 @@ def literal_runs(text: str) -> list[str]:
 
 
 def is_findable(text: str, requires: tuple[str, ...] = ()) -> bool:
-    """Whether a format says enough to be searched for."""
-    letters = max((len(_LETTERS.findall(run)) for run in literal_runs(text)), default=0)
-    return letters >= (_MIN_BESIDE if requires else _MIN_ALONE)
+    """Whether a format says enough to be searched for: a run of several words, or a long one beside a required word."""
+    runs = literal_runs(text)
+    if requires:
+        return any(len(_LETTERS.findall(run)) >= _MIN_BESIDE for run in runs)
+    return any(
+        len(_LETTERS.findall(run)) >= _MIN_ALONE and len(_WORDS.findall(run)) >= _MIN_WORDS
+        for run in runs
+    )

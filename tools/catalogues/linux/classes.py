@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from runner.facts.matches import Scope
 from tools.catalogues.c_source.calls import LogCall
 from tools.catalogues.linux.areas import Area
-from tools.catalogues.linux.overrides import OVERRIDES, Override
+from tools.catalogues.linux.device_overrides import DEVICE_OVERRIDES
+from tools.catalogues.linux.host_overrides import HOST_OVERRIDES
+from tools.catalogues.linux.override import Override
 from tools.catalogues.rows import Level
+
+# The first that applies counts.
+OVERRIDES = (*HOST_OVERRIDES, *DEVICE_OVERRIDES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,9 @@ def class_of(call: LogCall, at: str, area: Area) -> Judged:
     for one in OVERRIDES:
         if _applies(one, call, at):
             return Judged(call.level, one.fault, one.scope, one.lasting, one.why)
-    fault = area.fault if call.level in ("error", "warning") else ""
+    # A check of the kernel's own code, which says little about the machine.
+    is_check = "WARN" in call.function
+    fault = area.fault if call.level in ("error", "warning") and not is_check else ""
     return Judged(call.level, fault, area.scope if fault else None)
 
 

@@ -15,16 +15,23 @@ MACROS = {
     "KBUILD_MODNAME": "",
 }
 # Functions that take a `KERN_` word, or write at the default level without one.
-_PRINTK = re.compile(r"(?:^|_)printk(?:_ratelimited|_once|_deferred)?$|^\w+_msg$|^(?:lpfc_printf_v?log)$")
+_PRINTK = re.compile(
+    r"(?:^|_)printk(?:_ratelimited|_once|_deferred)?$|^\w+_msg$|^(?:lpfc_printf_v?log)$"
+)
 # Of those that end in `_msg`, these write to the log.
 _MESSAGES = ("ext4_msg", "f2fs_msg", "fat_msg", "exfat_msg", "fs_msg")
 _NAMED: dict[str, Level] = {
     **dict.fromkeys(("panic", "nmi_panic", "die", "EXT4_ERROR_INODE", "EXT4_ERROR_FILE"), "error"),
     **dict.fromkeys(("EXT4_ERROR_INODE_BLOCK", "EXT4_ERROR_INODE_ERR", "ext4_abort"), "error"),
-    **dict.fromkeys(("ext4_grp_locked_error", "btrfs_handle_fs_error", "btrfs_abort_transaction"), "error"),
+    **dict.fromkeys(
+        ("ext4_grp_locked_error", "btrfs_handle_fs_error", "btrfs_abort_transaction"), "error"
+    ),
     **dict.fromkeys(("btrfs_panic", "btrfs_crit_rl", "DMCRIT", "xfs_alert_tag", "fs_err"), "error"),
     **dict.fromkeys(("pr_err_client", "pr_err_ratelimited_client", "cifs_server_dbg"), "error"),
-    **dict.fromkeys(("WARN", "WARN_ONCE", "WARN_RATELIMIT", "pr_warn_client", "fs_warn"), "warning"),
+    **dict.fromkeys(
+        ("WARN", "WARN_ONCE", "WARN_RATELIMIT", "pr_warn_client", "warn_alloc", "fs_warn"),
+        "warning",
+    ),
     **dict.fromkeys(("pr_warn_ratelimited_client", "dev_WARN", "dev_WARN_ONCE"), "warning"),
     **dict.fromkeys(("pr_info_client", "pr_notice_client", "fs_info"), "info"),
     **dict.fromkeys(("pr_debug_client", "xfs_debug", "DP_NOTICE"), "debug"),
@@ -33,17 +40,15 @@ _NAMED: dict[str, Level] = {
 _SILENT = re.compile(r"^(?:d|df)printk$|^(?:dout|doutc|DP|edac_dbg|ql_dbg\w*)$|^DMDEBUG|_cdbg$")
 _CIFS = ("cifs_dbg", "cifs_server_dbg", "cifs_tcon_dbg")
 _QLOGIC = ("ql_log", "ql_log_pci", "ql_log_qp")
-# Functions that write the driver and the device before the text.
-_OF_DEVICE = re.compile(
-    r"^(?:dev|netdev|netif|pci|ibdev|ibdev_err|hw|e|mlx5\w*|mlx4|mlx5_core|en|dd_dev|hfi1\w*|bnxt\w*|nvme"
-    r"|ioc|ipoib|rtrs\w*|lpfc_printf|ql|efct|drm|ionic|ena|gve|ice|rdma|scmd|sdev|megasas|mana|"
-    r"qed\w*|DP|rxe|siw|be|netdev_lag)_"
+# Functions that write nothing of a device before the text.
+_BARE = re.compile(
+    r"^(?:pr_|printk|panic$|nmi_panic$|die$|WARN|early_printk|warn_alloc$|vfs_|audit_)"
 )
 _OF_FILE_SYSTEM = {
     "ext4": "EXT4-fs", "EXT4": "EXT4-fs", "xfs": "XFS", "btrfs": "BTRFS", "f2fs": "F2FS-fs",
     "cifs": "CIFS", "fs": "gfs2", "erofs": "erofs", "DMERR": "device-mapper",
     "DMWARN": "device-mapper", "DMINFO": "device-mapper", "DMCRIT": "device-mapper",
-    "edac": "EDAC", "ioc": "mpt", "ql": "qla2xxx", "lpfc": "lpfc", "ata": "ata",
+    "edac": "EDAC", "ql": "qla2xxx", "lpfc": "lpfc", "ata": "ata",
 }  # fmt: skip
 
 
@@ -70,10 +75,12 @@ def _of_qlogic(arguments: list[str]) -> Level:
 
 
 def is_of_device(name: str) -> bool:
-    """Whether lines of a function begin with the driver and the device."""
-    return bool(_OF_DEVICE.match(name))
+    """Whether lines of a function may begin with the driver and the device."""
+    return not _BARE.match(name)
 
 
 def word_of(name: str) -> str:
     """Return the word that every line of a function has; "" where it depends on the file."""
-    return _OF_FILE_SYSTEM.get(name.partition("_")[0], "")
+    return (
+        "panic" if name in ("panic", "nmi_panic") else _OF_FILE_SYSTEM.get(name.split("_")[0], "")
+    )

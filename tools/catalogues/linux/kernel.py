@@ -1,5 +1,6 @@
 """The kernel's catalogues, made of its sources as Debian ships them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -8,13 +9,17 @@ from tools.catalogues.c_source.calls import LogCall, log_calls
 from tools.catalogues.debian import SourceTree, source_tree
 from tools.catalogues.linux.areas import AREAS, LEFT_OUT, Area
 from tools.catalogues.linux.classes import class_of
+from tools.catalogues.linux.extra import EXTRA
 from tools.catalogues.linux.functions import MACROS, level_of
 from tools.catalogues.linux.prefixes import Prefixes
-from tools.catalogues.texts import is_findable
 from tools.catalogues.rows import Header, Row
+from tools.catalogues.texts import is_findable
 
 NAMES = tuple(AREAS)
-VERSION = "6.12.107"
+# What clusters run is older than what is developed: two long-term releases, of which the newer names a row's file.
+VERSIONS = ("6.12.107", "6.1.176")
+# Beginnings that the kernel alone writes.
+_OWN = re.compile(r"^(?:kernel BUG|Kernel BUG|BUG:|INFO:|PANIC:|Oops\b)|\[Hardware Error\]")
 _TITLES = {
     "linux_memory": "Linux, memory",
     "linux_core": "Linux, core",
@@ -28,19 +33,27 @@ _TITLES = {
 def make(name: str) -> Counter[str]:
     """Write one of the kernel's catalogues. Raises SourceMissing."""
     areas = AREAS[name]
-    with source_tree("linux", VERSION, [area.path for area in areas]) as tree:
-        header = Header(
-            _TITLES[name],
-            VERSION,
-            made="2026-11-26",
-            program=__name__,
-            source=f"Debian source package linux {VERSION}: calls that log below "
-            + ", ".join(sorted({"/".join(area.path.split("/")[:2]) for area in areas})),
-            style="printf",
-            layer="machine",
-            scope=areas[0].scope,
-        )
-        return rows.write(name, header, _rows(tree, areas))
+    header = Header(
+        _TITLES[name],
+        ", ".join(VERSIONS),
+        made="2026-11-26",
+        program=__name__,
+        source="Debian source packages of linux: calls that log below "
+        + ", ".join(sorted({"/".join(area.path.split("/")[:2]) for area in areas})),
+        style="printf",
+        layer="machine",
+        scope=areas[0].scope,
+    )
+    found = [row for path, row in EXTRA if any(path == area.path for area in areas)]
+    for version in VERSIONS:
+        with source_tree("linux", version, [area.path for area in areas]) as tree:
+            found += _rows(tree, areas)
+    return rows.write(name, header, _first_of_each(found))
+
+
+def _first_of_each(found: list[Row]) -> list[Row]:
+    """Return one row for each text, that of the newest version."""
+    return list({(row.format, row.requires): row for row in reversed(found)}.values())
 
 
 def _rows(tree: SourceTree, areas: tuple[Area, ...]) -> Iterator[Row]:
@@ -55,14 +68,18 @@ def _rows(tree: SourceTree, areas: tuple[Area, ...]) -> Iterator[Row]:
             text = path.read_text(errors="replace")
             prefixes = Prefixes(path, text, tree.folder)
             for call in log_calls(text, level_of, MACROS):
-                if row := _row(call, at, area, prefixes):
+                # What is printed at level debug is compiled in, and turned on where the kernel is debugged.
+                if call.level != "debug" and (row := _row(call, at, area, prefixes)):
                     yield row
 
 
 def _row(call: LogCall, at: str, area: Area, prefixes: Prefixes) -> Row | None:
-    required = prefixes.required(call.function, area.words)
     text = call.format[: rows.MAX_FORMAT].strip()
-    if not is_findable(text, required):
+    required = prefixes.required(call.function, area.words)
+    said = text
+    if not required and (own := _OWN.search(text)):
+        required, said = (own[0],), text.replace(own[0], "")
+    if not is_findable(said, required):
         return None
     judged = class_of(call, at, area)
     return Row(

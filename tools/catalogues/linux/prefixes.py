@@ -8,9 +8,12 @@ from pathlib import Path
 from tools.catalogues.c_source.calls import defined_texts, formats
 from tools.catalogues.linux.functions import MACROS, is_of_device, word_of
 
-_FORMAT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(pr_fmt|dev_fmt)\b(?:\(\w+\))?[ \t]*([^\n]*)$", re.MULTILINE)
-_DM_PREFIX = "device-mapper"
-_OBJECTS = re.compile(r"^([\w-]+)-(?:y|objs)\s*[:+]?=\s*(.*)$|^([\w-]+)-\$\([^)]*\)\s*[:+]?=\s*(.*)$")
+_FORMAT = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(pr_fmt|dev_fmt)\b(?:\(\w+\))?[ \t]*([^\n]*)$", re.MULTILINE
+)
+_OBJECTS = re.compile(
+    r"^([\w-]+)-(?:y|objs)\s*[:+]?=\s*(.*)$|^([\w-]+)-\$\([^)]*\)\s*[:+]?=\s*(.*)$"
+)
 _CONVERSION = re.compile(r"%[-+ #0-9.*hlLqjzt]*[a-zA-Z]")
 # Levels of folders above a file whose Makefile may list it.
 _MAX_UP = 6
@@ -23,20 +26,23 @@ class Prefixes:
         module = module_name(path, root)
         macros = {**MACROS, "KBUILD_MODNAME": module, "KBUILD_BASENAME": module}
         macros |= defined_texts(text, macros)
-        known = {name: _text(value, macros) for name, value in _FORMAT.findall(text)}
-        self._of_pr = known.get("pr_fmt", "")
+        self._of_pr = _texts(text, "pr_fmt", macros)
         uses_pr = re.search(r"define\s+dev_fmt(?:\(\w+\))?\s+pr_fmt", text)
-        self._of_device = self._of_pr if uses_pr else known.get("dev_fmt", "")
+        self._of_device = self._of_pr if uses_pr else _texts(text, "dev_fmt", macros)
 
     def required(self, function: str, words: tuple[str, ...]) -> tuple[str, ...]:
         """Return words of which one is in each line that a function writes. `words`: those of the file's devices."""
         if word := word_of(function):
             return (word,)
-        if function.startswith("pr_") and self._of_pr:
-            return (self._of_pr,)
-        if is_of_device(function):
-            return (self._of_device,) if self._of_device else words
-        return ()
+        if function.startswith("pr_"):
+            return self._of_pr
+        return (self._of_device or words) if is_of_device(function) else ()
+
+
+def _texts(text: str, name: str, macros: dict[str, str]) -> tuple[str, ...]:
+    """Return a file's prefixes; a file may change its prefix on the way. () where one of them says nothing."""
+    found = [_text(value, macros) for one, value in _FORMAT.findall(text) if one == name]
+    return tuple(dict.fromkeys(found)) if all(found) else ()
 
 
 def _text(value: str, macros: dict[str, str]) -> str:

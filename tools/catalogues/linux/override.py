@@ -1,4 +1,5 @@
-"""What single messages of the kernel mean where their folder does not say it, with the reason. The first that applies counts."""
+"""What a single message of the kernel means where its folder does not say it."""
+
 from dataclasses import KW_ONLY, dataclass
 
 from runner.facts.matches import Scope
@@ -19,4 +20,5 @@ class Override:
     lasting: bool = False
 
 
-OVERRIDES: tuple[Override, ...] = ()
+# A message of this class is one at any level.
+ANY_LEVEL: tuple[Level, ...] = ("error", "warning", "info")
