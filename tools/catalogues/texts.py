@@ -5,10 +5,10 @@ import re
 PRINTF = re.compile(r"%[-+ #0-9.*']*(?:hh?|ll?|[Lqjzt])?(?:p[A-Za-z]\w*|[a-zA-Z%])")
 _LETTERS = re.compile(r"[A-Za-z]")
 _WORDS = re.compile(r"[A-Za-z]{2,}")
-# Letters of the longest literal run that make a line findable: by itself, and beside a word that must be in it; chosen.
+# Letters of the longest literal run, which is searched for; chosen.
+_MIN_RUN = 7
+# Letters and words of all runs of a format that is found without a required word; chosen.
 _MIN_ALONE = 16
-_MIN_BESIDE = 7
-# Words of a run that is found by itself; chosen.
 _MIN_WORDS = 3
 
 
@@ -18,11 +18,10 @@ def literal_runs(text: str) -> list[str]:
 
 
 def is_findable(text: str, requires: tuple[str, ...] = ()) -> bool:
-    """Whether a format says enough to be searched for: a run of several words, or a long one beside a required word."""
+    """Whether a format says enough to be searched for: a run of some length, and several words where none is required."""
     runs = literal_runs(text)
-    if requires:
-        return any(len(_LETTERS.findall(run)) >= _MIN_BESIDE for run in runs)
-    return any(
-        len(_LETTERS.findall(run)) >= _MIN_ALONE and len(_WORDS.findall(run)) >= _MIN_WORDS
-        for run in runs
-    )
+    if not any(len(_LETTERS.findall(run)) >= _MIN_RUN for run in runs):
+        return False
+    beside = " ".join(runs)
+    is_distinct = len(_LETTERS.findall(beside)) >= _MIN_ALONE
+    return bool(requires) or (is_distinct and len(_WORDS.findall(beside)) >= _MIN_WORDS)

@@ -68,16 +68,22 @@ _HARDWARE = (
     *_areas("arch/x86/kernel/cpu/mce drivers/ras drivers/acpi/apei", "host_hardware"),
     *_areas("drivers/firmware/efi/cper.c drivers/firmware/efi/cper-x86.c", "host_hardware"),
     *_areas("drivers/firmware/efi/cper-arm.c drivers/firmware/dmi_scan.c", "host_hardware"),
-    *_areas("drivers/edac"),
+    *_areas("drivers/edac/amd64_edac.c drivers/edac/skx_base.c drivers/edac/skx_common.c"),
+    *_areas("drivers/edac/i10nm_base.c drivers/edac/sb_edac.c drivers/edac/ghes_edac.c"),
     *_areas(
         "drivers/edac/edac_mc.c drivers/edac/mce_amd.c drivers/edac/edac_device.c", "host_hardware"
     ),
     *_areas("drivers/edac/edac_pci.c", "host_hardware"),
     *_areas("drivers/pci", "host_hardware"),
-    *_areas("drivers/iommu", "host_hardware"),
+    *_areas("drivers/iommu/intel drivers/iommu/amd drivers/iommu/arm/arm-smmu-v3", "host_hardware"),
+    *_areas("drivers/iommu/iommu.c drivers/iommu/dma-iommu.c drivers/iommu/iova.c"),
     *_areas(
-        "drivers/thermal drivers/cpufreq drivers/hwmon/pmbus drivers/powercap", "thermal_power"
+        "drivers/thermal/thermal_core.c drivers/thermal/intel drivers/hwmon/pmbus", "thermal_power"
     ),
+    *_areas(
+        "drivers/cpufreq/cpufreq.c drivers/cpufreq/intel_pstate.c drivers/cpufreq/amd-pstate.c"
+    ),
+    *_areas("drivers/cpufreq/acpi-cpufreq.c drivers/cpufreq/cppc_cpufreq.c drivers/powercap"),
     *_areas("drivers/hwmon/coretemp.c drivers/hwmon/k10temp.c drivers/hwmon/acpi_power_meter.c"),
     *_areas("drivers/char/ipmi", "host_hardware"),
     *_areas("arch/x86/kernel/cpu/microcode"),
@@ -199,31 +205,11 @@ AREAS: dict[str, tuple[Area, ...]] = {
 }
 # Left out below the parts: tests, benchmarks, debuggers, tools, and drivers that no server of this kind has.
 LEFT_OUT = (
-    "test", "torture", "trace.h", "/trace/", "selftest", "kunit", "dm-vdo", "md/bcache", "kgdb", "aer_inject", "einj",
-    "mce/inject", "mce/p5", "mce/winchip", "rcuscale", "refscale", "energy_model", "kernel/module/kdb",
-    "drivers/pci/controller", "drivers/pci/endpoint", "drivers/pci/switch", "drivers/pci/xen",
-    "hotplug/cpq", "hotplug/ibmphp", "hotplug/shpchp", "hotplug/rp", "hotplug/pnv", "hotplug/s390",
-    "hotplug/cpci", "hotplug/acpiphp_ibm", "drivers/ata/pata", "drivers/ata/sata_", "drivers/ata/ahci_",
-    "drivers/iommu/exynos", "drivers/iommu/fsl", "drivers/iommu/msm", "drivers/iommu/mtk",
-    "drivers/iommu/omap", "drivers/iommu/rockchip", "drivers/iommu/sprd", "drivers/iommu/sun50i",
-    "drivers/iommu/tegra", "drivers/iommu/ipmmu", "drivers/iommu/apple", "drivers/iommu/s390",
-    "drivers/iommu/arm/arm-smmu/", "drivers/iommu/hyperv", "drivers/iommu/virtio",
-    "thermal/qcom", "thermal/tegra", "thermal/ti-", "thermal/st", "thermal/mediatek", "thermal/broadcom",
-    "thermal/samsung", "thermal/renesas", "rockchip", "thermal/imx", "thermal/qoriq", "thermal/armada",
-    "thermal/sun8i", "thermal/hisi", "thermal/dove", "thermal/kirkwood", "thermal/spear", "thermal/uniphier",
-    "thermal/sprd", "thermal/amlogic", "thermal/k3", "thermal/loongson", "thermal/rcar", "thermal/rzg2l",
-    "cpufreq/powernow", "cpufreq/powernv", "cpufreq/longhaul", "cpufreq/longrun", "cpufreq/mediatek",
-    "cpufreq/armada", "cpufreq/sti", "cpufreq/speedstep", "cpufreq/p4", "cpufreq/e_powersaver",
-    "cpufreq/qcom", "cpufreq/imx", "cpufreq/s5p", "cpufreq/s3c", "cpufreq/sun50i", "cpufreq/tegra",
-    "cpufreq/ti-", "cpufreq/brcm", "cpufreq/bmips", "cpufreq/davinci", "cpufreq/kirkwood", "cpufreq/loong",
-    "cpufreq/maple", "cpufreq/mvebu", "cpufreq/omap", "cpufreq/pasemi", "cpufreq/pmac", "cpufreq/ppc",
-    "cpufreq/pxa", "cpufreq/raspberry", "cpufreq/sa11", "cpufreq/sc520", "cpufreq/sh-", "cpufreq/sparc",
-    "cpufreq/spear", "cpufreq/gx-", "cpufreq/elanfreq", "cpufreq/vexpress", "cpufreq/apple", "cpufreq/highbank",
-    "edac/altera", "edac/aspeed", "edac/bluefield", "edac/cell", "edac/cpc925", "edac/dmc520", "edac/fsl",
-    "edac/highbank", "edac/layerscape", "edac/mpc85xx", "edac/npcm", "edac/octeon", "edac/pasemi",
-    "edac/ppc4xx", "edac/qcom", "edac/sifive", "edac/synopsys", "edac/ti_edac", "edac/versal", "edac/xgene",
-    "edac/zynqmp", "edac/amd76x", "edac/amd8111", "edac/amd8131", "edac/e7xxx", "edac/e752x", "edac/i3000",
-    "edac/i3200", "edac/i5000", "edac/i5100", "edac/i5400", "edac/i7300", "edac/i82", "edac/r82600",
-    "edac/x38", "edac/thunderx", "edac/armada", "edac/al_mc", "ipmi/bt-bmc", "ipmi/kcs_bmc", "ipmi_poweroff",
-    "ipmi/ipmb", "ipmi/ssif_bmc", "ipmi_powernv", "ipmi_si_hardcode", "ipmi_si_parisc",
+    "test", "torture", "trace.h", "/trace/", "selftest", "kunit", "dm-vdo", "md/bcache", "kgdb",
+    "aer_inject", "einj", "mce/inject", "mce/p5", "mce/winchip", "rcuscale", "refscale",
+    "energy_model", "module/kdb", "pci/controller", "pci/endpoint", "pci/switch", "pci/xen",
+    "hotplug/cpq",
+    "hotplug/ibmphp", "hotplug/shpchp", "hotplug/rp", "hotplug/pnv", "hotplug/s390", "hotplug/cpci",
+    "hotplug/acpiphp_ibm", "ata/pata", "ata/sata_", "ata/ahci_", "ipmi/bt-bmc", "ipmi/kcs_bmc",
+    "ipmi_poweroff", "ipmi/ipmb", "ipmi/ssif_bmc", "ipmi_powernv", "hotmod", "ipmi_si_parisc",
 )  # fmt: skip

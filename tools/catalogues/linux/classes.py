@@ -41,5 +41,5 @@ def _applies(one: Override, call: LogCall, at: str) -> bool:
     return (
         at.startswith(one.paths)
         and call.level in one.levels
-        and bool(re.search(one.says, call.format, re.IGNORECASE))
+        and bool(re.search(one.pattern, call.format, re.IGNORECASE))
     )

@@ -123,9 +123,10 @@ _STORAGE: tuple[Override, ...] = (
 )
 # Where file systems read the options that they are mounted with.
 _MOUNTS = (
-    "fs/ext4/super.c", "fs/xfs/xfs_super.c", "fs/btrfs/super.c", "fs/overlayfs/params.c", "fs/fuse/inode.c",
-    "fs/nfs/fs_context.c", "fs/nfs/super.c", "fs/smb/client/fs_context.c", "fs/smb/client/connect.c",
-    "fs/ceph/super.c", "fs/9p/v9fs.c", "net/9p", "fs/squashfs/super.c", "fs/erofs/super.c",
+    "fs/ext4/super.c", "fs/xfs/xfs_super.c", "fs/btrfs/super.c", "fs/overlayfs/params.c",
+    "fs/fuse/inode.c", "fs/nfs/fs_context.c", "fs/nfs/super.c", "fs/smb/client/fs_context.c",
+    "fs/smb/client/connect.c", "fs/ceph/super.c", "fs/9p/v9fs.c", "net/9p", "fs/squashfs/super.c",
+    "fs/erofs/super.c",
 )  # fmt: skip
 _FILE_SYSTEMS: tuple[Override, ...] = (
     Override(

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tools.catalogues import rows
 from tools.catalogues.c_source.calls import LogCall, log_calls
@@ -52,8 +53,16 @@ def make(name: str) -> Counter[str]:
 
 
 def _first_of_each(found: list[Row]) -> list[Row]:
-    """Return one row for each text, that of the newest version."""
-    return list({(row.format, row.requires): row for row in reversed(found)}.values())
+    """Return one row for each text of a file, that of the newest version; words of all versions are in its `requires`."""
+    first: dict[tuple[str, str, bool], Row] = {}
+    for row in found:
+        key = (row.at, row.format, bool(row.requires))
+        if key in first:
+            words = dict.fromkeys((*first[key].requires, *row.requires))
+            first[key] = replace(first[key], requires=tuple(words))
+        else:
+            first[key] = row
+    return list(first.values())
 
 
 def _rows(tree: SourceTree, areas: tuple[Area, ...]) -> Iterator[Row]:
@@ -76,10 +85,10 @@ def _rows(tree: SourceTree, areas: tuple[Area, ...]) -> Iterator[Row]:
 def _row(call: LogCall, at: str, area: Area, prefixes: Prefixes) -> Row | None:
     text = call.format[: rows.MAX_FORMAT].strip()
     required = prefixes.required(call.function, area.words)
-    said = text
+    beside = text
     if not required and (own := _OWN.search(text)):
-        required, said = (own[0],), text.replace(own[0], "")
-    if not is_findable(said, required):
+        required, beside = (own[0],), text.replace(own[0], "")
+    if not is_findable(beside, required):
         return None
     judged = class_of(call, at, area)
     return Row(

@@ -8,10 +8,10 @@ from tools.catalogues.rows import Level
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Formats that match `says` in files below `paths`, at these levels."""
+    """Formats that match `pattern` in files below `paths`, at these levels."""
 
     paths: tuple[str, ...]
-    says: str
+    pattern: str
     fault: str
     why: str
     _: KW_ONLY
