@@ -29,6 +29,7 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     "stoker diagnose logs/ --timeline           when what began, stepped, failed and ended, over all files",
     "kubectl logs trainer-0 | stoker diagnose - --json",
     "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
+    "stoker diagnose --flight nccl_trace_rank_* records of torch's flight recorder: which rank a hang waits for",
     more=exit_codes.HELP,
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
@@ -45,6 +46,17 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     help="FILES are metrics: CSV, JSON lines or a folder of TensorBoard events.",
 )
 @click.option(
+    "--flight",
+    is_flag=True,
+    help="FILES are records of torch's flight recorder, pickles or JSON, named by rank; or a folder of them.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --flight: how many ranks the run had, where the records do not show it.",
+)
+@click.option(
     "--pattern",
     metavar="REGEX",
     help="How your trainer writes a step, with groups named step, loss, grad_norm, lr, loss_scale, tokens_per_second.",
@@ -56,7 +68,7 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     help="The run's own file: its `planned` changes are no findings, its `metric_pattern` is known.",
 )
 @click.pass_context
-def diagnose(  # noqa: PLR0913 - its options
+def diagnose(  # noqa: PLR0913 - click hands over each option
     ctx: click.Context,
     files: tuple[str, ...],
     *,
@@ -64,6 +76,8 @@ def diagnose(  # noqa: PLR0913 - its options
     with_evidence: bool,
     with_timeline: bool,
     metrics: bool,
+    flight: bool,
+    ranks: int | None,
     pattern: str | None,
     run_file: str | None,
 ) -> None:
@@ -74,6 +88,10 @@ def diagnose(  # noqa: PLR0913 - its options
 
     A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1.
     """
+    if flight:
+        from runner.cli.diagnose.flight import diagnose_flight
+
+        ctx.exit(diagnose_flight(files, as_json=as_json, expected=ranks or 0))
     run = None
     if run_file is not None:
         from runner.load.specs import load_run
