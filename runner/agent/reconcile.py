@@ -309,7 +309,7 @@ class Reconciler:
         """Whether a rank ended well, as the last one here, of a gang whose steps are known by what it prints."""
         is_last = all(other.rank == rank for other in gang.alive)
         is_orderly = exit_code in ORDERLY_EXITS and self._terminator.current is None
-        return is_last and is_orderly and gang.last_step is None and gang.hello is None
+        return is_last and is_orderly and gang.is_printing
 
     def _stderr_tail(self, gang: LocalGang, rank: int) -> str:
         """Return a rank's last lines; "" while their folder hangs, for an exit is reported at once."""

@@ -81,6 +81,8 @@ class LogSearch:
         self._follow_request = FollowRequest(gang="")
         # The gang whose logs are followed: lines on its failure may come after its end.
         self._followed: LocalGang | None = None
+        # The gang before, of which the rest of its output may be read still.
+        self._ended: LocalGang | None = None
         self._failed_gang: LocalGang | None = None
         self._failed_ranks = set[int]()
         # Requested searches by number, and those that were requested twice.
@@ -126,7 +128,11 @@ class LogSearch:
 
     def on_gang_terminated(self) -> None:
         """Stop following after LINGER_SECONDS; the output of failed ranks is searched on its own."""
-        self._gang = None
+        gang, self._gang = self._gang, None
+        self._ended = gang
+        if gang is not None and gang.is_printing:
+            # Before the reader follows the next gang.
+            self._request_rest(gang)
         self._loop.cancel("follow")
         self._loop.at("unfollow", time.monotonic() + LINGER_SECONDS, self._unfollow)
 
@@ -142,9 +148,14 @@ class LogSearch:
         """Read all that the ranks of a gang have written, then call back; after READ_ALL_SECONDS in any case."""
         self._when_all_read = then
         self._loop.at("read all", time.monotonic() + READ_ALL_SECONDS, self._on_all_read)
+        self._request_rest(gang)
+
+    def _request_rest(self, gang: LocalGang) -> None:
+        """Have all read that the ranks of a gang have printed."""
         if self._followed is not gang:
             self._loop.cancel("follow")
-            self._follow()
+            self._followed = gang
+            self._reader.send(self._follow_request)
         self._number += 1
         self._reader.send(ReadAllRequest(number=self._number, gang=str(gang.attempt)))
 
@@ -250,7 +261,11 @@ class LogSearch:
             self._on_all_read()
 
     def _on_report(self, report: FollowReport) -> None:
-        gang = self._followed
+        gang, ended = self._followed, self._ended
+        if ended is not None and ended is not gang and report.gang == str(ended.attempt):
+            # Its last steps, read while the next gang starts.
+            self._add_steps(ended, report)
+            return
         if report.gang != ("" if gang is None else str(gang.attempt)):
             return
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
@@ -286,10 +301,12 @@ class LogSearch:
             if not gang.log_bytes_skipped:
                 log.warning("%s writes more than can be read; parts are skipped", report.gang)
             gang.log_bytes_skipped = report.skipped_bytes
-        if report.records:
-            now = time.monotonic()
-            for fact in gang.add_log_steps(report.records, report.records_rank, now):
-                self._emitter.emit(fact)
+        self._add_steps(gang, report)
+
+    def _add_steps(self, gang: LocalGang, report: FollowReport) -> None:
+        now = time.monotonic()
+        for fact in gang.add_log_steps(report.records, report.records_rank, now):
+            self._emitter.emit(fact)
 
     def _on_result(self, result: SearchResult) -> None:
         gang, _ = self._pending.pop(result.number, (None, None))

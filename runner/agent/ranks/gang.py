@@ -177,6 +177,11 @@ class LocalGang:
         return []
 
     @property
+    def is_printing(self) -> bool:
+        """Whether its progress is known by its output alone."""
+        return self.last_step is None and self.hello is None
+
+    @property
     def furthest_step(self) -> int | None:
         """The last step that a rank reported; where none reports any, the furthest that one has printed."""
         return self._printed.furthest if self.last_step is None else self.last_step

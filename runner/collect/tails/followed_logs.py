@@ -143,6 +143,9 @@ class FollowedLog:
         self.matches = []
         self.records.clear()
         self._unnumbered.clear()
+        self.tail.is_final = True
+        self._search_new(now)
+        self.tail.is_final = False
         scan, self._scan = self._scan, None
         if scan is not None:
             self._add(scan.finish())

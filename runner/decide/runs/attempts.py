@@ -129,6 +129,11 @@ def on_progress(decision: Decision, progress: s.Progress) -> None:
     Of printed steps, those of the lowest rank count, and none where ranks report steps. They may be read after the attempt's end.
     """
     attempt, rank = decision.state.attempt_of(progress.attempt), progress.printed_by
+    if attempt is None and rank is not None and progress.attempt.run in decision.state.runs:
+        # The next one is planned already.
+        decision.add(
+            r.StepsAdvanced(attempt=progress.attempt, step=progress.step, printed_by=rank)
+        )
     if attempt is None or (attempt.state == "ended" and rank is None):
         return
     if rank is not None and not _counts(attempt, rank):

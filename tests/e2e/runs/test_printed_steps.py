@@ -1,10 +1,12 @@
 """Printed steps are marks of progress: a script that knows nothing of Stoker, and whose steps are read from its output."""
 
+import itertools
 import json
 import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,6 +31,7 @@ for step in range(done + 1, int(sys.argv[1]) + 1):
             os.replace("saved.part", "saved.json")
 """
 NUM_STEPS = 200
+# Of each attempt: until its log is followed, when a step was printed is not seen.
 TOLERANCE_SECONDS = 1.0
 
 
@@ -48,6 +51,16 @@ def stamps(harness: ClusterHarness) -> list[tuple[str, int, float]]:
     return [tuple(json.loads(line)) for line in lines if line.endswith("]")]
 
 
+def wait_for_step(harness: ClusterHarness, past: int) -> None:
+    """Wait for a step after this one."""
+    harness.until(lambda: [one for one in stamps(harness) if one[1] > past], f"steps past {past}")
+
+
+def is_past(harness: ClusterHarness, attempt: str) -> bool:
+    """Whether an attempt after this one has made a step."""
+    return stamps(harness)[-1][0] != attempt
+
+
 def test_after_three_kills_the_figures_are_those_of_the_scripts_own_stamps(
     make_cluster: Callable[[], ClusterHarness],
 ) -> None:
@@ -55,13 +68,11 @@ def test_after_three_kills_the_figures_are_those_of_the_scripts_own_stamps(
     harness = make_cluster()
     start(harness)
     run = harness.start("run", "run.yaml")
-    for past in (25, 65, 115):
-        harness.until(lambda past=past: (stamps(harness) or [("", 0, 0.0)])[-1][1] > past, "steps")
-        kill(harness.observer.gang()[1])
+    for past in (65, 105, 155):
+        wait_for_step(harness, past)
         attempt = harness.observer.attempts()[-1]
-        harness.until(
-            lambda attempt=attempt: stamps(harness)[-1][0] != str(attempt), "steps of the next"
-        )
+        kill(harness.observer.gang()[1])
+        harness.until(partial(is_past, harness, str(attempt)), "steps of the next attempt")
     code, output = harness.finish(run)
     assert code == 0, harness.report()
     made = stamps(harness)
@@ -75,14 +86,12 @@ def test_after_three_kills_the_figures_are_those_of_the_scripts_own_stamps(
         for one, after in zip(attempts, [*attempts[1:], None], strict=True)
     }
     assert kept == expected, (lineage, output)
-    lost = sum(
-        last_of[one] - first_of[after] + 1
-        for one, after in zip(attempts, attempts[1:], strict=False)
-    )
+    lost = sum(last_of[one] - first_of[after] + 1 for one, after in itertools.pairwise(attempts))
     times = {step: at for _, step, at in made}
     productive = sum(times[last] - times[first] for first, last in expected.values())
     figures = json.loads(harness.stoker("lineage", "--figures", "--json").stdout)
-    assert abs(figures["productive_seconds"] - productive) < TOLERANCE_SECONDS, (figures, made)
+    tolerance = TOLERANCE_SECONDS * len(attempts)
+    assert abs(figures["productive_seconds"] - productive) < tolerance, (figures, made)
     assert f"steps lost  {lost}" in output, output
     assert "gave_up" not in harness.stoker("incidents").stdout
     assert len(harness.stoker("incidents", "--json").stdout.splitlines()) == 3
@@ -109,7 +118,7 @@ def test_ranks_that_print_steps_and_stop_are_found(
     start(harness, progress_seconds=3)
     harness.write_cluster(nodes=1, slots=2, limits={"stopped_seconds": 600})
     run = harness.start("run", "run.yaml", "--cluster", "cluster.yaml")
-    harness.until(lambda: (stamps(harness) or [("", 0, 0.0)])[-1][1] > 20, "steps")
+    wait_for_step(harness, 20)
     for pid in harness.observer.gang().values():
         kill(pid, signal.SIGSTOP)
     stopped_at = time.time()
