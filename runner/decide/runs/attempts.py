@@ -131,9 +131,7 @@ def on_progress(decision: Decision, progress: s.Progress) -> None:
     attempt, rank = decision.state.attempt_of(progress.attempt), progress.printed_by
     if attempt is None and rank is not None and progress.attempt.run in decision.state.runs:
         # The next one is planned already.
-        decision.add(
-            r.StepsAdvanced(attempt=progress.attempt, step=progress.step, printed_by=rank)
-        )
+        decision.add(r.StepsAdvanced(attempt=progress.attempt, step=progress.step, printed_by=rank))
     if attempt is None or (attempt.state == "ended" and rank is None):
         return
     if rank is not None and not _counts(attempt, rank):

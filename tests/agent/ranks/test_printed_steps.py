@@ -28,7 +28,7 @@ def test_the_same_step_printed_again_is_no_progress() -> None:
 
 
 def test_steps_that_go_back_are_marks_and_never_lower_the_furthest() -> None:
-    """Loaders count anew in each epoch."""
+    """Some trainers count from 1 in each epoch."""
     progress = printed(98, 99, 100, 1, 2)
     assert (progress.furthest, progress.num_marks) == (100, 5)
 
