@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.catalogues.c_source.calls import formats
+from tools.catalogues.c_source.tokens import without_comments
 from tools.catalogues.native.archives import c_files, debian
 from tools.catalogues.native.call_sites import CallSite, call_sites
 from tools.catalogues.native.classes import classify, required, row, rules
@@ -22,6 +23,15 @@ _CALLS = re.compile(r"WARN|INFO|TRACE|VERSION|TRACE_CALL|SYSCHECK\w*|PTHREADCHEC
 _RESULT = re.compile(
     r"nccl(SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError|UnhandledCudaError)"
 )
+_RESULT_TEXT = re.compile(r'case\s+nccl(\w+)\s*:\s*return\s*"([^"]*)"')
+_RESULTS = {
+    "UnhandledCudaError": ("", "the error of the runtime on lines before it decides"),
+    "SystemError": ("nccl_network", "a system call, of a socket as often as not"),
+    "InternalError": ("", "a check of the library; lines before it say which"),
+    "InvalidArgument": ("config_error", "a wrong call"),
+    "InvalidUsage": ("config_error", "a wrong call"),
+    "RemoteError": ("nccl_network", "a peer, or the way to it"),
+}
 _INVALID = ("InvalidArgument", "InvalidUsage")
 # A WARN whose code goes on is an error all the same if it reports a failure that nothing makes good.
 _FAILED = re.compile(
@@ -110,9 +120,19 @@ def _rows(root: Path) -> Iterator[Row]:
     for at, text in c_files(root, "src"):
         if at.endswith("windows.cc"):
             continue
+        if at == "src/init.cc":
+            yield from _results(text)
         for call in call_sites(text, _CALLS):
             for line in _texts(call):
                 yield from _row(at, line, call)
+
+
+def _results(text: str) -> Iterator[Row]:
+    """Yield the texts of results, which programs report without the library's prefix."""
+    for name, words in _RESULT_TEXT.findall(without_comments(text)):
+        if name in _RESULTS:
+            fault, why = _RESULTS[name]
+            yield row(f"src/init.cc {name}", words, "error", fault, requires=("NCCL",), why=why)
 
 
 def _texts(call: CallSite) -> Iterator[str]:

@@ -33,6 +33,7 @@ _CHECKS = re.compile(
 )
 _STREAMS = re.compile(r"\b(VLOG|LOG|TORCH_LOG|C10_LOG_\w+)\s*\(\s*(\w+)\s*\)")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=\s*(?:::)?(c10::str|fmt::format)\s*\(")
+_EXPLAINED = re.compile(r'interpret\s*=\s*"([^"]*)"')
 # Characters after a text that are searched for its use; chosen: one function.
 _LATER = 3000
 _STREAM_LEVELS: dict[str, Level] = {
@@ -60,6 +61,9 @@ _RULES = rules(
         "the store where ranks meet",
     ),
     (r"nan(?:s)? |not finite|\binf\b", "nan_loss", "a number that is not finite"),
+    (r"ncclInvalid\w+", "config_error", "a wrong call"),
+    (r"ncclUnhandledCudaError|ncclInternalError", "", "lines beside it say what failed"),
+    (r"ncclSystemError|ncclRemoteError", "nccl_network", "a system call, or a peer"),
     (
         r"nccl error|connection|socket|network|remote|peer|communicator was aborted|abort(?:ed|ing) (?:due|comm)",
         "nccl_network",
@@ -131,6 +135,7 @@ def _texts(text: str) -> Iterator[tuple[Level, str, bool]]:
     yield from _of_calls(text)
     yield from ((level, one, False) for level, one in _of_streams(text))
     yield from ((level, one, False) for level, one in _of_variables(text))
+    yield from ((level, one, False) for level, one in _of_results(text))
 
 
 def _of_calls(text: str) -> Iterator[tuple[Level, str, bool]]:
@@ -167,6 +172,12 @@ def _of_variables(text: str) -> Iterator[tuple[Level, str]]:
             )
             level = _STREAM_LEVELS.get(logged[1], "info") if logged and not thrown else "error"
             yield level, message or ""
+
+
+def _of_results(text: str) -> Iterator[tuple[Level, str]]:
+    """Yield what torch says of NCCL's results."""
+    for literal in _EXPLAINED.findall(without_comments(text)):
+        yield "error", literal.strip()
 
 
 def _level(call: CallSite) -> Level:
