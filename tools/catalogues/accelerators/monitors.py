@@ -15,7 +15,7 @@ _NVML: dict[str, tuple[Level, str, str]] = {
     "GPU_NOT_FOUND": ("error", "gpu_lost", ""),
     "OPERATING_SYSTEM": ("error", "gpu_lost", "the operating system blocks the GPU"),
     "DRIVER_NOT_LOADED": ("error", "gpu_lost", "the node's driver is not there"),
-    "RESET_REQUIRED": ("error", "gpu_xid_other", "only a reset brings the GPU back"),
+    "RESET_REQUIRED": ("error", "gpu_lost", "only a reset brings the GPU back"),
     "IRQ_ISSUE": ("error", "gpu_xid_other", "no interrupts arrive"),
     "CORRUPTED_INFOROM": ("error", "gpu_xid_other", "the board's memory"),
     "INSUFFICIENT_POWER": ("error", "thermal_power", "external power"),

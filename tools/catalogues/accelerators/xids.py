@@ -34,7 +34,6 @@ _BY_NUMBER: dict[int, tuple[Level, str, str]] = {
     **dict.fromkeys((162, 163), ("info", "", "power smoothing was switched")),
     **dict.fromkeys((164, 165), ("warning", "", "the wear of power smoothing circuits")),
     **dict.fromkeys((166, 170), ("error", "gpu_xid_other", "confidential computing")),
-    **dict.fromkeys((156, 157, 160, 161), ("warning", "", "a resource was retired")),
 }
 _SOFTWARE = ("RESTART_APP", "CHECK_UVM")
 

@@ -74,6 +74,7 @@ _RULES = rules(
 _CUDA_RULES = rules(
     (r"out of memory|tried to allocate", "cuda_oom", "GPU memory"),
     (r"illegal memory|device-side assert", "cuda_illegal_access", "a kernel's access"),
+    (r"cuda unknown error", "gpu_xid_other", "the device, as often as the environment"),
     (
         r"no (?:cuda )?gpus? (?:are )?available|no nvidia driver|driver .*(?:old|insufficient)|found no",
         "config_error",

@@ -60,7 +60,7 @@ EVERYWHERE = rules(
         r"out of memory|cannot allocate memory|(?:fail(?:ed|ure)?|unable|could ?n[o']t|can ?not) to "
         r"(?:m|re|c)?alloc(?:ate)?\b(?! .*(?:queue|pair|\bqp\b|\bcq\b|\bpd\b|domain|port|context))"
         r"|(?:alloc(?:ation)?|malloc|calloc|realloc|memalign)\w*\(?\)? (?:of .{1,40} )?fail(?:ed|ure)"
-        r"|not enough memory|insufficient memory|no memory",
+        r"|alloc\(.*\) returned null|not enough memory|insufficient memory|no memory",
         "host_oom",
         "an allocation of host memory failed",
     ),
