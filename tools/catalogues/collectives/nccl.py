@@ -33,9 +33,23 @@ _RESULTS = {
     "RemoteError": ("nccl_network", "a peer, or the way to it"),
 }
 _INVALID = ("InvalidArgument", "InvalidUsage")
-# A WARN whose code goes on is an error all the same if it reports a failure that nothing makes good.
+# A WARN whose code goes on is an error all the same if another thread gives up for it.
 _FAILED = re.compile(
-    r"fatal event|got completion from peer|\bfail|\berror\b|unable|could not|cannot|corrupt", re.I
+    r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
+)
+_RESULT_TEXT = re.compile(r'case\s+nccl(\w+)\s*:\s*return\s*"([^"]*)"')
+_RESULTS = {
+    "UnhandledCudaError": ("", "the error of the runtime on lines before it decides"),
+    "SystemError": ("nccl_network", "a system call, of a socket as often as not"),
+    "InternalError": ("", "a check of the library; lines before it say which"),
+    "InvalidArgument": ("config_error", "a wrong call"),
+    "InvalidUsage": ("config_error", "a wrong call"),
+    "RemoteError": ("nccl_network", "a peer, or the way to it"),
+}
+_INVALID = ("InvalidArgument", "InvalidUsage")
+# A WARN whose code goes on is an error all the same if another thread gives up for it.
+_FAILED = re.compile(
+    r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
 )
 _GOES_ON = re.compile(
     r"non-fatal|fall(?:ing)? ?back|ignor|skipping|disabl|instead|setting to|retry|unsetting|"
@@ -162,7 +176,7 @@ def _level(text: str, call: CallSite) -> Level:
         return "error"
     if call.name == "WARN":
         is_error = call.gives_up or _RESULT.search(call.after)
-        is_failure = _FAILED.search(text) and not _GOES_ON.search(text)
+        is_failure = _FAILED.search(text) and "non-fatal" not in text
         return "error" if is_error or is_failure else "warning"
     return "debug" if call.name.startswith("TRACE") else "info"
 
