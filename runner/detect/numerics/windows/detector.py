@@ -1,7 +1,7 @@
 """The first samples of an attempt: jumps of the loss and the gradient norm, and a loss scale that falls, before a level is learned.
 
 The detectors for long curves need 16 healthy samples. This one judges from the third on, with wider limits, and stops once they
-can: a short log, or the first steps after a restart, would otherwise be judged by nobody. A sample that is late, or steps that
+can: a short log, or the first steps after a restart, would otherwise not be judged. A sample that is late, or steps that
 run backwards, begin another window; warm-up falls, whatever their size, are no jumps.
 """
 
@@ -11,16 +11,16 @@ from collections import deque
 from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
 from runner.detect.numerics.loss import LEAST, LossDetector
 from runner.detect.numerics.metric_detector import Extra, MetricDetector, finite, register_metric
-from runner.detect.numerics.windows.jumps import Jump, Limits, find_jump
+from runner.detect.numerics.windows.jumps import Jump, JumpLimits, find_jump
 from runner.facts.faults import Fault
 from runner.facts.messages.signals import StepRecord
 
 # Samples of an attempt that are judged so: the loss has a level by then.
 MAX_SAMPLES = LEAST
 # Chosen on the development half of the curves: their healthy samples rise by 29 % at most above the three before.
-LOSS = Limits(single=2.0, pair=1.3, few=3.5, backed=1.25)
+LOSS = JumpLimits(single=2.0, pair=1.3, few=3.5, backed=1.25)
 # Healthy runs have single norms of 200 times the one before.
-NORM = Limits(single=1000.0, pair=10.0, few=30.0)
+NORM = JumpLimits(single=1000.0, pair=10.0, few=30.0)
 # A norm so many times, and so many of their ranges, above all before confirms a jump of the loss; chosen.
 BACKING, BACKING_RANGES, MIN_BACKED = 3.0, 2.0, 3
 # Of logarithms that are kept.

@@ -25,7 +25,7 @@ FEW_POWER = {3: 1.6, 4: 1.3, 5: 1.2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JumpLimits:
     """How far a metric must rise, as ratios to the highest sample before.
 
     `single`: one sample; `backed`: one that another metric confirms; `pair`: two in a row; `few`: two after no more than two.
@@ -48,7 +48,7 @@ class Jump:
 
 
 def find_jump(
-    values: Sequence[float], limits: Limits, is_backed: Sequence[bool] = ()
+    values: Sequence[float], limits: JumpLimits, is_backed: Sequence[bool] = ()
 ) -> Jump | None:
     """Return the first jump in a window; None: there is none. `is_backed`: which samples another metric confirms."""
     for index in range(MIN_BEFORE, len(values)):
@@ -60,7 +60,7 @@ def find_jump(
 
 
 def _jump_at(
-    values: Sequence[float], index: int, limits: Limits, *, is_backed: bool
+    values: Sequence[float], index: int, limits: JumpLimits, *, is_backed: bool
 ) -> Jump | None:
     before, tail = _settled(values[max(0, index - MAX_BEFORE) : index]), values[index:]
     highest = max(before)
