@@ -25,6 +25,7 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
+from runner.rootcause.tracebacks.objects import Traceback
 
 # All chosen. A file is binary if more than this ratio of its first bytes is zero.
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
@@ -142,11 +143,21 @@ class Log:
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
 
+    @property
+    def tracebacks(self) -> Sequence[Traceback]:
+        """The tracebacks whose ends were read."""
+        return self._tracebacks.tracebacks
+
+    @property
+    def num_traceback_lines(self) -> int:
+        """Lines that were read one by one, since they are near a traceback."""
+        return self._tracebacks.num_lines
+
     def judged_matches(self) -> list[Match]:
         """Return the matches, those of tracebacks judged with all that is in these."""
         tracebacks = (
             one if one.rank is not None else dataclasses.replace(one, rank=self._origin.rank)
-            for one in self._tracebacks.tracebacks
+            for one in self.tracebacks
         )
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
