@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.detect.numerics.findings import NumericFinding
@@ -39,20 +40,26 @@ class Diagnosis:
         engine: Engine | None = None,
         own_format: str | None = None,
         signatures: Sequence[Signature] = SIGNATURES,
+        catalogues: Catalogues | None = None,
     ) -> None:
         """`own_format`: a pattern for the trainer's lines with a step; raises UserError for a wrong one.
 
-        `engine`, if given, was made for these signatures and this format.
+        `engine`, if given, was made for these signatures and this format. `catalogues`: default: those of this release.
         """
         self._engine = engine or engine_for(signatures, own_format)
         self._signatures = signatures
         self._own_format = own_format
+        self._catalogues = catalogues or all_catalogues()
         self.logs: list[Log] = []
 
     def log(self, name: str, *, rank: int | None = None) -> "Log":
         """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
         scan = Scan(
-            name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
+            name,
+            signatures=self._signatures,
+            own_format=self._own_format,
+            engine=self._engine,
+            catalogues=self._catalogues,
         )
         self.logs.append(Log(name, scan, rank))
         return self.logs[-1]
@@ -81,8 +88,9 @@ class Diagnosis:
 
     @property
     def warnings(self) -> list[str]:
-        """Defects of the input."""
-        return [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        """Defects of the catalogues and of the input."""
+        of_logs = [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        return [*self._catalogues.defects, *of_logs]
 
 
 class Log:
