@@ -50,3 +50,5 @@ class Verdict(Value):
 
     cause: Cause
     evidence: tuple[Match, ...]
+    # The run died of it and made steps again, in the same log.
+    recovered: bool = False

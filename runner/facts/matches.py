@@ -69,6 +69,9 @@ Role = Literal[
     "names-gpu",
     "waited-in-vain",
     "error-of-any-kind",
+    # What was needed went away, and may come back: a link, a server. A line that says so of the same subject ends it.
+    "interrupted",
+    "cleared",
 ]
 
 # How a line is known, the most specific first: a hand-written signature, the emitter's own words in a catalogue, the exception

@@ -49,7 +49,7 @@ def test_matches_have_line_number_and_rank_and_no_wrapping() -> None:
     assert matches["cuda-illegal-access"].rank == 3
     assert matches["cuda-illegal-access"].text == SICK.decode()
     assert matches["cuda-oom"].text == "CUDA out of memory. Tried to allocate 2 GiB"
-    assert matches["network-file-system"].text == "nfs: server filer02 not responding, still trying"
+    assert matches["file-server-silent"].text == "nfs: server filer02 not responding, still trying"
     assert len(matches["disk-full"].text) <= 500
     assert "No space left on device" in matches["disk-full"].text
 

@@ -287,3 +287,66 @@ def test_what_finalizers_raise_is_no_cause() -> None:
     assert one(tear_down).cause.fault == "unknown"
     after = "Traceback (most recent call last):\nFileNotFoundError: [Errno 2] No such file or directory: 'conf.yaml'\n"
     assert one(tear_down + after).cause.fault == "config_error"
+
+
+# ---- interruptions, deaths and recoveries
+
+
+AT = "2026-02-03T04:{minute:02d}:{second:02d}.000000+00:00 "
+DOWN = "n1 kernel: mlx5_core 0000:c2:00.0 ens3f0np0: Link down"
+UP = "n1 kernel: mlx5_core 0000:c2:00.0 ens3f0np0: Link up"
+STEPS = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
+
+
+def at(minute: int, second: int, text: str) -> str:
+    """Return a line with its time."""
+    return AT.format(minute=minute, second=second) + text + "\n"
+
+
+def test_a_link_that_went_down_a_timeout_before_the_watchdog_is_the_cause() -> None:
+    """It may even be up again: what was on its way was lost, and the collective waited for it for ten minutes."""
+    kernel = at(5, 0, DOWN) + at(5, 40, UP)
+    watchdog = at(15, 2, "[rank3]:" + WATCHDOG.format(rank=3, sequence=42))
+    verdict = one(kernel, watchdog)
+    assert verdict.cause.fault == "nccl_network"
+    assert verdict.evidence[0].signature == "link-down"
+
+
+def test_a_link_that_was_down_hours_before_is_no_cause() -> None:
+    """The collective that timed out began long after."""
+    kernel = at(1, 0, DOWN) + at(1, 40, UP)
+    watchdog = at(55, 2, "[rank3]:" + WATCHDOG.format(rank=3, sequence=42))
+    assert one(kernel, watchdog).cause.fault == "nccl_timeout"
+
+
+def test_a_link_that_flaps_without_harm_is_no_incident() -> None:
+    """Unused ports go down and up as machines boot."""
+    assert diagnosed(at(1, 0, DOWN) + at(1, 40, UP), STEPS) == []
+    assert diagnosed(at(1, 0, DOWN), STEPS) == []
+
+
+def test_a_file_server_that_answers_again_is_no_incident() -> None:
+    """One that does not is: everything that reads from it hangs."""
+    silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"
+    other = "[ 999.3] nfs: server 10.4.0.7 OK\n"
+    assert one(silent + other).cause.fault == "filesystem"
+    assert diagnosed(silent + other.replace("0.7", "0.9")) == []
+
+
+def test_a_rank_that_was_killed_before_the_others_gave_up_meeting_it_is_the_cause() -> None:
+    """Their rendezvous failed because it was dead; one that fails first is the cause itself."""
+    killed = "torch.distributed.elastic.multiprocessing.api: failed (exitcode: -9) local_rank: 5 (pid: 14)\n"
+    met = "torch.distributed.DistNetworkError: The client socket has timed out after 600s\n"
+    assert one(killed + met).cause.fault == "host_oom"
+    assert one(met + killed).cause.fault == "rendezvous"
+
+
+def test_what_a_run_died_of_and_came_back_from_is_an_incident_that_is_over() -> None:
+    """Steps follow in the same file after its launcher started it again; what it died of last counts."""
+    oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    died = "torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1) local_rank: 5 (pid: 14)\n"
+    later = STEPS.replace("iter 1", "iter 2")
+    over = one(STEPS + oom + died + later)
+    assert (over.cause.fault, over.recovered) == ("cuda_oom", True)
+    again = one(STEPS + oom + died + later + f"{ILLEGAL}\n")
+    assert (again.cause.fault, again.recovered) == ("cuda_illegal_access", False)

@@ -12,12 +12,15 @@ from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.correlation import correlate
+from runner.rootcause.relevance import DEFAULT_TIMEOUT_SECONDS, PRECURSOR_SLACK_SECONDS
 from runner.rootcause.templates import last_alike
 
 # Characters. Chosen.
 MAX_TEMPLATE = 300
 # How long a line may explain a failure that follows it. Chosen.
 FRESH_SECONDS = 120.0
+# The same, of a line about what collectives wait for: as long as one waits.
+PRECURSOR_SECONDS = DEFAULT_TIMEOUT_SECONDS + PRECURSOR_SLACK_SECONDS
 # Below it a cause is not recorded, unless it has a template to recognise it by. Chosen.
 LEAST_CONFIDENCE = 0.5
 
@@ -149,4 +152,7 @@ def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now
     if kept.match.warrants_incident and kept.match.is_lasting and incident.node == kept.match.node:
         return True
     lived_on = kept.step is not None and reached > kept.step + 1
-    return not lived_on and now - kept.at <= FRESH_SECONDS
+    # A collective that waits for a link or a device fails when its time is up.
+    is_precursor = kept.match.role == "interrupted" or kept.match.layer in DEEP
+    limit = PRECURSOR_SECONDS if is_precursor else FRESH_SECONDS
+    return not lived_on and now - kept.at <= limit

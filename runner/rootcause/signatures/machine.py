@@ -99,20 +99,41 @@ MACHINE = (
     ),
     _storage(
         "network-file-system",
-        r"(?i)nfs: server \S+ (?:not responding|error)|nfs4?_\w+: (?:.*\b)?(?:error|failed)\b.*"
+        r"(?i)nfs: server \S+ error|nfs4?_\w+: (?:.*\b)?(?:error|failed)\b.*"
         r"|LustreError:|LNetError:|LDISKFS-fs error|mmfs(?:d|_)?.*(?:unmounted|panic|stale)"
-        r"|GPFS.*(?:unmount|panic|not mounted)|ceph: .*(?:mds\d* hung|session lost|corrupt)"
+        r"|GPFS.*(?:unmount|panic|not mounted)|ceph: .*(?:session lost|corrupt)"
         r"|libceph: .*(?:socket closed|connection (?:failed|reset))|BeeGFS.*(?:error|unreachable)"
         r"|receive_cb_reply: Got unrecognized reply|CIFS: VFS: .*(?:has not responded|error)"
         r"|NFS: state manager: .*(?:failed|error)"
         r"|(?:unhandled|unrecoverable) (?:nfs|state recovery) error"
         r"|mount(?:\.\w+)?: .*(?:timed out|Connection refused|stale)"
-        r"|Lustre: .*(?:was lost|timed out|evicted|not responding)"
+        r"|Lustre: .*(?:timed out|evicted|not responding)"
         r"|ldlm_\w+\(\).*(?:expired|timed out)|beegfs.*(?:error|unreachable)|mmfs: \[E\]"
         r"|wekafs: .*timeout",
         source="Linux, net/sunrpc, fs/nfs, fs/ceph; Lustre; Spectrum Scale",
-        sample="nfs: server filer02 not responding, still trying",
+        sample="LustreError: 11-0: scratch-OST0003-osc: operation ost_connect to node 10.4.0.9@o2ib failed: rc = -107",
         near="nfs: server filer02 OK",
+    ),
+    _storage(
+        "file-server-silent",
+        r"(?i)nfs: server (?P<subject>\S+) (?:not responding|is not responding)"
+        r"|Lustre: (?P<target>\S+): Connection to \S+ .*was lost; in progress operations"
+        r"|ceph: (?P<rank_of_server>mds\d+) hung",
+        role="interrupted",
+        source="Linux, net/sunrpc, fs/ceph; Lustre: operations wait, and go on when the server is back",
+        sample="nfs: server 10.4.0.9 not responding, timed out",
+        near="nfs: server 10.4.0.9 OK",
+    ),
+    _storage(
+        "file-server-back",
+        r"(?i)nfs: server (?P<subject>\S+) OK\b"
+        r"|Lustre: (?P<target>\S+): Connection restored to"
+        r"|ceph: (?P<rank_of_server>mds\d+) (?:caps stale|reconnect success|recovery completed|came back)",
+        role="cleared",
+        weight="supporting",
+        source="Linux, net/sunrpc, fs/ceph; Lustre",
+        sample="nfs: server 10.4.0.9 OK",
+        near="nfs: server 10.4.0.9 not responding, timed out",
     ),
     _storage(
         "task-blocked",

@@ -53,14 +53,28 @@ NETWORK = (
     ),
     _network(
         "link-down",
-        r"\b(?:ib|en|eth|rdma|bond|mlx)\w*: (?:.*: )?(?:Lost carrier|Link [Dd]own|"
-        r"NIC Link is Down|link is not ready)"
-        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected",
+        r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Lost carrier|Link [Dd]own|"
+        r"NIC Link is Down|[Ll]ink is not ready|link status definitely down)"
+        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected"
+        r"|NET/IB ?: \S+ Got async event ?: port error",
         scope="node",
         weight="supporting",
-        source="Linux, network drivers: a link that is up again at once did nothing",
+        role="interrupted",
+        source="Linux, network drivers; NCCL: a link that is up again did nothing, unless collectives wait for what was lost",
         sample="mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
         near="mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
+    ),
+    _network(
+        "link-up",
+        r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Gained carrier|Link [Uu]p\b|"
+        r"NIC Link is [Uu]p|[Ll]ink becomes ready|link status definitely up)"
+        r"|\bIB port \S+ .*(?:ACTIVE|active)\b|NET/IB ?: \S+ Got async event ?: port active",
+        scope="node",
+        weight="supporting",
+        role="cleared",
+        source="Linux, network drivers",
+        sample="mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
+        near="mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
     ),
     _network(
         "nccl-no-connection",
@@ -101,7 +115,8 @@ NETWORK = (
     _collective(
         "watchdog-timeout",
         r"\[Rank (?P<rank>\d+)\].{0,40}[Cc]aught collective operation timeout: WorkNCCL\("
-        r"(?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)",
+        r"(?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)"
+        r"(?:.{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
         role="waited-in-vain",
         source=_C10D + ", ProcessGroupNCCL.cpp",
         sample="[Rank 6] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, "

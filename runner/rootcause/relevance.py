@@ -1,0 +1,154 @@
+"""Relevance: which matches of a run's logs can have ended it, or will affect it again. Steps after a line show survival."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from runner.facts.faults import fault_kind
+from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role
+
+# Of a collective whose line names no timeout: torch's default for NCCL (ten minutes) and gloo (thirty), the longer one.
+DEFAULT_TIMEOUT_SECONDS = 1800.0
+# Between the moment that a timeout counts from and the first sign of what stalled it; chosen.
+PRECURSOR_SLACK_SECONDS = 120.0
+# Digits of a timeout; chosen.
+MAX_DIGITS = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class LogShape:
+    """What one file shows besides its matches. Lines count from 1."""
+
+    # 0: it did not.
+    ended_well: int = 0
+    # The line with the newest step.
+    last_step: int = 0
+    best: int = -1
+    # Lines of launchers about a rank that died.
+    deaths: list[int] = field(default_factory=list)
+
+
+def shapes_of(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, LogShape]:
+    """Return what each file shows besides matches."""
+    logs: dict[str, LogShape] = {}
+    for match in matches:
+        log = logs.setdefault(match.file, LogShape())
+        if match.role == "ended-well":
+            log.ended_well = match.line
+        elif match.role in ("death", "root-cause"):
+            log.deaths.append(match.line)
+    for step in steps:
+        log = logs.setdefault(step.file, LogShape())
+        if step.step > log.best:
+            log.best, log.last_step = step.step, step.line
+    for log in logs.values():
+        if log.last_step > log.ended_well:
+            # Only a phase was over.
+            log.ended_well = 0
+    return logs
+
+
+def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
+    """Whether a match can have ended the run, or will affect it again."""
+    log = logs[match.file]
+    if match.layer == "metrics" or (match.is_lasting and match.layer in DEEP):
+        return True
+    if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
+        # Ranks that finished first were missed by the others.
+        return False
+    if log.ended_well and match.line > log.ended_well:
+        return match.layer in DEEP or match.fault == "checkpoint_io"
+    over = log.ended_well or log.last_step
+    lived_on = match.line < over
+    if fault_kind(match.fault).outlasts_steps and not log.ended_well:
+        return True
+    return not lived_on or any(match.line < died < over for died in log.deaths)
+
+
+def is_recovered(match: Match, logs: Mapping[str, LogShape]) -> bool:
+    """Whether a run died of what this line names and makes steps again, in the same file."""
+    log = logs[match.file]
+    if match.is_lasting and match.layer in DEEP:
+        return False
+    over = log.ended_well or log.last_step
+    return match.line < over and any(match.line <= died < over for died in log.deaths)
+
+
+def relevant_matches(placed: Sequence[Match], steps: Iterable[LoggedStep]) -> list[Match]:
+    """Return the matches of some logs that count when judged with others, without noise. `placed`: in context."""
+    logs = shapes_of(placed, steps)
+    return [
+        replace(match, role="" if match.role in _CONTEXTUAL else match.role)
+        for match in placed
+        if match.role in _NAMING or (match.fault and counts(match, logs))
+    ]
+
+
+# Roles that mean something beside other lines only, and those that count although they name no fault.
+_CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file", "disk-full")
+_NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well", "cleared")
+
+
+# ---- interruptions
+
+
+def with_precursors(placed: Sequence[Match]) -> list[Match]:
+    """Return matches in which an interruption that others ran into names a fault, and one that was over before them does not.
+
+    A link that goes down is no incident by itself. It is the cause of collectives that time out after it, up to the length of their
+    timeout later, even if it came back meanwhile: what was on its way was lost.
+    """
+    stalls = [
+        match
+        for match in placed
+        if match.layer in ("collective", "network") and match.weight == "primary" and match.fault
+    ]
+    ends = {
+        _subject(match): (match.file, match.line, match.at)
+        for match in placed
+        if match.role == "cleared"
+    }
+    return [
+        replace(match, weight=_weight(match, stalls, ends))
+        if match.role == "interrupted"
+        else match
+        for match in placed
+    ]
+
+
+_Place = tuple[str, int, float | None]
+
+
+def _weight(match: Match, stalls: Sequence[Match], ends: Mapping[str, _Place]) -> str:
+    if any(_may_stall(match, stall) for stall in stalls):
+        return "primary"
+    end = ends.get(_subject(match))
+    is_over = end is not None and end[0] == match.file and end[1] > match.line
+    return "supporting" if is_over or match.weight == "supporting" else "primary"
+
+
+def _may_stall(match: Match, stall: Match) -> bool:
+    """Whether a collective that failed can have waited for what was interrupted."""
+    if match.at is not None and stall.at is not None:
+        limit = timeout_seconds(stall) + PRECURSOR_SLACK_SECONDS
+        return -PRECURSOR_SLACK_SECONDS <= stall.at - match.at <= limit
+    return match.file != stall.file or match.line < stall.line
+
+
+def timeout_seconds(match: Match) -> float:
+    """Return how long a collective waited before this line."""
+    named = match.named.get("timeout_ms", "")
+    if named.isascii() and named.isdigit() and len(named) < MAX_DIGITS:
+        return int(named) / 1000
+    return DEFAULT_TIMEOUT_SECONDS
+
+
+def _subject(match: Match) -> str:
+    """Return what was interrupted: a port, a server; of lines that name none, their node."""
+    named = [match.named[name] for name in _SUBJECTS if name in match.named]
+    return f"{match.fault} {named[0] if named else match.node}"
+
+
+# Names of groups in signatures, by the word of each emitter.
+_SUBJECTS = ("subject", "target", "rank_of_server")
