@@ -13,10 +13,8 @@ MAX_PARTS = 8
 # Lines with a literal that were of no row, or of a harmless one; later lines with it are not looked at. Chosen: two seconds' work.
 MAX_FRUITLESS = 20_000
 # Of signatures that know no more than that there is an exception, or an error.
-_GENERIC: tuple[Role, ...] = (
-    *("exception", "exception-of-code", "error-of-any-kind", "missing-file"),
-    *("traceback", "names-rank"),
-)
+_GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind")
+_OF_EXCEPTIONS: tuple[Role, ...] = ("exception", "exception-of-code")
 
 # Literals within one line: the offset at which each ends, from the start of the line.
 LineHits = Mapping[int, int]
@@ -65,7 +63,8 @@ class CataloguedLines:
         if self._max_matches is not None and self._num_matches[row.name] > self._max_matches:
             self.num_folded += 1
             return None
-        return _match(row, shown)
+        is_raised = any(match.role in _OF_EXCEPTIONS for match in naming)
+        return _match(row, shown, role="raised" if is_raised and row.layer == "program" else "")
 
     def _is_over(self, hits: LineHits) -> bool:
         """Whether each literal of a line had lines enough; such a line is counted only."""
@@ -90,13 +89,14 @@ class CataloguedLines:
         return None, None
 
 
-def _match(row: Row, shown: Line) -> Match:
+def _match(row: Row, shown: Line, role: Role) -> Match:
     return Match(
         signature=row.name,
         fault=row.fault or "unknown",
         layer=row.layer if row.fault else "other",
         scope=row.scope,
         weight="primary" if row.level == "error" else "supporting",
+        role=role,
         is_lasting=row.is_lasting,
         known_by="catalogue",
         text=shown.text[:MAX_TEXT],
