@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.scan import Scan, ScannedLine, engine_for
+from runner.collect.step_formats.line_order import LineOrder
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
@@ -103,6 +104,7 @@ class Log:
         self.is_binary = False
         self._scan = scan
         self._numerics = Numerics()
+        self._order = LineOrder()
         self._num_numeric = 0
         named = _RANK_IN_NAME.search(Path(name).name)
         self._rank = rank if rank is not None or named is None else int(named[1])
@@ -141,7 +143,11 @@ class Log:
                 rank = self._rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
             if line.record is not None:
+                self._order.add_record(line.record)
                 self._add_step(line.record, line.line)
+            if line.unnumbered is not None:
+                for number, record in self._order.records(line.unnumbered, line.line):
+                    self._add_step(record, number)
 
     def _add_step(self, record: StepRecord, line: int) -> None:
         if self.furthest is None or record.step > self.furthest.step:

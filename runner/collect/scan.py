@@ -6,7 +6,7 @@ only the lines with a hit, so the cost depends on the bytes and not on the size 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.catalogues.line_search import CataloguedLines, LineHits
 from runner.collect.engines import Engine, make_engine
 from runner.collect.lines import Bare, bare_prefix, shown_part, unwrapped
+from runner.collect.step_formats.epoch_steps import ANNOUNCED
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
@@ -68,6 +69,9 @@ class Scan:
         """
         self.file = file
         self._signatures = signatures
+        # Patterns of an engine: signatures, formats, and lines that announce an epoch.
+        self._first_format = len(signatures)
+        self._announced = self._first_format + (len(FORMATS) if own_format is None else 1)
         self._metrics = MetricLines(own_format)
         self._shapes = Shapes(self._metrics.read)
         self._engine = engine or engine_for(signatures, own_format)
@@ -131,7 +135,7 @@ class Scan:
         hits: dict[int, dict[int, int]] = {}
 
         def on_match(index: int, end: int) -> None:
-            is_step = index >= len(self._signatures)
+            is_step = index >= self._first_format
             if end <= (self._num_read if is_step else self._num_searched):
                 # It was yielded with the piece before.
                 return
@@ -146,41 +150,47 @@ class Scan:
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
-            matches = list[Match]()
-            for found in self._read(line, start, hits.get(start, {})):
-                matches += [] if found.match is None else [found.match]
-                yield found
+            indexes = hits.get(start, {})
+            yield from self._read(line, start, indexes)
             if start in catalogued:
-                yield from self._read_catalogued(line, catalogued[start], matches)
+                yield from self._read_catalogued(line, catalogued[start], indexes)
         self._line += block.count(b"\n", counted)
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:
-        if max(indexes, default=-1) >= len(self._signatures):
-            found = self._step(line)
-            if isinstance(found, StepRecord):
-                yield ScannedLine(line=self._line, record=found)
-            elif found is not None:
-                yield ScannedLine(line=self._line, unnumbered=found)
+        if self._announced in indexes:
+            self._metrics.announce_epoch(line[-MAX_METRIC_BYTES:].decode(errors="replace"))
+        if any(self._first_format <= index < self._announced for index in indexes):
+            for found in self._steps(line, self._num_read if start == 0 else 0):
+                if isinstance(found, StepRecord):
+                    yield ScannedLine(line=self._line, record=found)
+                else:
+                    yield ScannedLine(line=self._line, unnumbered=found)
         for index in sorted(indexes):
-            if index >= len(self._signatures):
+            if index >= self._first_format:
                 break
             match = self._match(index, line, indexes[index] - start)
             if match is not None:
                 yield ScannedLine(line=self._line, match=match)
 
     def _read_catalogued(
-        self, line: bytes, hits: LineHits, known: Sequence[Match]
+        self, line: bytes, hits: LineHits, indexes: Iterable[int]
     ) -> Iterator[ScannedLine]:
+        known = [self._signatures[index] for index in indexes if index < self._first_format]
         match = self._catalogued.match(line, hits, self._bare, known)
         if match is not None:
             match = replace(match, file=self.file, line=self._line)
             yield ScannedLine(line=self._line, match=match)
 
-    def _step(self, line: bytes) -> StepRecord | Reading | None:
+    def _steps(self, line: bytes, num_read: int) -> list[StepRecord | Reading]:
+        """Read the step of a line; of a progress bar, those of all states after the first `num_read` bytes."""
+        read = self._metrics.read if self._metrics.counts_epochs else self._shapes.read
+        if b"\r" in line.rstrip(b"\r"):
+            first = line.rfind(b"\r", 0, num_read) + 1
+            return self._metrics.read_states(line[first:].decode(errors="replace"), read)
         text = line[-MAX_METRIC_BYTES:].decode(errors="replace")
-        # The last state of a progress bar counts, and its step may stand in an earlier one.
-        record = self._metrics.read(text) if "\r" in text else self._shapes.read(text)
-        return self._metrics.beside_bar(text) if record is None else record
+        record = read(text)
+        found = self._metrics.unnumbered(text) if record is None else record
+        return [] if found is None else [found]
 
     def _match(self, index: int, line: bytes, end: int) -> Match | None:
         signature = self._signatures[index]
@@ -228,10 +238,10 @@ def engine_for(
     """
     patterns = [signature.pattern for signature in signatures]
     if own_format is None:
-        return make_engine([*patterns, *(known.mark for known in FORMATS)])
+        return make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED])
     mark = own_format_of(own_format).mark
     try:
-        return make_engine([*patterns, mark])
+        return make_engine([*patterns, mark, ANNOUNCED])
     except ValueError as error:
         raise UserError(
             f"metric pattern {own_format!r} cannot be searched for: {error}; "

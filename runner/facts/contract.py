@@ -15,5 +15,7 @@ COMMUNICATION_PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "TORCH_NCCL_")
 FLIGHT_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 FLIGHT_RECORDS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 FLIGHT_VARIABLES = (FLIGHT_PIPE, *FLIGHT_RECORDS)
+# What a record has: completed collectives too, by which ranks are compared. Megatron-LM sets 1 where the environment has no value.
+FLIGHT_CONTENT = {"TORCH_INCLUDE_ONLY_ACTIVE": "0"}
 # What differs from attempt to attempt: the above; flight variables are set unless the run sets one of them.
 ATTEMPT_VARIABLES = "|".join((OWN_VARIABLES, *FLIGHT_VARIABLES))

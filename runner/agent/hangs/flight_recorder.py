@@ -5,11 +5,10 @@ pipe once a second, and writes the record to a file when the pipe was written to
 built-in trainer with gloo. A launch sets the names of both, unless the run does.
 
 A record is a pickle that a rank wrote, hence hostile: a child with little memory extracts numbers
-and text only (`flight_records`).
+and text only (`runner.collect.flight_records`).
 """
 
 import contextlib
-import json
 import logging
 import os
 import stat
@@ -17,22 +16,23 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from runner.agent.hangs import flight_records
 from runner.agent.hangs.stack_dumps import REAP_SECONDS, interpreter
 from runner.agent.launch.users import RankUser
 from runner.attempt_folders import FLIGHT
-from runner.errors import WireError
-from runner.facts.contract import FLIGHT_PIPE, FLIGHT_RECORDS, FLIGHT_VARIABLES
-from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, Collective
-from runner.facts.wire import from_plain
+from runner.collect.flight_records import record_program
+from runner.collect.flight_records.places import places_of
+from runner.collect.flight_records.record_files import child_environment, parsed_lines
+from runner.facts.contract import (
+    FLIGHT_CONTENT,
+    FLIGHT_PIPE,
+    FLIGHT_RECORDS,
+    FLIGHT_VARIABLES,
+)
+from runner.facts.messages.rank_stacks import Collective
 
 log = logging.getLogger("stoker.agent")
 
-# Without these, a Python other than the system's may not start.
-PYTHON_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
-MAX_SEQUENCE = 2**62
 # Chosen: stacks need time, too, and torch polls once a second.
 BUDGET_RATIO, MAX_SECONDS = 0.5, 2.0
 
@@ -62,15 +62,17 @@ def _is_open(folder: os.stat_result, uid: int) -> bool:
 
 
 def environment(folder: str, rank: int, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that name a rank's pipe and record; none where the run's `own` ones do, or without a folder.
+    """Return the variables of a rank's recorder: pipe, record, and that a record has completed collectives too.
 
-    torch appends the process's rank. A child of a rank inherits the variables and may be a rank of
-    another world, so each rank has names of its own.
+    None where the run's `own` variables name a pipe or a record, or without a folder; its own setting of what a record has
+    stands. torch appends the process's rank. A child of a rank inherits the variables and may be a rank of another world, so each
+    rank has names of its own.
     """
     if not folder or any(name in own for name in FLIGHT_VARIABLES):
         return {}
     records = dict.fromkeys(FLIGHT_RECORDS, os.path.join(folder, f"record{rank}-"))
-    return {FLIGHT_PIPE: os.path.join(folder, f"rank{rank}-"), **records}
+    content = {name: value for name, value in FLIGHT_CONTENT.items() if name not in own}
+    return {FLIGHT_PIPE: os.path.join(folder, f"rank{rank}-"), **records, **content}
 
 
 def pipe_path(folder: Path, rank: int) -> Path:
@@ -100,14 +102,13 @@ def collect_records(
     folder = Path(output_folder, FLIGHT)
     seconds = min(BUDGET_RATIO * budget_seconds, MAX_SECONDS)
     files = [str(record_path(folder, rank)) for rank in ranks]
-    variables = {name: os.environ[name] for name in PYTHON_VARIABLES if name in os.environ}
     try:
         reader = subprocess.run(
-            [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
+            [sys.executable, "-I", "-S", record_program.__file__, str(seconds), *files],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, **variables},
+            env=child_environment(),
             start_new_session=True,
             timeout=seconds + REAP_SECONDS,
         )
@@ -121,12 +122,11 @@ def collect_records(
         # Stacks can still be read.
         log.warning("cannot read flight records: %s", error)
         return {}
-    collectives = {}
-    for line in output.splitlines():
-        with contextlib.suppress(ValueError, WireError, TypeError, IndexError):
-            index, plain = json.loads(line)
-            collectives[ranks[index]] = _collectives(plain)
-    return collectives
+    return {
+        ranks[index]: places_of(content)
+        for index, content in parsed_lines(output)
+        if not isinstance(content, str) and 0 <= index < len(ranks)
+    }
 
 
 def remove_pipes(output_folder: str, ranks: Iterable[int]) -> None:
@@ -170,20 +170,3 @@ def _request(folder: Path, rank: int) -> bool:
             is_pipe = stat.S_ISFIFO(os.fstat(pipe.fileno()).st_mode)
             return is_pipe and os.write(pipe.fileno(), b"1\n") > 0
     return False
-
-
-def _collectives(plain: Any) -> tuple[Collective, ...]:
-    """Check the child's output as strictly as a rank's; raises ValueError or WireError."""
-    if not isinstance(plain, list):
-        raise ValueError("no record")
-    collectives = [from_plain(Collective, item) for item in plain[:MAX_COLLECTIVES]]
-    for each in collectives:
-        texts = (
-            (each.group, flight_records.MAX_GROUP),
-            (each.operation, flight_records.MAX_OPERATION),
-        )
-        is_text = all(len(text) <= most and text.isprintable() for text, most in texts)
-        is_number = all(0 <= number < MAX_SEQUENCE for number in (each.sequence, each.waits_at))
-        if not (is_text and is_number):
-            raise ValueError("no record")
-    return tuple(collectives)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
 from runner.facts import wire
 from runner.facts.messages.rank_stacks import (
+    MAX_COLLECTIVES,
     MAX_RANK_STACK,
     MAX_RANK_STACKS,
     Collective,
@@ -28,6 +29,8 @@ MAX_PATH = 70
 MAX_PATH_PARTS = 4
 MAX_NAME = 40
 MAX_LINE = 2000
+# Places of a rank that are kept where those of all ranks do not fit into a message. Chosen.
+FEWER_COLLECTIVES = (MAX_COLLECTIVES, 32, 16, 8, 4)
 
 _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
@@ -56,7 +59,20 @@ def read_stacks(
 
 
 def _fitting(rank_stacks: list[RankStack]) -> tuple[RankStack, ...]:
-    """Return as many as a message holds: collectives are dropped first, and then the last stacks."""
+    """Return as many as a message holds.
+
+    Of what was recorded the last operations are dropped first, then the groups used longest ago, then all; then the last stacks.
+    """
+    for most in FEWER_COLLECTIVES:
+        if _num_bytes(rank_stacks) <= MAX_BYTES:
+            break
+        rank_stacks = [
+            replace(
+                stack,
+                collectives=tuple(replace(each, recent=()) for each in stack.collectives[:most]),
+            )
+            for stack in rank_stacks
+        ]
     if _num_bytes(rank_stacks) > MAX_BYTES:
         rank_stacks = merged(without_records(rank_stacks), most=MAX_RANK_STACKS)
     while _num_bytes(rank_stacks) > MAX_BYTES:

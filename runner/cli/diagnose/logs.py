@@ -28,6 +28,7 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
     "kubectl logs trainer-0 | stoker diagnose - --json",
     "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
+    "stoker diagnose --flight nccl_trace_rank_* records of torch's flight recorder: which rank a hang waits for",
     more=exit_codes.HELP,
 )
 @click.argument("files", nargs=-1, required=True)
@@ -38,6 +39,17 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     "--metrics",
     is_flag=True,
     help="FILES are metrics: CSV, JSON lines or a folder of TensorBoard events.",
+)
+@click.option(
+    "--flight",
+    is_flag=True,
+    help="FILES are records of torch's flight recorder, pickles or JSON, named by rank; or a folder of them.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --flight: how many ranks the run had, where the records do not show it.",
 )
 @click.option(
     "--pattern",
@@ -51,12 +63,14 @@ PROGRESS_BAR_FROM_BYTES = 64 * 1024 * 1024
     help="The run's own file: its `planned` changes are no findings, its `metric_pattern` is known.",
 )
 @click.pass_context
-def diagnose(
+def diagnose(  # noqa: PLR0913 - click hands over each option
     ctx: click.Context,
     files: tuple[str, ...],
     *,
     as_json: bool,
     metrics: bool,
+    flight: bool,
+    ranks: int | None,
     pattern: str | None,
     run_file: str | None,
 ) -> None:
@@ -65,6 +79,10 @@ def diagnose(
     A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1.
     `-` reads standard input.
     """
+    if flight:
+        from runner.cli.diagnose.flight import diagnose_flight
+
+        ctx.exit(diagnose_flight(files, as_json=as_json, expected=ranks or 0))
     run = None
     if run_file is not None:
         from runner.load.specs import load_run

@@ -37,7 +37,7 @@ class Header(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-class Row(msgspec.Struct, frozen=True):
+class CatalogueRow(msgspec.Struct, frozen=True):
     """One format string. Of `layer`, `scope`, `style` and `requires`, what is not set is the header's."""
 
     at: str
@@ -57,12 +57,12 @@ class Catalogue:
 
     name: str
     header: Header | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CatalogueRow] = field(default_factory=list)
     defect: str = ""
 
 
 _HEADER = msgspec.json.Decoder(Header)
-_ROW = msgspec.json.Decoder(Row)
+_ROW = msgspec.json.Decoder(CatalogueRow)
 
 
 def paths_in(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from runner.collect.catalogues.catalogues import Catalogues
 from runner.collect.catalogues.table import Row
 from runner.collect.lines import Bare, Line, shown_part, unwrapped
 from runner.facts.matches import MAX_TEXT, Match, Role
+from runner.rootcause.signatures import Signature
 
 # Parts of a long line that are looked at, each around a literal; chosen.
 MAX_PARTS = 8
@@ -46,11 +47,11 @@ class CataloguedLines:
         return {start: found for start, found in hits.items() if not self._is_over(found)}
 
     def match(
-        self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Match]
+        self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Signature]
     ) -> Match | None:
         """Return the match of a line, without its place; None: there is none. `known`: the signatures that match this line."""
-        naming = [match for match in known if match.weight == "primary" and match.fault]
-        if any(match.role not in _GENERIC for match in naming):
+        naming = [one for one in known if one.weight == "primary" and one.fault]
+        if any(one.role not in _GENERIC for one in naming):
             return None
         row, shown = self._row_of(line, hits, bare)
         weight = "benign" if row is None or not row.acts else "primary"
@@ -63,7 +64,7 @@ class CataloguedLines:
         if self._max_matches is not None and self._num_matches[row.name] > self._max_matches:
             self.num_folded += 1
             return None
-        is_raised = any(match.role in _OF_EXCEPTIONS for match in naming)
+        is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
         return _match(row, shown, role="raised" if is_raised and row.layer == "program" else "")
 
     def _is_over(self, hits: LineHits) -> bool:

@@ -6,6 +6,7 @@ has its word, so the size of the catalogues costs no memory. Each row is looked 
 """
 
 import hashlib
+import string
 import zlib
 from array import array
 from bisect import bisect_left
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 import msgspec
 
 from runner.collect import engines
-from runner.collect.catalogues.files import Catalogue, Header, Level
-from runner.collect.catalogues.files import Row as FileRow
+from runner.collect.catalogues.files import Catalogue, CatalogueRow, Header, Level
 from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
 from runner.facts.matches import Layer, Scope
 
 MAGIC = b"stoker catalogues 1\n"
+# Characters of a literal that is more than a frequent word; and of one word that is; chosen.
+LEAST_PHRASE, LEAST_IDENTIFIER = 7, 15
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 8
 
@@ -59,7 +61,12 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     @property
     def acts(self) -> bool:
         """Whether lines of it are evidence of a fault."""
-        return self.level == "error" or (self.level == "warning" and bool(self.fault))
+        return is_evidence(self.level, self.fault)
+
+
+def is_evidence(level: Level, fault: str) -> bool:
+    """Whether lines of a row with this level and class are evidence of a fault."""
+    return level == "error" or (level == "warning" and bool(fault))
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -107,12 +114,16 @@ def pack(catalogues: Iterable[Catalogue]) -> bytes:
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _entries(header: Header, rows: Sequence[FileRow]) -> Iterator[_Entry]:
+def _entries(header: Header, rows: Sequence[CatalogueRow]) -> Iterator[_Entry]:
     for row in rows:
         style = row.style or header.style
         pattern = line_pattern(row.format, style)
         requires = tuple(word.lower() for word in row.requires or header.requires if word)
-        if not pattern.is_searchable or not (requires or pattern.is_specific):
+        is_frequent = (
+            is_evidence(row.level, row.fault) and len(requires) != 1 and _is_word(pattern.literal)
+        )
+        is_specific = pattern.is_specific or bool(requires)
+        if not pattern.is_searchable or not is_specific or is_frequent:
             continue
         packed = Row(
             emitter=header.emitter,
@@ -132,12 +143,18 @@ def _entries(header: Header, rows: Sequence[FileRow]) -> Iterator[_Entry]:
 
 
 def _searched(row: Row) -> tuple[str, ...]:
-    """Return what a log is searched for to find lines of a row: its literal, or the longer words that it requires."""
+    """Return what a log is searched for to find lines of a row: its literal, or the word that it requires where that is rarer."""
     if not row.acts:
         return ()
-    if row.requires and min(map(len, row.requires)) > len(row.literal):
-        return row.requires
-    return (row.literal,)
+    # The name of an emitter is rarer than most words.
+    is_rarer = len(row.requires) == 1 and len(row.literal) < 2 * len(row.requires[0])
+    return row.requires if is_rarer and _is_word(row.literal) else (row.literal,)
+
+
+def _is_word(literal: str) -> bool:
+    """Whether a literal is a single word, which may be frequent."""
+    is_one = literal.strip(string.punctuation + " ").isalnum() and len(literal) < LEAST_IDENTIFIER
+    return is_one or len(literal) < LEAST_PHRASE
 
 
 def _packed_rows(rows: Iterable[Row]) -> tuple[bytes, bytes]:

@@ -6,9 +6,11 @@ does not matter. A line is read from its end: the last state of a progress bar c
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from runner.collect.lines import plain
+from runner.collect.step_formats.epoch_steps import EpochSteps, place_in
 from runner.collect.step_formats.name_value_pairs import Reading, number, whole
 from runner.collect.step_formats.table import FORMATS, Format
 from runner.errors import UserError
@@ -21,6 +23,10 @@ __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_for
 # chosen; together they are bounded so that hostile text takes little time.
 MAX_SEGMENT, MAX_SEGMENTS = 4_000, 50
 MAX_CHARACTERS = 4 * MAX_SEGMENT
+# Of one line of a bar, the newest; chosen.
+MAX_STATES = 4_000
+# What no format reads is skipped at once.
+_MAY_HAVE_NUMBERS = re.compile(r"(?i)loss|norm|step|iter|scale|cost|nll|xent|entropy")
 _TQDM_BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
 
 
@@ -28,7 +34,7 @@ class MetricLines:
     """Reads the metric lines of one log. `own`: a pattern of the user, which then is the only format. Raises UserError.
 
     `name` is that of the format in use; None: no line matched yet. `num_unnumbered`: lines with
-    numbers and without a step.
+    numbers and without a step. `counts_epochs`: the step of a line depends on the lines before it.
     """
 
     def __init__(self, own: str | None = None) -> None:
@@ -36,6 +42,8 @@ class MetricLines:
         self._formats = {known.name: known for known in formats}
         self.name: str | None = None
         self.num_unnumbered = 0
+        self.counts_epochs = False
+        self._epochs = EpochSteps()
         # Format and values of the current block.
         self._block: tuple[str, Reading] | None = None
 
@@ -48,12 +56,41 @@ class MetricLines:
             self.num_unnumbered += 1
         return reading.record()
 
-    def beside_bar(self, text: str) -> Reading | None:
-        """Parse one line of a trainer that shows its steps by a progress bar alone; None: it is none, or has its step."""
+    def read_states(
+        self, text: str, read: Callable[[str], StepRecord | None]
+    ) -> list[StepRecord | Reading]:
+        """Read every state of a progress bar, by `read`; of states with the same step, the last one."""
+        found: list[StepRecord | Reading] = []
+        bar: int | None = None
+        for state in text.rsplit("\r", MAX_STATES)[-MAX_STATES:]:
+            state = state[:MAX_SEGMENT]
+            if drawn := _TQDM_BAR.search(state):
+                bar = int(drawn[1])
+            if not _MAY_HAVE_NUMBERS.search(state):
+                continue
+            one = read(state) or self.unnumbered(state)
+            if isinstance(one, Reading) and bar is not None and "loss" in one.numbers:
+                one = replace(one, step=bar).record() or one
+            if one is not None and found and _is_redrawn(found[-1], one):
+                found[-1] = one
+            elif one is not None:
+                found.append(one)
+        return found
+
+    def unnumbered(self, text: str) -> Reading | None:
+        """Parse one line whose step is shown elsewhere, by a bar or by the lines around it; None: it is none, or has its step."""
         reading = self.parse(text)
         known = self._formats.get(self.name or "")
-        is_beside = reading is not None and reading.step is None and known is not None and known.bar
-        return reading if is_beside else None
+        if reading is None or reading.step is not None or known is None:
+            return None
+        return reading if known.bar or "skipped" in reading.numbers else None
+
+    def announce_epoch(self, text: str) -> None:
+        """Note the epoch that a line without numbers names, for the lines below it."""
+        place = place_in(plain(text))
+        if place is not None and place.epoch is not None and place.index is None:
+            self._epochs.announce(place)
+            self.counts_epochs = True
 
     def parse(self, text: str) -> Reading | None:
         """Parse one line, with or without a step; None: it is no metric line."""
@@ -65,11 +102,21 @@ class MetricLines:
             if found is not None:
                 known, reading = found
                 self.name = known.name
-                bars = _TQDM_BAR.findall(text) if known.bar else []
-                if bars and reading.step is None and "loss" in reading.numbers:
+                if known.places:
+                    reading = self._placed(reading)
+                bars = _TQDM_BAR.findall(text) if known.bar and reading.step is None else []
+                if bars and "loss" in reading.numbers:
                     reading = replace(reading, step=int(bars[-1]))
                 return self._in_block(known, reading) if known.block else reading
         return None
+
+    def _placed(self, reading: Reading) -> Reading:
+        """Give a line the step of its place in its epoch."""
+        place = reading.place
+        if place is None or reading.step is not None:
+            return reading
+        self.counts_epochs |= place.epoch is not None or place.total is not None
+        return replace(reading, place=None, step=self._epochs.step(place))
 
     def _find(self, segment: str) -> tuple[Format, Reading] | None:
         last = self._formats.get(self.name or "")
@@ -91,6 +138,13 @@ class MetricLines:
         reading = replace(before, numbers={**before.numbers, **reading.numbers})
         self._block = (known.name, reading)
         return reading
+
+
+def _is_redrawn(before: StepRecord | Reading, after: StepRecord | Reading) -> bool:
+    """Whether a state of a bar shows the step of the one before."""
+    if not (isinstance(before, StepRecord) and isinstance(after, StepRecord)):
+        return False
+    return before.step == after.step and (after.loss is not None or before.loss is None)
 
 
 def own_format(pattern: str) -> Format:

@@ -6,17 +6,18 @@ from 0 has a step 0. Some trainers print tokens and FLOPs per device, which the 
 """
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from runner.collect.step_formats.epoch_steps import MAX_STEP, Place
 from runner.facts.messages.signals import StepRecord
 
 _NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-    r"|[-+]?(?:[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)"
+    # Lightning fills numbers up with zeros: "nan.0".
+    r"|[-+]?(?:[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)(?:\.0*)?"
 )
 _UNIT = r"%|(?:TFLOPS|TFLOP/s|[KkMBGT])\b|\s?(?:ms|us|sec|s)\b"
 NUMBER = re.compile(rf"\s*(?P<number>{_NUMBER})(?P<unit>{_UNIT})?")
@@ -79,10 +80,14 @@ EPOCHS = ("epoch", "train_epoch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The values of one line: `numbers` by StepRecord's field names. `step` is None where the line has none."""
+    """The values of one line: `numbers` by StepRecord's field names. `step` is None where the line has none.
+
+    `place`: where in its epoch the line is, if that is all it says of its step.
+    """
 
     step: int | None = None
     epoch: float | None = None
+    place: Place | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def record(self) -> StepRecord | None:
@@ -103,11 +108,14 @@ def number(text: str, factor: float = 1.0) -> float | None:
     if match is None:
         return None
     unit = (match["unit"] or "").strip()
+    digits = match["number"].replace(",", "")
+    if digits[-1] in ".0" and digits.lstrip("+-")[:1] in "nNiI":
+        digits = digits.partition(".")[0]
     if unit in ("s", "sec"):
-        return float(match["number"].replace(",", ""))
+        return float(digits)
     if unit in ("ms", "us", "%"):
         factor = 1.0
-    return float(match["number"].replace(",", "")) * factor * SCALES.get(unit, 1.0)
+    return float(digits) * factor * SCALES.get(unit, 1.0)
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -161,7 +169,7 @@ def reading_of(
 
 
 def whole(step: float | None) -> int | None:
-    """Return a step as an integer; None: it is no whole number."""
-    if step is None or not math.isfinite(step) or step < 0 or step != int(step):
+    """Return a step as an integer; None: it is no whole number, or more than a run can have."""
+    if step is None or not 0 <= step <= MAX_STEP or step != int(step):
         return None
     return int(step)

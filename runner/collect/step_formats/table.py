@@ -8,6 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 
+from runner.collect.step_formats import any_numbers, loss_scalers
+from runner.collect.step_formats.any_numbers import read_any
+from runner.collect.step_formats.epoch_steps import place_in
 from runner.collect.step_formats.name_value_pairs import (
     Reading,
     columns,
@@ -34,7 +37,7 @@ class Format:
 
     `per_device`: fields that are printed per device, not for the gang. `block`: the step is on a
     line of its own, before the numbers. `bar`: without a step, the one of a progress bar on the
-    same line counts.
+    same line counts. `places`: lines may count the steps of one epoch.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Format:
     per_device: tuple[str, ...] = ()
     block: bool = False
     bar: bool = False
+    places: bool = False
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +70,9 @@ class Format:
         digits = match[1] if self.pattern.groups else None
         step = whole(float(digits.replace(",", ""))) if digits else None
         if digits and self.block:
-            return Reading(step=step)
+            place = place_in(text) if self.places else None
+            is_in_epoch = place is not None and place.epoch is not None
+            return Reading(place=place) if is_in_epoch else Reading(step=step)
         reading = reading_of(self.scan(text[match.start(1 if digits else 0) :]), self.extra)
         if digits or self.block:
             reading = replace(reading, step=step)
@@ -88,9 +94,9 @@ def _count_skipped(reading: Reading, text: str) -> Reading:
     return replace(reading, numbers={**numbers, "skipped": 1.0})
 
 
-def _next_loss_scale(_reading: Reading, text: str) -> Reading:
-    """DeepSpeed's line on a skipped step has the next loss scale, and no step."""
-    return Reading(numbers={"skipped": 1.0, "loss_scale": float(_LOSS_SCALE.findall(text)[-1])})
+def _place_of_bar(reading: Reading, text: str) -> Reading:
+    """Lightning's bar counts the steps of one epoch."""
+    return reading if reading.step is not None else replace(reading, place=place_in(text))
 
 
 def _numbers_before_names(reading: Reading, text: str) -> Reading:
@@ -104,7 +110,6 @@ def _numbers_before_names(reading: Reading, text: str) -> Reading:
 
 
 _SKIPPED = re.compile(r"number of skipped iterations:\s*0*[1-9]")
-_LOSS_SCALE = re.compile(r"(?:Attempted loss scale:|, reducing to) (\d+(?:\.\d+)?)")
 _LLM_C_UNITS = (
     ("step_seconds_max", re.compile(r"\|\s*\(?([\d.]+) ms"), 1e-3),
     ("mfu_ratio", re.compile(r"\|\s*([\d.]+)% bf16 MFU"), 0.01),
@@ -120,35 +125,15 @@ _NO_NAME = re.compile(r"^(?:Train|Eval) | \(group 0\)")
 
 
 def any_pairs(text: str) -> Reading | None:
-    """Read a line of an unknown trainer: it names a step and a loss, and is of no known format."""
-    if any(known.pattern.search(text) for known in KNOWN):
-        return None
-    reading = reading_of((_step_name(key), value) for key, value in pairs(text))
-    has_loss = "loss" in reading.numbers or "validation_loss" in reading.numbers
-    return reading if reading.step is not None and has_loss else None
+    """Read a line of an unknown trainer: it names a loss or the like, and is of no known format."""
+    is_known = any(
+        known.pattern.search(text)
+        and not (known.name == "loss_scaler" and known.parse(text) is None)
+        for known in KNOWN
+    )
+    return None if is_known else read_any(text)
 
 
-def _step_name(key: str) -> str:
-    """Remove a logger's words from the name of a step ("INFO step"); steps of something else keep their name."""
-    words = key.lower().split()
-    if words[-1] not in _STEPS or len(words) == 1 or any(word in _OTHER_STEPS for word in words):
-        return key
-    return words[-1]
-
-
-_STEPS = ("step", "iter", "iteration", "global_step")
-_OTHER_STEPS = (
-    *("val", "valid", "validate", "validation", "eval", "evaluation", "test", "micro", "max"),
-    *("total", "warmup", "per", "at", "from", "save", "checkpoint", "decay", "skip"),
-    "accumulation",
-)
-_STEP_PAIR = (
-    r"(?:step|Step|STEP|iter|Iter|iteration|Iteration|num_updates)s?(?:\s*[:=]\s*\[?\s*|\s+)\d"
-)
-_LOSS_PAIR = (
-    r"(?:loss|Loss|LOSS)(?:\s*[:=]\s*|\s+)(?:tensor\(|\[)?[-+]?(?:\d|\.\d|[Nn]a[Nn]|NAN|[Ii]nf|INF)"
-)
-PAIRS = rf"{_STEP_PAIR}.*{_LOSS_PAIR}|{_LOSS_PAIR}.*{_STEP_PAIR}"
 _LOSSES = "loss|train_loss|step_loss|lm_loss|eval_loss|valid_loss|val_loss"
 _COMPOSER_LR = ("decoupledadamw", "adamw", "adam", "decoupledlionw", "lion", "sgd")
 _COMPOSER = {f"lr-{name}/group0": ("lr", 1.0) for name in _COMPOSER_LR}
@@ -188,10 +173,10 @@ KNOWN: tuple[Format, ...] = (
     Format("deepspeed_pipeline", r"steps: \d+ loss: .*iter time \(s\): ",
         "steps: 60 loss: 5.4321 iter time (s): 2.250 samples/sec: 28.444",
         {"step": 60, "loss": 5.4321, "step_seconds_max": 2.25}),
-    Format("deepspeed_overflow", r"OVERFLOW! Rank \d+ Skipping step\. Attempted loss scale: \d",
+    Format("loss_scaler", loss_scalers.MARK,
         "[2025-01-02 03:04:05,678] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] OVERFLOW! Rank 0 "
         "Skipping step. Attempted loss scale: 4096, reducing to 2048",
-        {"skipped": 1.0, "loss_scale": 2048.0}, amend=_next_loss_scale),
+        {"skipped": 1.0, "loss_scale": 2048.0}, parser=loss_scalers.read_scaler),
     Format("huggingface", rf"\{{(?:'[^{{}}]*, )?'(?:{_LOSSES})': ",
         " 12%|█▏        | 30/250 [01:00<07:20,  2.00s/it]{'loss': 2.345, 'grad_norm': '1.25', "
         "'learning_rate': 4.4e-05, 'epoch': 0.36}",
@@ -214,7 +199,7 @@ KNOWN: tuple[Format, ...] = (
         {"step": 6200, "validation_loss": 6.875}, amend=_only_validation_loss),
     Format("lightning", r"Epoch\s+\d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*=",
         "Epoch 1:  40%|████      | 80/200 [00:40<01:00,  2.00it/s, loss=3.75, v_num=4, lr=0.0002, global_step=280.0]",
-        {"step": 280, "loss": 3.75, "lr": 2e-4}),
+        {"step": 280, "loss": 3.75, "lr": 2e-4}, amend=_place_of_bar, places=True),
     # diffusers, accelerate: a bar that counts steps
     Format("progress_bar",
         r"(?:Steps?|Iterations?):\s+\d+%\|[^\[]*\|\s*(\d+)/\d+ \[[^\]]*[Ll]oss[\w/]*=",
@@ -277,7 +262,8 @@ KNOWN: tuple[Format, ...] = (
         r"|Train (?:loss/train/total|lr-\w+/group0|throughput/\w+/?\w*|l2_norm/grad/global): ",
         "\t Train loss/train/total: 8.1250",
         {"loss": 8.125},
-        scan=_pairs_in_block, extra=_COMPOSER, per_device=("tokens_per_second",), block=True),
+        scan=_pairs_in_block, extra=_COMPOSER, per_device=("tokens_per_second",), block=True,
+        places=True),
     # OLMo and OLMo-core
     Format("olmo", r"\[step=([\d,]+)(?:/[\d,]+)?[,\]]|train/(?:CrossEntropyLoss|CE loss)="
         r"|optim/(?:total[ _]grad[ _]norm|LR \(group 0\)|learning_rate_group0)="
@@ -320,10 +306,11 @@ KNOWN: tuple[Format, ...] = (
 )
 FORMATS: tuple[Format, ...] = (
     *KNOWN,
-    Format("pairs", PAIRS,
+    Format("pairs", any_numbers.MARK,
         "2025-01-02 03:04:05,678 INFO train.py:88 - tflops=150.25,step=45,loss=8.375,tgs (tokens/gpu/second)=4100.5,"
         "lr=2.5e-06,loss_scale=65536.0,grad_norm={'0_default': 1.75},micro_num=4",
         {"step": 45, "loss": 8.375, "model_tflops_per_second": 150.25, "lr": 2.5e-6,
-         "tokens_per_second": 4100.5, "loss_scale": 65536.0, "grad_norm": 1.75}, parser=any_pairs),
+         "tokens_per_second": 4100.5, "loss_scale": 65536.0, "grad_norm": 1.75},
+        parser=any_pairs, bar=True, places=True),
 )
 # fmt: on

@@ -119,6 +119,7 @@ class FollowedLog:
         self._bar_steps = None if beside is None else BarSteps(beside)
         # Readings of the last poll whose step is to be seen beside them.
         self._unnumbered: list[Reading] = []
+        self._last_step: int | None = None
         self._key: tuple[int, int] | None = None
         # Matches that the throttle has not seen yet.
         self._unfiltered: list[Match] = []
@@ -180,9 +181,14 @@ class FollowedLog:
                 rank = self._rank if line.match.rank is None else line.match.rank
                 self._unfiltered.append(replace(line.match, rank=rank))
             if line.record is not None:
+                self._last_step = line.record.step
                 self.records.append(line.record)
-            if line.unnumbered is not None:
+            elif line.unnumbered is not None and "skipped" not in line.unnumbered.numbers:
                 self._unnumbered.append(line.unnumbered)
+            elif line.unnumbered is not None and self._last_step is not None:
+                # A loss scaler's sentence is about the step after the last one that was printed, or about one that is not.
+                skipped = Reading(step=self._last_step, numbers=line.unnumbered.numbers).record()
+                self.records.extend([skipped] if skipped is not None else [])
 
     def _filter(self, now: float) -> None:
         self.matches += self.throttle.filter(self._unfiltered, now)

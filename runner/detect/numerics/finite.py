@@ -10,7 +10,12 @@ import math
 from dataclasses import dataclass
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
-from runner.detect.numerics.metric_detector import Extra, MetricDetector, register_metric
+from runner.detect.numerics.metric_detector import (
+    Extra,
+    MetricDetector,
+    finite,
+    register_metric,
+)
 from runner.facts.messages.signals import StepRecord
 
 # Finite samples in a row, before a single NaN is an incident; chosen.
@@ -62,9 +67,12 @@ class FiniteDetector(MetricDetector):
     judges_late = True
     _loss: _Streak
     _norm: _Streak
+    # Records with a finite loss and a validation loss: lines that have both at the end of each epoch.
+    _num_both: int
 
     def reset(self) -> None:
         self._loss, self._norm = _Streak(), _Streak()
+        self._num_both = 0
 
     def begin_attempt(self) -> None:
         """Report the first one again: the last attempt may have ended with it."""
@@ -72,11 +80,19 @@ class FiniteDetector(MetricDetector):
         self._norm.begin_attempt()
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
-        """Judge loss and gradient norm; a NaN loss beside a validation loss alone means "not measured"."""
+        """Judge loss and gradient norm.
+
+        A NaN loss beside a validation loss alone means "not measured", unless the two have been printed together before.
+        """
         findings: list[NumericFinding] = []
-        is_missing = record.validation_loss is not None and record.grad_norm is None
-        if record.loss is not None and not (is_missing and math.isnan(record.loss)):
-            findings += self._judge_value(record, self._loss, "loss", record.loss, LASTING_SAMPLES)
+        may_lack = record.validation_loss is not None and record.grad_norm is None
+        is_missing = may_lack and record.loss is not None and math.isnan(record.loss)
+        if may_lack and finite(record.loss) is not None:
+            self._num_both += 1
+        if record.loss is not None and not (is_missing and self._num_both < LASTING_SAMPLES):
+            findings += self._judge_value(
+                record, self._loss, "loss", record.loss, LASTING_SAMPLES, is_sure=not is_missing
+            )
         if record.grad_norm is not None:
             has_scale = record.loss_scale is not None and record.loss_scale > 1
             is_search = has_scale or not self._norm.num_ever_good
@@ -87,7 +103,14 @@ class FiniteDetector(MetricDetector):
         return findings
 
     def _judge_value(
-        self, record: StepRecord, streak: _Streak, name: str, value: float, lasting: int
+        self,
+        record: StepRecord,
+        streak: _Streak,
+        name: str,
+        value: float,
+        lasting: int,
+        *,
+        is_sure: bool = True,
     ) -> list[NumericFinding]:
         if not streak.num_bad and streak.reported is None and math.isfinite(value):
             streak.num_good += 1
@@ -106,7 +129,7 @@ class FiniteDetector(MetricDetector):
             return []
         layer = record.first_nonfinite_layer
         where = f"; first in layer {layer}" if layer else ""
-        is_certain = streak.num_bad >= lasting or (was_trusted and streak is self._loss)
+        is_certain = streak.num_bad >= lasting or (was_trusted and is_sure and streak is self._loss)
         if not is_certain:
             first = streak.num_bad == 1 and was_trusted
             evidence = f"{name} {value} at step {step}{where}, once so far"

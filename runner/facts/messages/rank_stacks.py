@@ -12,9 +12,9 @@ MAX_RANK_STACKS = 64
 MAX_RANK_STACKS_KEPT = 256
 # Characters of all frames of one. Chosen.
 MAX_RANK_STACK = 300
-# Process groups of one rank that are reported. Chosen.
-MAX_COLLECTIVES = 4
-# In place of a group: sends and receives.
+# Places of one rank in process groups that are reported: Megatron-LM's ranks are in 13 to 30 groups. Chosen.
+MAX_COLLECTIVES = 64
+# In place of a group: sends and receives whose peer or group is not known.
 PEERS = "peers"
 
 
@@ -22,14 +22,30 @@ class Collective(Value):
     """How far a rank is in one process group, by torch's flight recorder.
 
     `sequence` counts the group's collectives that the rank has begun, so it is equal on all its ranks, unless one is behind.
-    `waits_at`: the first of them that is not over, which is `operation`; 0: all are, and `operation` was the last. Sends and
-    receives have no common count: a rank that has some open waits at 1 of the group `PEERS`.
+    `waits_at`: the first of them that is not over, which is `operation`; 0: all are, and `operation` was the last; no operation:
+    the group's counters alone are known. `shape` has the sizes and types of its inputs, `recent` the last operations up to
+    `sequence`. `members`: the group's ranks as spans (`0-3,8`), "" where the record does not list them. `habit`: whether
+    `operation` follows where the rank's earlier steps had it ("usual"), elsewhere ("unusual"), or nothing is known ("").
+
+    A send or receive that is not over has the global rank of its `peer`; its numbers count the rank's own, and are not equal on
+    others. Where the peer is not known its group is `PEERS`; `PEERS` at 0 means that the recorder shows no sends and receives
+    though the rank uses them.
     """
 
     group: str
     sequence: int
     operation: str = ""
     waits_at: int = 0
+    shape: str = ""
+    members: str = ""
+    peer: int = -1
+    habit: str = ""
+    recent: tuple[str, ...] = ()
+
+    @property
+    def is_between_peers(self) -> bool:
+        """Whether this is a send or a receive, and no collective."""
+        return self.peer >= 0 or self.group == PEERS
 
 
 class RankStack(Value):
@@ -37,8 +53,8 @@ class RankStack(Value):
 
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.
     `frames` are its Python frames, the innermost first, each `file:function:line`; none: they could not be read. All of it
-    comes from a rank, so it is hostile text, printable ASCII, and is compared and shown only. `collectives` are of the groups in
-    which it waits, or of those used last if it waits in none; empty: nothing was recorded.
+    comes from a rank, so it is hostile text, printable ASCII, and is compared and shown only. `collectives`: first what it waits
+    in, in the order in which it began them, then the other groups, the last used first; empty: nothing was recorded.
     """
 
     ranks: tuple[int, ...]

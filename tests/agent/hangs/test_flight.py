@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from runner.agent.hangs import flight_recorder, flight_records
+from runner.agent.hangs import flight_recorder
 from runner.agent.launch.rank_commands import base_environment
 from runner.agent.launch.users import RankUser
 from runner.attempt_folders import FLIGHT, make_output_folder
 from runner.facts.contract import FLIGHT_PIPE, FLIGHT_VARIABLES
-from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, PEERS, Collective
+from runner.facts.messages.rank_stacks import Collective
 
 Answer = Callable[[Path], object]
 
@@ -56,7 +56,27 @@ WAITING = entry(
     retired=False,
     process_group=("3", "tp"),
 )
-GROUPS = (Collective(group="3 tp", sequence=3, operation="_all_gather_base", waits_at=3),)
+GROUPS = (
+    Collective(
+        group="3 tp",
+        sequence=3,
+        operation="_all_gather_base",
+        waits_at=3,
+        shape="4",
+        recent=("_all_gather_base 4",),
+    ),
+)
+
+
+def completed(sequence: int, *, num_recorded: int) -> Collective:
+    """Return the place of a rank that completed what it began in the group of all ranks."""
+    return Collective(
+        group="0 default_pg",
+        sequence=sequence,
+        operation="all_reduce",
+        shape="4",
+        recent=("all_reduce 4",) * num_recorded,
+    )
 
 
 END = b"end"
@@ -136,7 +156,8 @@ def test_a_record_shows_in_which_collectives_a_rank_waits(
     recorders.add(0, slowly)
     recorders.add(1, None)
     recorders.add(2, lambda path: path.write_bytes(record()))
-    expected: flight_recorder.CollectivesByRank = {0: GROUPS, 2: ()}
+    last = completed(2, num_recorded=2)
+    expected: flight_recorder.CollectivesByRank = {0: (*GROUPS, last), 2: ()}
     assert ask_until(expected, tmp_path, 0, 1, 2, 3) == expected
 
 
@@ -198,7 +219,7 @@ def test_malformed_bytes_are_no_record(
     """And what the others recorded is read all the same."""
     recorders.add(0, lambda path: path.write_bytes(malformed))
     recorders.add(1, lambda path: path.write_bytes(record(entry(2), WAITING)))
-    expected = {1: GROUPS}
+    expected = {1: (*GROUPS, completed(2, num_recorded=1))}
     assert ask_until(expected, tmp_path, 0, 1) == expected
 
 
@@ -252,68 +273,6 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
-def test_parts_of_a_collective_that_were_put_together_are_over_with_it() -> None:
-    """Torch never marks them; the entry that closes the sequence shows it."""
-    parts = [entry(n, collective_seq_id=4, state="scheduled", retired=False) for n in (4, 5)]
-    last = entry(6, collective_seq_id=4, profiling_name="nccl:coalesced")
-    assert flight_records.summary({"entries": [*parts, last]}) == [
-        {"group": "0 default_pg", "sequence": 4, "operation": "coalesced", "waits_at": 0}
-    ]
-
-
-def test_of_collectives_that_were_begun_ahead_the_first_is_waited_for() -> None:
-    """A processor is ahead of its GPU."""
-    ahead = [
-        entry(n, state="scheduled", retired=False, profiling_name=f"nccl:op{n}") for n in (5, 6)
-    ]
-    assert flight_records.summary({"entries": [entry(4), *ahead]}) == [
-        {"group": "0 default_pg", "sequence": 6, "operation": "op5", "waits_at": 5}
-    ]
-
-
-def test_a_rank_that_waits_for_a_peer_waits() -> None:
-    """Sends and receives have no common count."""
-    recv = entry(5, is_p2p=True, state="started", retired=False, profiling_name="nccl:recv 1<-0")
-    assert flight_records.summary({"entries": [entry(1), recv]}) == [
-        {"group": "peers", "sequence": 1, "operation": "recv 1<-0", "waits_at": 1}
-    ]
-    done = entry(5, is_p2p=True, profiling_name="nccl:recv 1<-0")
-    assert [g["group"] for g in flight_records.summary({"entries": [entry(1), done]})] == [
-        "0 default_pg"
-    ]
-
-
-def test_groups_of_one_name_and_other_ranks_are_distinguished() -> None:
-    """Older versions of torch name the parts of a split alike."""
-    of_some = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[0, 1]"}}}
-    of_others = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[2, 3]"}}}
-    (one,), (other,) = flight_records.summary(of_some), flight_records.summary(of_others)
-    assert one["group"].startswith("0 default_pg #")
-    assert one["group"] != other["group"]
-
-
-def test_the_child_has_the_same_constants() -> None:
-    """The child imports no module of Stoker, so its constants are copies."""
-    assert (flight_records.PEERS, flight_records.MAX_GROUPS) == (PEERS, MAX_COLLECTIVES)
-
-
-def test_names_are_cut_and_made_printable() -> None:
-    """They come from a rank."""
-    unprintable = entry(
-        5, process_group=("7\x1b[2J", "ü" * 100), profiling_name="nccl:" + "x" * 100
-    )
-    (found,) = flight_records.summary({"entries": [unprintable]})
-    assert found["group"] == "7?[2J " + "?" * (flight_records.MAX_GROUP - 6)
-    assert len(found["operation"]) == flight_records.MAX_OPERATION
-    many = [entry(n, process_group=(str(n), "")) for n in range(20)]
-    assert [each["group"] for each in flight_records.summary({"entries": many})] == [
-        "19",
-        "18",
-        "17",
-        "16",
-    ]
-
-
 def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path) -> None:
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
@@ -327,7 +286,10 @@ def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path)
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank3-",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record3-",
         "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record3-",
+        "TORCH_INCLUDE_ONLY_ACTIVE": "0",
     }
+    own = {"TORCH_INCLUDE_ONLY_ACTIVE": "1"}
+    assert own.keys().isdisjoint(flight_recorder.environment(folder, 3, own))
     for name in FLIGHT_VARIABLES:
         assert flight_recorder.environment(folder, 3, {name: "/tmp/x"}) == {}
     assert os.listdir(tmp_path) == ["flight"]

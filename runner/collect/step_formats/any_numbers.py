@@ -1,0 +1,194 @@
+"""Numbers of trainers without a row of their own: any line that names a loss, a gradient norm or a loss scale with a number.
+
+The step is the one that the line names; else the place in its epoch (`epoch_steps`), from which `MetricLines` makes a step; else
+the line has none, and a bar beside it or the order of the lines gives one.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from runner.collect.step_formats.epoch_steps import VALIDATION, Place, place_in
+from runner.collect.step_formats.name_value_pairs import (
+    MAX_NAMES,
+    MEANINGS,
+    Reading,
+    normal,
+    number,
+    pairs,
+    quoted,
+    whole,
+)
+
+_VALUE = r"""(?:tensor\(|\[|\()?['"]?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
+_NAMED = r"(?i:loss|cost|nll|xent|cross[_ ]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
+_QUOTES = r"""['"]?"""
+# Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
+MARK = rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}(?:\s*[:=]\s*|\s+){_VALUE}"
+# Sentences about a loss, which report no step.
+_SENTENCE = re.compile(
+    r"(?i)\b(?:load(?:ed|ing)|sav(?:ed|ing)|checkpoint|resum\w+|restor\w+|best|improved?|expected|target|threshold|config|"
+    r"default|arguments?|patience|error|exception|traceback|assert\w*)\b"
+)
+_QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
+# "(step 1,000)" of fairseq2, "[70] loss=" of CLU's writers.
+_STEP_ALONE = re.compile(r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\] \w+=")
+_WORDS = re.compile(r"[a-z]+|\d+")
+
+_LOSSES = ("loss", "cost", "nll", "xent", "crossentropy", "entropy", "objective")
+_PLAIN_WORDS = (
+    *("train", "training", "trn", "total", "avg", "average", "mean", "running", "reduced", "lm"),
+    *("step", "epoch", "batch", "current", "smooth", "smoothed", "global", "iter", "mini", "cross"),
+)
+_HELD_OUT = ("val", "valid", "validation", "eval", "evaluation", "test", "dev")
+_NO_METRIC = (
+    *(
+        "min",
+        "max",
+        "best",
+        "lowest",
+        "prev",
+        "previous",
+        "delta",
+        "diff",
+        "weight",
+        "weights",
+        "coef",
+    ),
+    *(
+        "lambda",
+        "fn",
+        "function",
+        "time",
+        "ratio",
+        "type",
+        "target",
+        "threshold",
+        "patience",
+        "window",
+    ),
+    *(
+        "initial",
+        "init",
+        "clip",
+        "param",
+        "params",
+        "limit",
+        "coeff",
+        "alpha",
+        "beta",
+        "gamma",
+        "factor",
+    ),
+    *("ppl", "acc", "accuracy", "steps", "power", "hysteresis", "interval", "every", "std", "var"),
+)
+# Places among the names of a field: after those that are known by name.
+_PART = 100
+_COUNTERS = ("step", "iter", "iteration", "steps", "it", "batch", "update", "updates")
+_GLOBAL = (
+    "global_step",
+    "global_steps",
+    "num_updates",
+    "total_steps",
+    "training_step",
+    "train_step",
+)
+_OF_OTHERS = (
+    *("val", "valid", "validate", "validation", "eval", "evaluation", "test", "micro", "max"),
+    *("total", "warmup", "per", "at", "from", "save", "checkpoint", "decay", "skip"),
+    "accumulation",
+)
+
+
+def read_any(text: str) -> Reading | None:
+    """Read the numbers of a line; None: it has none of ours."""
+    found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
+    numbers, counter, counter_name = _numbers(found)
+    if not any(name in numbers for name in ("loss", "validation_loss", "grad_norm", "loss_scale")):
+        return None
+    is_validation = VALIDATION.search(text) is not None
+    if is_validation and "validation_loss" not in numbers:
+        if "loss" not in numbers:
+            return None
+        return Reading(numbers={"validation_loss": numbers["loss"]})
+    alone = _STEP_ALONE.search(text)
+    if alone is not None and counter is None:
+        counter = float((alone[1] or alone[2]).replace(",", ""))
+        counter_name = "global_step"
+    step, place = whole(counter), None
+    if counter_name not in _GLOBAL:
+        place = place_in(text)
+        step, place = _settled(step, place)
+    if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
+        return None
+    return Reading(step=step, place=place, numbers=numbers)
+
+
+def _settled(step: int | None, place: Place | None) -> tuple[int | None, Place | None]:
+    """Prefer a step that is named; but a step within an epoch is a place."""
+    if place is None or (step is not None and place.epoch is None):
+        return step, None
+    if step is not None and place.index is None and place.total is None:
+        return None, Place(
+            index=step, epoch=place.epoch, num_epochs=place.num_epochs, base=place.base
+        )
+    return None, place
+
+
+def _is_refused(counter: float | None, numbers: dict[str, float]) -> bool:
+    """Whether the line names a step that can be none, and holds nothing that is wrong by itself."""
+    return counter is not None and "loss" not in numbers
+
+
+def _numbers(found: Iterator[tuple[str, str]]) -> tuple[dict[str, float], float | None, str]:
+    """Return the values by field, and the counter of steps with its name."""
+    best: dict[str, tuple[int, float]] = {}
+    counter, counter_name = None, ""
+    for key, value in found:
+        name = normal(key)
+        meaning = meaning_of(name)
+        if meaning is None:
+            continue
+        field_name, factor, place = meaning
+        read = number(value, factor)
+        if read is None or place >= best.get(field_name, (1 << 30, 0.0))[0]:
+            continue
+        best[field_name] = (place, read)
+        if field_name == "step":
+            counter, counter_name = read, name
+    numbers = {name: value for name, (_, value) in best.items() if name != "step"}
+    if numbers.get("mfu_ratio", 0.0) < 0.0:
+        del numbers["mfu_ratio"]
+    return numbers, counter, counter_name
+
+
+@lru_cache(MAX_NAMES)
+def meaning_of(name: str) -> tuple[str, float, int] | None:
+    """Return the field that a name means, the factor to its unit, and its place among the names of that field."""
+    known = MEANINGS.get(name)
+    if known is not None:
+        return known
+    words = _WORDS.findall(name)
+    if not words or any(word in _NO_METRIC for word in words):
+        return None
+    if words[-1] in _COUNTERS:
+        is_own = not any(word in _OF_OTHERS for word in words)
+        return ("step", 1.0, _PART + (words[-1] in ("batch", "it"))) if is_own else None
+    if "scale" in words or "scaler" in words:
+        is_scale = any(word in ("loss", "grad", "amp", "scaler") for word in words)
+        return ("loss_scale", 1.0, _PART) if is_scale else None
+    if "norm" in words or words[-1] == "gnorm":
+        is_gradient = len(words) == 1 or any(word.startswith(("grad", "gnorm")) for word in words)
+        return ("grad_norm", 1.0, _PART) if is_gradient else None
+    if "lr" in words or "learning" in words:
+        return ("lr", 1.0, _PART)
+    if any(word in _LOSSES or word.endswith("loss") for word in words):
+        return _loss(words)
+    return None
+
+
+def _loss(words: list[str]) -> tuple[str, float, int]:
+    if any(word in _HELD_OUT for word in words):
+        return ("validation_loss", 1.0, _PART)
+    num_others = sum(word not in _PLAIN_WORDS and word not in _LOSSES for word in words)
+    return ("loss", 1.0, _PART + min(num_others, 9) + 10 * ("loss" not in words))

@@ -1,0 +1,178 @@
+"""Steps of counters that restart with every epoch: where a line is within its epoch, and the global step of that.
+
+Trainers print "[i/N]", "Epoch: [2][ 10/5005]", a bar, or "Epoch 3/10" alone. With the epoch and the steps of one epoch, a counter
+that restarts is a global step. Epochs count from 0 in some trainers and from 1 in others; see `Place.base`.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+# Chosen: no run has more steps, samples included.
+MAX_STEP = 10**12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a line is: step `index` of `total` in `epoch` of `num_epochs`. None: the line does not say.
+
+    `base`: the number of the first epoch, where the form of the line tells.
+    """
+
+    index: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    num_epochs: int | None = None
+    base: int | None = None
+
+
+_INT = r"\s*(\d{1,12})"
+# "Epoch: [0][ 10/5005]", "Epoch(train) [1][10/391]", "[0/5][50/1583]", "Epoch: [0]  [  10/5004]".
+_TWO_BRACKETS = re.compile(rf"\[{_INT}(?:\s*/{_INT})?\s*\]\s*\[{_INT}\s*/{_INT}\b")
+# "[1,  2000] loss: 2.2"
+_COMMA = re.compile(rf"\[{_INT},{_INT}\]\s+(?=\w* ?[Ll]oss)")
+# "Train: 0 [ 100/1251 (  8%)]", of timm.
+_TIMM = re.compile(rf"\bTrain:{_INT} \[{_INT}/{_INT}\b")
+_EPOCH = re.compile(
+    rf"(?<![A-Za-z])(?:[Ee]poch|EPOCH|[Ee]p)(?:\([a-z]+\)|s)?\s*[:#=]?\s*[\[(]?{_INT}(?!\.?\d|,\d|\s*%)"
+    rf"(?:\s*(?:/|of){_INT})?\s*[\])]?(\s*:[^|]{{0,8}}\d+%\|)?"
+)
+_BAR = re.compile(rf"\|{_INT}/{_INT} \[\d")
+_BRACKET = re.compile(rf"(\w*)[ :]*[\[(]{_INT}\s*/{_INT}\b(?![./\-:])")
+_KEYED = re.compile(
+    rf"(?<![A-Za-z])(?:[Ss]teps?|[Ii]ter(?:ation)?|[Bb]atch(?:es)?|[Uu]pdate)\s*[:#=]?\s*[\[(]?{_INT}\s*(?:/|of){_INT}"
+)
+# "120/1875 ━━━", "120/1875 [====>...]", "1875/1875 - 4s".
+_LEADING = re.compile(rf"(?:^|[\]|]){_INT}/{_INT}\s+(?=[\x1b━╸\[]|- )")
+# "Epoch 0/4 ━━━━━━ 12/100 0:00:01", of Rich.
+_AFTER_BAR = re.compile(rf"━\S*{_INT}/{_INT} ")
+# A line of its own, below which lines count the steps of that epoch: "Epoch 1/5" of Keras.
+ANNOUNCED = r"\b(?:[Ee]poch|EPOCH)[ :#]{0,3}\[?\d{1,9}(?: ?(?:/|of) ?\d{1,9})?\]?[:.]?[ \t\r]*$"
+_TOTAL = re.compile(rf"\bSteps: {_INT}\b")
+_NOT_STEPS = ("fold", "node", "gpu", "rank", "worker", "shard", "run", "trial", "seed", "epoch")
+# Lines of these passes do not count steps of the training.
+VALIDATION = re.compile(
+    r"(?:^|[\s\]|])(?:[Tt]est(?:ing)?|[Vv]al(?:id(?:at(?:ion|ing))?)?|[Ee]val(?:uat(?:ion|ing))?)\b(?! ?[Ll]oss)"
+    r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)"
+)
+
+
+def place_in(text: str) -> Place | None:
+    """Find where a line is in its epoch; None: it does not say, or is of a validation."""
+    if VALIDATION.search(text):
+        return None
+    if match := _TWO_BRACKETS.search(text):
+        epoch, epochs, index, total = map(_whole, match.groups())
+        base = 1 if "(train)" in text else 0 if epochs is None and "poch: [" in text else None
+        return _checked(Place(index=index, total=total, epoch=epoch, num_epochs=epochs, base=base))
+    if match := _TIMM.search(text):
+        epoch, index, total = map(_whole, match.groups())
+        return _checked(Place(index=index, total=total, epoch=epoch, base=0))
+    if match := _COMMA.search(text):
+        return _checked(Place(epoch=int(match[1]), index=int(match[2])))
+    return _checked(_in_words(text))
+
+
+def _in_words(text: str) -> Place:
+    place = Place()
+    if match := _EPOCH.search(text):
+        # Lightning's bar counts epochs from 0; one that is named "Epoch 1/10" from 1.
+        is_bar = match[3] is not None and match[2] is None
+        place = Place(epoch=int(match[1]), num_epochs=_whole(match[2]), base=0 if is_bar else None)
+        text = f"{text[: match.start()]} {match[3] or ''} {text[match.end() :]}"
+    if place.epoch is not None and "atchsize" in text and (match := _TOTAL.search(text)):
+        return replace(place, total=int(match[1]), base=0)
+    for pattern in (_BAR, _AFTER_BAR, _LEADING, _KEYED):
+        if match := pattern.search(text):
+            return replace(place, index=int(match[1]), total=_whole(match[2]))
+    for match in _BRACKET.finditer(text):
+        if match[1].lower() not in _NOT_STEPS:
+            return replace(place, index=int(match[2]), total=int(match[3]))
+    return place
+
+
+def _whole(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)
+
+
+def _checked(place: Place) -> Place | None:
+    """Return a place that can be one: an index within its total."""
+    if place.index is not None and place.total is not None and place.index > place.total:
+        place = replace(place, index=None, total=None)
+    return place if (place.index, place.epoch) != (None, None) else None
+
+
+class EpochSteps:
+    """Makes global steps of the places in one log."""
+
+    def __init__(self) -> None:
+        # The epoch that a line of its own announced.
+        self._announced: Place | None = None
+        self._base: int | None = None
+        self._epoch: int | None = None
+        self._index = -1
+        # Steps of the epochs before, where no line says how many an epoch has.
+        self._offset = 0
+        self._has_index = False
+        # The counter goes on from one epoch to the next.
+        self._is_global = False
+
+    def announce(self, place: Place) -> None:
+        """Note an epoch that began, for the lines below that do not name theirs."""
+        if place.epoch is not None:
+            self._announced = place
+
+    def step(self, place: Place) -> int | None:
+        """Return the global step; None: the line has none."""
+        if place.epoch is None and self._announced is not None:
+            known = self._announced
+            place = replace(place, epoch=known.epoch, num_epochs=known.num_epochs, base=known.base)
+        if place.index is None:
+            step = self._of_epoch(place)
+        elif place.epoch is None:
+            step = self._by_restarts(place.index, place.total)
+        else:
+            step = self._in_epoch(place, place.epoch, place.index)
+        return step if step is not None and 0 <= step <= MAX_STEP else None
+
+    def _of_epoch(self, place: Place) -> int | None:
+        """Count epochs, where the log has no other counter."""
+        if place.epoch is None or self._has_index:
+            return None
+        if place.total is not None:
+            return (place.epoch - self._base_of(place, place.epoch)) * place.total
+        return place.epoch
+
+    def _in_epoch(self, place: Place, epoch: int, index: int) -> int:
+        base = self._base_of(place, epoch)
+        is_new = self._epoch is not None and epoch != self._epoch
+        if is_new and epoch == (self._epoch or 0) + 1:
+            if index > self._index and self._has_index:
+                self._is_global = True
+            elif place.total is None:
+                self._offset += self._index
+        elif is_new:
+            self._offset = 0
+        self._epoch, self._index, self._has_index = epoch, index, True
+        if self._is_global:
+            return index
+        if place.total is None:
+            return self._offset + index
+        return (epoch - base) * place.total + index
+
+    def _by_restarts(self, index: int, total: int | None) -> int:
+        """Count a restart of the counter as an epoch if it had come near its end."""
+        stride = max(1, index)
+        if total is not None and self._has_index and index < self._index:
+            if self._index + stride >= total:
+                self._offset += total
+            else:
+                self._offset = 0
+        self._index, self._has_index = index, True
+        return self._offset + index
+
+    def _base_of(self, place: Place, epoch: int) -> int:
+        if place.base is not None:
+            self._base = place.base
+        elif self._base is None or epoch < self._base:
+            self._base = min(epoch, 1)
+        return self._base

@@ -1,0 +1,55 @@
+"""Steps by the order of lines: what a log gives its numbers where neither a line nor a bar names the step.
+
+Only for a log that is read whole. The numbers of one kind of line count, the first kind that comes twice; where other lines of
+the log have steps, the newest of these is the step.
+"""
+
+from runner.collect.step_formats.name_value_pairs import Reading
+from runner.facts.messages.signals import StepRecord
+
+# Kinds of lines that are remembered after one line; chosen.
+MAX_KINDS = 64
+
+
+class LineOrder:
+    """Numbers the readings of one log that have no step of their own."""
+
+    def __init__(self) -> None:
+        self._last_step: int | None = None
+        self._has_numbered_loss = False
+        self._num = 0
+        # Names of the numbers of a line -> the only such line so far.
+        self._first: dict[tuple[str, ...], tuple[int, Reading]] = {}
+        self._kind: tuple[str, ...] | None = None
+
+    def add_record(self, record: StepRecord) -> None:
+        """Note a record with a step of its own."""
+        self._last_step = record.step
+        self._has_numbered_loss |= record.loss is not None
+
+    def records(self, reading: Reading, line: int) -> list[tuple[int, StepRecord]]:
+        """Return the records that are certain now, with their lines."""
+        if "skipped" in reading.numbers:
+            return _numbered(reading, line, self._last_step or self._num)
+        is_judged = "loss" in reading.numbers or "grad_norm" in reading.numbers
+        if self._has_numbered_loss or not is_judged:
+            return []
+        kind = tuple(sorted(reading.numbers))
+        if self._kind is not None:
+            return self._next(reading, line) if kind == self._kind else []
+        first = self._first.get(kind)
+        if first is None:
+            if len(self._first) < MAX_KINDS:
+                self._first[kind] = (line, reading)
+            return []
+        self._kind = kind
+        return [*self._next(first[1], first[0]), *self._next(reading, line)]
+
+    def _next(self, reading: Reading, line: int) -> list[tuple[int, StepRecord]]:
+        self._num += 1
+        return _numbered(reading, line, self._num if self._last_step is None else self._last_step)
+
+
+def _numbered(reading: Reading, line: int, step: int) -> list[tuple[int, StepRecord]]:
+    record = Reading(step=step, numbers=reading.numbers).record()
+    return [] if record is None else [(line, record)]

@@ -1,0 +1,306 @@
+"""Find the ranks that a gang waits for, from the flight records of its ranks. Pure; a doubtful case names no rank.
+
+1. *Stuck*: a rank waits in a collective that needs every rank's part (`SYMMETRIC`) and that its peers have completed. They had its
+   part, so what holds it is its own: its GPU, or its link.
+2. *Behind*: a rank waits for nothing, and has not begun what others wait in. Or it waits for what its peers wait for as well,
+   and has begun at most half as much as they.
+3. *Mismatched*: ranks of a group wait in different operations, or in different sizes of one, at the same place of its sequence:
+   the fewer, or those that depart from the group's siblings or from their own habit (`mismatches`).
+4. *Out of order*: ranks wait for each other in a circle, and one alone closes it or departs from its habit.
+5. *Unrecorded*: all that wait, wait for few ranks whose records are missing.
+Otherwise no rank is named: all may wait in the same collective, since the network or a GPU failed.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from runner.facts.messages.rank_stacks import PEERS, Collective
+from runner.rootcause.flight.mismatches import mismatched, out_of_order
+from runner.rootcause.flight.rank_spans import describe_ranks
+from runner.rootcause.flight.wait_graph import Places, Wait, WaitGraph
+
+# Operations that no rank completes without the part of every other. Substrings of torch's names, in lower case.
+SYMMETRIC = (
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)
+# Of the ranks of a gang, those without a record that may be named: one in so many, or one. Chosen.
+MISSING_SHARE = 8
+# By rule. Chosen: no case of the tests has named a wrong rank.
+CONFIDENCE = {
+    "stuck": 0.95,
+    "behind": 0.95,
+    "mismatched": 0.9,
+    "out of order": 0.9,
+    "unrecorded": 0.8,
+}
+# What a rank that lags has begun, of what a peer has begun and not completed, at most. Chosen.
+MAX_LAG_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CulpritRank:
+    """A rank that others wait for: in which group and operation, and why it is named."""
+
+    rank: int
+    reason: str
+    rule: str
+    group: str = ""
+    operation: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightVerdict:
+    """What flight records show. No culprits: `summary` says what the ranks wait in; `is_hang` whether any waits at all."""
+
+    culprits: tuple[CulpritRank, ...]
+    summary: str
+    is_hang: bool = True
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return the ranks of the culprits."""
+        return tuple(culprit.rank for culprit in self.culprits)
+
+    @property
+    def confidence(self) -> float:
+        """Return how sure it is that the culprits are right, or without any, that the gang hangs: as its weakest rule."""
+        return min((CONFIDENCE[culprit.rule] for culprit in self.culprits), default=0.5)
+
+
+def find_awaited_ranks(
+    places: Places, *, num_ranks: int = 0, waiting: Collection[int] = ()
+) -> FlightVerdict:
+    """Return the ranks that others wait for and that wait for none. `waiting`: those that other evidence shows to wait."""
+    graph = WaitGraph(dict(sorted(places.items())), num_ranks)
+    if not graph.waiting:
+        return FlightVerdict(
+            culprits=(), summary="no rank waits in a recorded collective", is_hang=False
+        )
+    found = _stuck(graph)
+    found += _behind(graph, waiting, tuple(culprit.rank for culprit in found))
+    if not found:
+        found = _mismatched(graph) or _out_of_order(graph) or _unrecorded(graph, waiting)
+    return FlightVerdict(
+        culprits=tuple(sorted(found, key=lambda culprit: culprit.rank)), summary=_summary(graph)
+    )
+
+
+# ---- rules
+
+
+def _stuck(graph: WaitGraph) -> list[CulpritRank]:
+    found: dict[int, CulpritRank] = {}
+    for own in graph.groups.values():
+        for rank, place in own.items():
+            if rank in found or not place.waits_at or not _is_symmetric(place.operation):
+                continue
+            others = [each for other, each in own.items() if other != rank]
+            done = [each for each in others if _has_completed(each, place.waits_at)]
+            is_begun_by_all = all(each.sequence >= place.waits_at for each in others)
+            # A chunk may be lost on its way to several: more have completed it than not.
+            if is_begun_by_all and done and 2 * len(done) >= len(own):
+                who = [other for other, each in own.items() if each in done]
+                reason = (
+                    f"rank {rank} waits in {_described(place)}, which {describe_ranks(who)}"
+                    f" {'has' if len(who) == 1 else 'have'} completed"
+                )
+                found[rank] = _culprit(rank, place, reason, rule="stuck")
+    return list(found.values())
+
+
+def _has_completed(place: Collective, number: int) -> bool:
+    return place.sequence >= number and not 0 < place.waits_at <= number
+
+
+def _is_symmetric(operation: str) -> bool:
+    name = operation.lower()
+    return any(each in name for each in SYMMETRIC)
+
+
+def _behind(
+    graph: WaitGraph, waiting: Collection[int], stuck: Collection[int]
+) -> list[CulpritRank]:
+    awaited = graph.awaited_by()
+    idle = dict[int, list[Wait]]()
+    for rank in graph.places:
+        edges = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
+        if edges and not graph.pending(rank) and rank not in waiting and rank not in stuck:
+            idle[rank] = edges
+    if not _are_few(graph, idle):
+        return []
+    found = [_described_lag(rank, edges) for rank, edges in idle.items()]
+    named = (*idle, *stuck)
+    for rank in graph.waiting:
+        ahead = _peer_ahead(graph, rank) if rank not in named and rank not in waiting else None
+        if ahead is not None:
+            other, place = ahead
+            reason = (
+                f"rank {rank} has begun {place.sequence} collectives of group {place.group} and"
+                f" rank {other} more, though it waits for nothing that rank {other} does not wait for"
+            )
+            found.append(_culprit(rank, place, reason, rule="behind"))
+    return found
+
+
+def _are_few(graph: WaitGraph, idle: Collection[int]) -> bool:
+    """Whether ranks that wait for nothing are fewer than those that wait, and cannot wait for each other unseen."""
+    hides_peers = any(
+        place.group == PEERS and not place.waits_at for rank in idle for place in graph.places[rank]
+    )
+    if len(idle) > 1 and hides_peers:
+        return False
+    return len(idle) <= 1 or len(idle) < len(graph.waiting)
+
+
+def _described_lag(rank: int, edges: Sequence[Wait]) -> CulpritRank:
+    """Name a rank by the collective that the most ranks wait in for it."""
+    by_place: dict[tuple[str, int, str], list[Wait]] = {}
+    for wait in edges:
+        key = (wait.place.group, wait.place.waits_at, wait.place.operation)
+        by_place.setdefault(key, []).append(wait)
+    most = max(by_place.values(), key=len)
+    place, who = most[0].place, describe_ranks([wait.rank for wait in most])
+    verb = "waits" if len(most) == 1 else "wait"
+    if place.is_between_peers:
+        counterpart = "receive" if place.operation == "send" else "send"
+        reason = f"rank {rank} has not posted the {counterpart} that {who} {verb} for in group {place.group}"
+    else:
+        reason = f"rank {rank} has not enqueued {_described(place)} that {who} {verb} in"
+    return _culprit(rank, place, reason, rule="behind")
+
+
+def _peer_ahead(graph: WaitGraph, rank: int) -> tuple[int, Collective] | None:
+    """Return a peer that has begun twice as much with the same operations open: so these do not hold the rank."""
+    for group, own in graph.groups.items():
+        place = own.get(rank)
+        if place is None or not place.operation:
+            continue
+        for other, its in own.items():
+            if its.sequence > place.sequence and _has_same_open(graph, rank, other):
+                begun, ahead = _num_open(graph, rank), _num_open(graph, other)
+                if begun <= MAX_LAG_RATIO * ahead and its.group == group:
+                    return other, place
+    return None
+
+
+def _num_open(graph: WaitGraph, rank: int) -> int:
+    return sum(
+        1 if place.is_between_peers else place.sequence - place.waits_at + 1
+        for place in graph.pending(rank)
+    )
+
+
+def _has_same_open(graph: WaitGraph, rank: int, other: int) -> bool:
+    """Whether a peer has every operation open that a rank has open: in the same group, or in its own of the same description."""
+    theirs = [_kind_of(place) for place in graph.pending(other)]
+    same = [(place.group, place.waits_at) for place in graph.pending(other)]
+    return all(
+        (place.group, place.waits_at) in same
+        or (_kind_of(place) in theirs and bool(_description(place)))
+        for place in graph.pending(rank)
+    )
+
+
+def _kind_of(place: Collective) -> tuple[str, int, str, bool]:
+    return _description(place), place.waits_at, place.operation, place.is_between_peers
+
+
+def _description(place: Collective) -> str:
+    """Return what a group is for: its name without its number and hash."""
+    return place.group.partition(" #")[0].partition(" ")[2]
+
+
+def _mismatched(graph: WaitGraph) -> list[CulpritRank]:
+    found = mismatched(graph)
+    return [
+        _culprit(
+            rank,
+            place,
+            f"rank {rank} waits in {_described(place)} {place.shape}".rstrip()
+            + f" where {describe_ranks(others)} {'waits' if len(others) == 1 else 'wait'}"
+            f" in {usual}",
+            rule="mismatched",
+        )
+        for rank, place, others, usual in found
+    ]
+
+
+def _out_of_order(graph: WaitGraph) -> list[CulpritRank]:
+    return [
+        _culprit(
+            rank,
+            place,
+            f"rank {rank} waits in {_described(place)}, out of order:"
+            f" {describe_ranks(others)} {'waits' if len(others) == 1 else 'wait'} for it elsewhere",
+            rule="out of order",
+        )
+        for rank, place, others in out_of_order(graph)
+    ]
+
+
+def _unrecorded(graph: WaitGraph, waiting: Collection[int]) -> list[CulpritRank]:
+    """Return the ranks without a record, if they are few and all that wait lead to them."""
+    awaited = graph.awaited_by()
+    missing = [rank for rank in graph.missing if rank in awaited and rank not in waiting]
+    if not missing or len(missing) > max(1, graph.num_ranks // MISSING_SHARE):
+        return []
+    reaching = graph.reaching(missing)
+    for rank in graph.waiting:
+        head = graph.pending(rank)[0]
+        is_open = not head.is_between_peers and not graph.is_member_known(head.group)
+        if rank not in reaching and not is_open:
+            return []
+    # A rank that waits for nothing may be what the others wait for.
+    if any(
+        not graph.pending(rank) and rank not in waiting for rank in graph.places if rank in awaited
+    ):
+        return []
+    return [
+        CulpritRank(
+            rank=rank,
+            rule="unrecorded",
+            reason=f"rank {rank} left no record, and {describe_ranks(reaching)}"
+            f" {'waits' if len(reaching) == 1 else 'wait'} for it",
+        )
+        for rank in missing
+    ]
+
+
+# ---- sentences
+
+
+def _culprit(rank: int, place: Collective, reason: str, *, rule: str) -> CulpritRank:
+    return CulpritRank(
+        rank=rank,
+        reason=reason,
+        rule=rule,
+        group=place.group,
+        operation=place.operation,
+        sequence=place.waits_at or place.sequence,
+    )
+
+
+def _described(place: Collective) -> str:
+    """Return `#128 all_reduce of group 3 dp`."""
+    return f"#{place.waits_at or place.sequence} {place.operation} of group {place.group}"
+
+
+def _summary(graph: WaitGraph) -> str:
+    """Return what most ranks wait in first."""
+    heads: dict[str, list[int]] = {}
+    for rank in graph.waiting:
+        heads.setdefault(_described(graph.pending(rank)[0]), []).append(rank)
+    ordered = sorted(heads.items(), key=lambda head: (-len(head[1]), head[1]))
+    listed = [
+        f"{describe_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {head}"
+        for head, ranks in ordered[:3]
+    ]
+    more = sum(len(ranks) for _, ranks in ordered[3:])
+    return "; ".join(listed) + (f"; {more} more wait elsewhere" if more else "")

@@ -1,0 +1,169 @@
+"""Forms of metric lines of many trainers are read without configuration: step, loss and NaN."""
+
+import math
+
+import pytest
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import Scan, engine_for
+from runner.collect.step_formats.line_order import LineOrder
+from runner.facts.messages.signals import StepRecord
+from tests.collect.trainers.forms import FORMS, At, losses
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Return the engine with all formats."""
+    return engine_for()
+
+
+def records_of(log: bytes, engine: Engine, piece: int) -> list[StepRecord]:
+    """Read a log in pieces; lines without a step are numbered in order."""
+    scan, order, found = Scan("log", engine=engine), LineOrder(), []
+    pieces = [log[at : at + piece] for at in range(0, len(log), piece)]
+    for line in [one for part in pieces for one in scan.feed(part)] + list(scan.finish()):
+        if line.record is not None:
+            order.add_record(line.record)
+            found.append(line.record)
+        if line.unnumbered is not None:
+            found += [record for _, record in order.records(line.unnumbered, line.line)]
+    return found
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 700])
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_of_trainers_are_read(name: str, piece: int, engine: Engine) -> None:
+    """Each healthy sample and each NaN has its step and its loss, whole or in pieces."""
+    render, step_of = FORMS[name]
+    samples = [At(n, loss) for n, loss in enumerate(losses())]
+    log = "".join(map(render, samples)).encode()
+    read = records_of(log, engine, piece)
+    with_loss = [record for record in read if record.loss is not None]
+    assert [record.step for record in with_loss] == [step_of(at) for at in samples]
+    expected = [at.loss for at in samples]
+    assert [record.loss for record in with_loss] == pytest.approx(expected, rel=1e-2, nan_ok=True)
+    assert [math.isnan(record.loss or 0.0) for record in with_loss] == list(
+        map(math.isnan, expected)
+    )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_nan_is_an_incident_and_the_healthy_part_is_none(name: str, engine: Engine) -> None:
+    """A diagnosis of the whole log finds the NaN at its first step; one of the healthy lines finds nothing."""
+    render, _ = FORMS[name]
+    samples = [At(n, loss) for n, loss in enumerate(losses())]
+    for some, faults in ((samples, ["nan_loss"]), (samples[:40], [])):
+        diagnosis = Diagnosis(engine=engine)
+        log = diagnosis.log("rank0.log")
+        log.feed("".join(map(render, some)).encode())
+        log.finish()
+        assert [verdict.cause.fault for verdict in diagnosis.verdicts()] == faults
+    onset = [match.named["onset_step"] for match in log.matches if match.signature == "metrics"]
+    assert onset == []
+
+
+def test_trainer_of_transformers_prints_what_is_read(engine: Engine) -> None:
+    """The callback of the installed package writes a dictionary with quoted numbers and no step; the order numbers them."""
+    callbacks = pytest.importorskip("transformers.trainer_callback")
+
+    class Bar:
+        def write(self, text: str) -> None:
+            written.append(text + "\n")
+
+    written: list[str] = []
+    callback = callbacks.ProgressCallback()
+    callback.training_bar = Bar()
+    state = callbacks.TrainerState(is_world_process_zero=True)
+    for n, loss in enumerate(losses()):
+        logs = {"loss": loss, "grad_norm": 1.5, "learning_rate": 1e-4, "epoch": n / 20}
+        callback.on_log(None, state, None, logs=logs)
+    read = records_of("".join(written).encode(), engine, 1 << 20)
+    assert [record.step for record in read] == list(range(1, 60))
+    assert [record.loss for record in read] == pytest.approx(losses(), rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "scale"),
+    [
+        (
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+            32768.0,
+        ),
+        (
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, but hysteresis is 2. Reducing "
+            "hysteresis to 1",
+            65536.0,
+        ),
+        (
+            "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 64.0, reducing to 32.0",
+            32.0,
+        ),
+        (
+            "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 65536, reducing to 32768.0",
+            32768.0,
+        ),
+        (
+            "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 16384.0",
+            16384.0,
+        ),
+        (
+            "INFO | fairseq.trainer | NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 64.0",
+            64.0,
+        ),
+        (
+            "INFO | fairseq.trainer | NOTE: overflow detected, setting loss scale to: 16384.0",
+            16384.0,
+        ),
+        ("OVERFLOW! Skipping step. Attempted loss scale: 4294967296", 4294967296.0),
+        (
+            "[deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.",
+            None,
+        ),
+        ("Found overflow. Skip step", None),
+    ],
+)
+def test_sentences_of_loss_scalers_are_skipped_steps(
+    line: str, scale: float | None, engine: Engine
+) -> None:
+    """A sentence has the step of the line before, was skipped, and has the next loss scale where it names one."""
+    read = records_of(f"step: 7 loss: 2.5\n{line}\n".encode(), engine, 1 << 20)
+    assert read[1:] == [StepRecord(step=7, skipped=True, loss_scale=scale)]
+
+
+def test_a_loss_scale_that_collapses_in_sentences_alone_is_found(engine: Engine) -> None:
+    """Thirty-odd halvings one after the other are an incident; the search at the start of a run is none."""
+    form = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
+    for num, faults in ((16, []), (60, ["loss_scale_floor"])):
+        diagnosis = Diagnosis(engine=engine)
+        log = diagnosis.log("log")
+        scales = [2.0 ** (32 - n) for n in range(num)]
+        log.feed("".join(form.format(scale, max(1.0, scale / 2)) for scale in scales).encode())
+        assert [one.cause.fault for one in diagnosis.verdicts()][:1] == faults
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "step 1000000000000000000 loss 2.5",
+            "step: 1e18, loss: 2.5",
+            "{'loss': 2.0, 'epoch': 0.3}",
+        ),
+        *("step -5 loss 2.5", "step 2.5 loss 2.5", "step nan loss 2.5"),
+    ],
+)
+def test_a_number_that_cannot_be_a_step_is_none(line: str, engine: Engine) -> None:
+    """Such a line has no step, whatever else it has."""
+    (found,) = Scan("log", engine=engine).feed(f"{line}\n".encode())
+    assert found.record is None
+
+
+def test_lines_about_a_loss_that_report_none_are_not_read(engine: Engine) -> None:
+    """Settings, sentences about the best loss, and validations are no samples."""
+    text = (
+        "[GPU0] Epoch 3 | Batchsize: 32 | Steps: 32\nBest loss 2.5 at epoch 3\nloss_weight: 0.5\n"
+        "initial_loss_scale: 65536\nLoading checkpoint with loss 2.0\nloss = 0.0\n"
+        "Test: [ 10/196]\tTime  0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.00 (  0.1)\n"
+    )
+    assert [r for r in records_of(text.encode(), engine, 1 << 20) if r.loss is not None] == []

@@ -1,0 +1,1 @@
+"""Catalogues of accelerators: their drivers, runtimes, libraries and monitors."""

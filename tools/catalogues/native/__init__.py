@@ -1,0 +1,1 @@
+"""What the makers of catalogues of C and C++ share: sources, calls with what surrounds them, texts, and classes by words."""
