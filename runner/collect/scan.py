@@ -6,7 +6,7 @@ only the lines with a hit, so the cost depends on the bytes and not on the size 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
 from runner.collect.step_formats.name_value_pairs import Reading
 from runner.errors import UserError
-from runner.facts.matches import MAX_TEXT, Match
+from runner.facts.matches import MAX_TEXT, Match, Role
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.signatures import SIGNATURES, Signature
 
@@ -36,6 +36,10 @@ MAX_METRIC_BYTES = 64 * 1024
 PREFIX_BYTES = 64 * 1024
 # Of one signature in one log; later ones are only counted: the first ones matter.
 MAX_MATCHES = 1000
+# Of lines at which a traceback may begin.
+_TRACEBACK_ROLES: tuple[Role, ...] = ("traceback", "frame")
+# A block, the number of its first line, offsets of lines in it, and what a bare number before its lines is.
+OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,11 @@ class Scan:
         self._num_searched = self._num_read = 0
         self._num_matches: Counter[str] = Counter()
         self._max_matches = max_matches
+        # Gets each block of lines that was searched, with the offsets of lines that are a part of a traceback.
+        self.on_block: OnBlock | None = None
+        self._of_tracebacks = frozenset(
+            index for index, one in enumerate(signatures) if one.role in _TRACEBACK_ROLES
+        )
         # What a bare number or name before each line is.
         self._bare: Bare | None = None
         self.num_bytes = 0
@@ -144,6 +153,9 @@ class Scan:
 
         self._engine.search(block, on_match)
         catalogued = self._catalogued.search(block, self._num_searched)
+        if self.on_block is not None:
+            starts = [at for at in sorted(hits) if not self._of_tracebacks.isdisjoint(hits[at])]
+            self.on_block(block, self._line, starts, self._bare)
         counted = 0
         for start in sorted({**hits, **catalogued}):
             self._line += block.count(b"\n", counted, start)
@@ -168,6 +180,9 @@ class Scan:
         for index in sorted(indexes):
             if index >= self._first_format:
                 break
+            if self._signatures[index].role == "frame":
+                # It only shows where a traceback is.
+                continue
             match = self._match(index, line, indexes[index] - start)
             if match is not None:
                 yield ScannedLine(line=self._line, match=match)
