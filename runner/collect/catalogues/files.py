@@ -22,7 +22,7 @@ MAX_FORMAT, MAX_REQUIRES = 2000, 50
 Level = Literal["error", "warning", "info", "debug"]
 
 
-class Header(msgspec.Struct, frozen=True):
+class CatalogueHeader(msgspec.Struct, frozen=True):
     """The first line of a catalogue: what its rows have in common."""
 
     emitter: str
@@ -56,12 +56,12 @@ class Catalogue:
     """One file. `defect`: what is wrong with it, in one sentence; "" for nothing. Its header is None if nothing can be read."""
 
     name: str
-    header: Header | None = None
+    header: CatalogueHeader | None = None
     rows: list[CatalogueRow] = field(default_factory=list)
     defect: str = ""
 
 
-_HEADER = msgspec.json.Decoder(Header)
+_HEADER = msgspec.json.Decoder(CatalogueHeader)
 _ROW = msgspec.json.Decoder(CatalogueRow)
 
 

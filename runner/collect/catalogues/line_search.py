@@ -50,9 +50,10 @@ class CataloguedLines:
         self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Signature]
     ) -> Match | None:
         """Return the match of a line, without its place; None: there is none. `known`: the signatures that match this line."""
-        naming = [one for one in known if one.weight == "primary" and one.fault]
-        if any(one.role not in _GENERIC for one in naming):
+        if any(not one.role or (one.fault and one.role not in _GENERIC) for one in known):
+            # A signature says what this line is, be it evidence or not.
             return None
+        naming = [one for one in known if one.fault]
         row, shown = self._row_of(line, hits, bare)
         weight = "benign" if row is None or not row.acts else "primary"
         is_known = row is not None and not row.fault and bool(naming)

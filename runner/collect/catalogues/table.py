@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from runner.collect import engines
-from runner.collect.catalogues.files import Catalogue, CatalogueRow, Header, Level
+from runner.collect.catalogues.files import Catalogue, CatalogueHeader, CatalogueRow, Level
 from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
 from runner.facts.matches import Layer, Scope
 
@@ -114,7 +114,7 @@ def pack(catalogues: Iterable[Catalogue]) -> bytes:
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _entries(header: Header, rows: Sequence[CatalogueRow]) -> Iterator[_Entry]:
+def _entries(header: CatalogueHeader, rows: Sequence[CatalogueRow]) -> Iterator[_Entry]:
     for row in rows:
         style = row.style or header.style
         pattern = line_pattern(row.format, style)
