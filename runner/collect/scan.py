@@ -124,14 +124,13 @@ class Scan:
 
     def flush(self) -> list[ScannedLine]:
         """Return the matches and records of the unfinished line, which may go on."""
-        found = list(self._search(self._rest)) if self._rest else []
+        # A step's numbers may be cut in two, so they are read when their line, or the state of their bar, is whole.
+        is_state = self._rest.endswith(b"\r")
+        found = list(self._search(self._rest, reads_steps=is_state)) if self._rest else []
         self._num_searched = len(self._rest)
-        # A whole state of a progress bar.
-        if self._rest.endswith(b"\r"):
+        if is_state:
             self._num_read = len(self._rest)
-            return found
-        # A step's numbers may be cut in two, so they are read when their line is whole.
-        return [line for line in found if line.match is not None]
+        return found
 
     def finish(self) -> Iterator[ScannedLine]:
         """Yield the matches and records of a last line without an end."""
@@ -139,12 +138,14 @@ class Scan:
         if rest:
             yield from self._search(rest)
 
-    def _search(self, block: bytes) -> Iterator[ScannedLine]:
+    def _search(self, block: bytes, *, reads_steps: bool = True) -> Iterator[ScannedLine]:
         # Offset of a line -> index of a pattern -> end.
         hits: dict[int, dict[int, int]] = {}
 
         def on_match(index: int, end: int) -> None:
             is_step = index >= self._first_format
+            if is_step and not reads_steps:
+                return
             if end <= (self._num_read if is_step else self._num_searched):
                 # It was yielded with the piece before.
                 return
