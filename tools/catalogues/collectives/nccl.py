@@ -56,11 +56,6 @@ _GOES_ON = re.compile(
     r"not supported|will use|using|recommend|destroy|dereg|cleanup|reclaim|finaliz",
     re.I,
 )
-# The thread that serves the other ranks of its node: it reports so that they ended, at the end of healthy runs, too.
-_PEER_ENDED = re.compile(
-    r"\[(?:Service thread|Proxy Service[^\]]*)\] (?:Accept failed|Could not receive type|Poll failed|"
-    r"Error encountered progressing|Failed to execute operation|(?:proxy ops )?shm (?:close|unlink))"
-)
 _RULES = rules(
     (r"cuda failure|^hip failure", "", "the text of the runtime's error on the same line decides"),
     (r"fail\w* to cuda ?(?:host)?malloc|cuMem\w+ failed|cuda ?malloc", "cuda_oom", "GPU memory"),
@@ -169,10 +164,6 @@ def _texts(call: CallSite) -> Iterator[str]:
 def _row(at: str, text: str, call: CallSite) -> Iterator[Row]:
     level = _level(text, call)
     if not re.search(r"[A-Za-z]{3}", text):
-        return
-    if _PEER_ENDED.match(text):
-        why = "peers that end close their sockets"
-        yield row(at, text, "warning", "nccl_network", requires=("NCCL",), why=why)
         return
     fault, why = _fault(at, text, call) if level == "error" else ("", "")
     # A failure is reported again without the prefix, as the last error that the library remembers.
