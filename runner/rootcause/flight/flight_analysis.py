@@ -129,7 +129,8 @@ def _is_held_by_itself(graph: WaitGraph, group: str, place: Collective, num_done
 
 
 def _has_completed(place: Collective, number: int) -> bool:
-    return place.sequence >= number and not 0 < place.waits_at <= number
+    is_over = place.sequence >= number and not 0 < place.waits_at <= number
+    return is_over and not (place.may_have_failed and place.sequence == number)
 
 
 def _is_symmetric(operation: str) -> bool:
@@ -142,9 +143,12 @@ def _behind(
 ) -> list[CulpritRank]:
     awaited = graph.awaited_by()
     idle = dict[int, list[Wait]]()
-    for rank in graph.places:
+    has_failures = bool(graph.missing) or _has_failed_calls(graph)
+    for rank, places in graph.places.items():
         edges = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
-        if edges and not graph.pending(rank) and rank not in waiting and rank not in stuck:
+        # Its last call may have failed, and the rank may be a victim of another that is gone.
+        is_doubtful = has_failures and any(place.may_have_failed for place in places)
+        if edges and not graph.pending(rank) and rank not in (*waiting, *stuck) and not is_doubtful:
             idle[rank] = edges
     if not _are_few(graph, idle):
         return []
@@ -155,6 +159,17 @@ def _behind(
         if rank not in (*idle, *stuck, *waiting) and (lag := _lag(graph, rank)) is not None
     ]
     return found + (lagging if len(lagging) < len(graph.waiting) / 2 else [])
+
+
+def _has_failed_calls(graph: WaitGraph) -> bool:
+    """Whether a call ended for which a rank of the group has not come: it failed."""
+    return any(
+        place.may_have_failed
+        and _is_symmetric(place.operation)
+        and any(each.sequence < place.sequence for each in own.values())
+        for own in graph.groups.values()
+        for place in own.values()
+    )
 
 
 def _are_few(graph: WaitGraph, idle: Collection[int]) -> bool:
@@ -283,11 +298,8 @@ def _unrecorded(graph: WaitGraph, waiting: Collection[int]) -> list[CulpritRank]
     ):
         return []
     reaching = graph.reaching(missing)
-    for rank in graph.waiting:
-        head = graph.pending(rank)[0]
-        is_open = not head.is_between_peers and not graph.is_member_known(head.group)
-        if rank not in reaching and not is_open:
-            return []
+    if any(rank not in reaching for rank in graph.waiting):
+        return []
     # A rank that waits for nothing may be what the others wait for.
     if any(
         not graph.pending(rank) and rank not in waiting for rank in graph.places if rank in awaited
