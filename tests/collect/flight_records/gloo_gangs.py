@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,9 +109,7 @@ def play(gang: Gang, folder: Path) -> None:
     """Run a gang until nothing moves, and have it write its records."""
     # A byte of each rank: it is in the first call; and one that asks for records.
     shared = mmap.mmap(-1, gang.num_ranks + 1)
-    pids = [
-        _fork(lambda rank=rank: _run(gang, rank, folder, shared)) for rank in range(gang.num_ranks)
-    ]  # type: ignore[misc]
+    pids = [_fork(partial(_run, gang, rank, folder, shared)) for rank in range(gang.num_ranks)]
     try:
         _wait_until_quiet(pids, shared)
         shared[gang.num_ranks] = 1
@@ -257,7 +256,12 @@ def _record_when_asked(folder: Path, rank: int, shared: mmap.mmap) -> None:
         time.sleep(0.05)
     # Torch writes either.
     is_json = rank % 2
-    data = c10d._dump_fr_trace_json() if is_json else c10d._dump_fr_trace(includeStackTraces=False)
+    recorder: Any = c10d
+    data = (
+        recorder._dump_fr_trace_json()
+        if is_json
+        else recorder._dump_fr_trace(includeStackTraces=False)
+    )
     name = f"rank_{rank}.json" if is_json else f"rank_{rank}"
     (folder / f"{name}.part").write_bytes(data if isinstance(data, bytes) else data.encode())
     (folder / f"{name}.part").rename(folder / name)
