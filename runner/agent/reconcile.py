@@ -78,6 +78,8 @@ class Reconciler:
         self.conditions = self._launcher.conditions
         self.channels = Channels(loop, self._on_packet)
         self.gang: LocalGang | None = None
+        # Emits the exit of the last rank, once what the ranks have printed is read.
+        self._unread_exit: Callable[[], None] | None = None
         self.is_sure = False
         self._assignment: Assignment | None = None
         # Without an assignment for this agent instance, no rank is started.
@@ -269,6 +271,7 @@ class Reconciler:
         self._launcher.fail(reason)
 
     def _on_terminated(self, left_behind: tuple[int, ...]) -> None:
+        self._on_output_read()
         self.channels.finish()
         gang, termination = self.gang, self._terminator.finish()
         self.gang = None
@@ -290,6 +293,24 @@ class Reconciler:
         if exit_code not in ORDERLY_EXITS:
             self.log_search.on_rank_failed(gang, rank)
 
+    def _emit_last_exit(self, gang: LocalGang, rank: int, exit_code: int) -> None:
+        """Emit the exit of the last rank here once all that the ranks have printed is read: the run may be summed up then."""
+        gang.ranks[rank].is_alive = False
+        self._unread_exit = partial(self._emit_exit, gang, rank, exit_code)
+        self.log_search.read_all(gang, self._on_output_read)
+
+    def _on_output_read(self) -> None:
+        emit, self._unread_exit = self._unread_exit, None
+        if emit is not None:
+            self._emitter.heartbeat()
+            emit()
+
+    def _is_last_to_print(self, gang: LocalGang, rank: int, exit_code: int | None) -> bool:
+        """Whether a rank ended well, as the last one here, of a gang whose steps are known by what it prints."""
+        is_last = all(other.rank == rank for other in gang.alive)
+        is_orderly = exit_code in ORDERLY_EXITS and self._terminator.current is None
+        return is_last and is_orderly and gang.is_printing
+
     def _stderr_tail(self, gang: LocalGang, rank: int) -> str:
         """Return a rank's last lines; "" while their folder hangs, for an exit is reported at once."""
         folder = gang.plan.output_folder
@@ -308,6 +329,8 @@ class Reconciler:
         is_failure = False
         if message["end_requested"]:
             gang.ranks[number].is_alive = False
+        elif self._is_last_to_print(gang, number, message["exit_code"]):
+            self._emit_last_exit(gang, number, message["exit_code"])
         else:
             self._emit_exit(gang, number, message["exit_code"])
             is_failure = message["exit_code"] not in ORDERLY_EXITS
@@ -376,6 +399,7 @@ class Reconciler:
         launch = self._launcher.launch
         if launch is not None and launch.is_sent:
             self._launcher.fail("the keeper died while it started the ranks")
+        self._on_output_read()
         gang = self.gang
         is_intended = self._terminator.current is not None or self._when_left is not None
         if gang is not None:

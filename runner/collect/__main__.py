@@ -20,6 +20,8 @@ from runner.facts.matches import ScannedLogs
 from runner.facts.messages.log_search import (
     FollowReport,
     FollowRequest,
+    ReadAllRequest,
+    ReadAllResult,
     SearchRequest,
     SearchResult,
 )
@@ -81,6 +83,11 @@ class LogReader:
             _send(SearchResult(number=request.number, found=self._search(request)))
         elif isinstance(request, FollowRequest):
             self._follow(request)
+        elif isinstance(request, ReadAllRequest):
+            if self._follower is not None and self._follower.gang == request.gang:
+                for report in self._follower.read_all(time.monotonic()):
+                    _send(report)
+            _send(ReadAllResult(number=request.number))
 
     def _follow(self, request: FollowRequest) -> None:
         if self._follower is not None:

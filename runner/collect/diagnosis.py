@@ -3,6 +3,7 @@
 Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and only the last step is stored.
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from runner.collect.engines import Engine
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.step_formats.line_order import LineOrder
+from runner.collect.tracebacks.reader import TracebackReader
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
@@ -20,6 +22,7 @@ from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.signatures import SIGNATURES, Signature
+from runner.rootcause.tracebacks.application import with_tracebacks
 
 # All chosen. A file is binary if more than this ratio of its first bytes is zero.
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
@@ -52,15 +55,17 @@ class Diagnosis:
 
     def log(self, name: str, *, rank: int | None = None) -> "Log":
         """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
+        tracebacks = TracebackReader(name)
         scan = Scan(
             name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
         )
-        self.logs.append(Log(name, scan, rank))
+        scan.on_block = tracebacks.feed
+        self.logs.append(Log(name, scan, tracebacks, rank=rank))
         return self.logs[-1]
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts, the root cause first; none for a healthy run."""
-        matches = [match for log in self.logs for match in log.matches]
+        matches = [match for log in self.logs for match in log.judged_matches()]
         return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
 
     def scanned(self, max_matches: int, *, text: int) -> ScannedLogs:
@@ -69,7 +74,8 @@ class Diagnosis:
         `text`: the most characters of each.
         """
         steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
-        every = relevant_matches((match for log in self.logs for match in log.matches), steps)
+        judged = (match for log in self.logs for match in log.judged_matches())
+        every = relevant_matches(judged, steps)
         num: Counter[tuple[str, str]] = Counter()
         matches = []
         for match in every:
@@ -89,12 +95,17 @@ class Diagnosis:
 class Log:
     """One file of a run."""
 
-    def __init__(self, name: str, scan: Scan, rank: int | None = None) -> None:
+    def __init__(
+        self, name: str, scan: Scan, tracebacks: TracebackReader, *, rank: int | None = None
+    ) -> None:
+        """`scan` feeds `tracebacks`."""
         self.name = name
         self.matches: list[Match] = []
         self.furthest: LoggedStep | None = None
         self.is_binary = False
-        self._scan = scan
+        # The line of its first step; 0: none.
+        self._first_step = 0
+        self._scan, self._tracebacks = scan, tracebacks
         self._numerics = Numerics()
         self._order = LineOrder()
         self._num_numeric = 0
@@ -128,6 +139,15 @@ class Log:
     def finish(self) -> None:
         """Add a last line without an end."""
         self._add(self._scan.finish())
+        self._tracebacks.finish()
+
+    def judged_matches(self) -> list[Match]:
+        """Return the matches, those of tracebacks judged with all that is in these."""
+        tracebacks = (
+            one if one.rank is not None else dataclasses.replace(one, rank=self._rank)
+            for one in self._tracebacks.tracebacks
+        )
+        return with_tracebacks(self.matches, tracebacks, first_step=self._first_step)
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:
@@ -143,6 +163,7 @@ class Log:
 
     def _add_step(self, record: StepRecord, line: int) -> None:
         if self.furthest is None or record.step > self.furthest.step:
+            self._first_step = self._first_step or line
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)

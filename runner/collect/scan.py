@@ -6,7 +6,7 @@ only the lines with a hit, so the cost depends on the bytes and not on the size 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.collect.engines import Engine, make_engine
@@ -17,7 +17,7 @@ from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
 from runner.collect.step_formats.name_value_pairs import Reading
 from runner.errors import UserError
-from runner.facts.matches import MAX_TEXT, Match
+from runner.facts.matches import MAX_TEXT, Match, Role
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.signatures import SIGNATURES, Signature
 
@@ -33,6 +33,10 @@ MAX_METRIC_BYTES = 64 * 1024
 PREFIX_BYTES = 64 * 1024
 # Of one signature in one log; later ones are only counted: the first ones matter.
 MAX_MATCHES = 1000
+# Of lines at which a traceback may begin.
+_TRACEBACK_ROLES: tuple[Role, ...] = ("traceback", "frame")
+# A block, the number of its first line, offsets of lines in it, and what a bare number before its lines is.
+OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,11 @@ class Scan:
         self._num_searched = self._num_read = 0
         self._num_matches: Counter[str] = Counter()
         self._max_matches = max_matches
+        # Gets each block of lines that was searched, with the offsets of lines that are a part of a traceback.
+        self.on_block: OnBlock | None = None
+        self._of_tracebacks = frozenset(
+            index for index, one in enumerate(signatures) if one.role in _TRACEBACK_ROLES
+        )
         # What a bare number or name before each line is.
         self._bare: Bare | None = None
         self.num_bytes = self.num_folded = 0
@@ -103,14 +112,13 @@ class Scan:
 
     def flush(self) -> list[ScannedLine]:
         """Return the matches and records of the unfinished line, which may go on."""
-        found = list(self._search(self._rest)) if self._rest else []
+        # A step's numbers may be cut in two, so they are read when their line, or the state of their bar, is whole.
+        is_state = self._rest.endswith(b"\r")
+        found = list(self._search(self._rest, reads_steps=is_state)) if self._rest else []
         self._num_searched = len(self._rest)
-        # A whole state of a progress bar.
-        if self._rest.endswith(b"\r"):
+        if is_state:
             self._num_read = len(self._rest)
-            return found
-        # A step's numbers may be cut in two, so they are read when their line is whole.
-        return [line for line in found if line.match is not None]
+        return found
 
     def finish(self) -> Iterator[ScannedLine]:
         """Yield the matches and records of a last line without an end."""
@@ -118,12 +126,14 @@ class Scan:
         if rest:
             yield from self._search(rest)
 
-    def _search(self, block: bytes) -> Iterator[ScannedLine]:
+    def _search(self, block: bytes, *, reads_steps: bool = True) -> Iterator[ScannedLine]:
         # Offset of a line -> index of a pattern -> end.
         hits: dict[int, dict[int, int]] = {}
 
         def on_match(index: int, end: int) -> None:
             is_step = index >= self._first_format
+            if is_step and not reads_steps:
+                return
             if end <= (self._num_read if is_step else self._num_searched):
                 # It was yielded with the piece before.
                 return
@@ -131,6 +141,9 @@ class Scan:
             hits.setdefault(start, {}).setdefault(index, end)
 
         self._engine.search(block, on_match)
+        if self.on_block is not None:
+            starts = [at for at in sorted(hits) if not self._of_tracebacks.isdisjoint(hits[at])]
+            self.on_block(block, self._line, starts, self._bare)
         counted = 0
         for start in sorted(hits):
             self._line += block.count(b"\n", counted, start)
@@ -152,6 +165,9 @@ class Scan:
         for index in sorted(indexes):
             if index >= self._first_format:
                 break
+            if self._signatures[index].role == "frame":
+                # It only shows where a traceback is.
+                continue
             match = self._match(index, line, indexes[index] - start)
             if match is not None:
                 yield ScannedLine(line=self._line, match=match)

@@ -62,7 +62,7 @@ class GangLiveness(Detector):
         self, heartbeat: Heartbeat, watch: WatchList, now: float
     ) -> list[GangStillStepping]:
         """Return a finding if the heartbeat's gang steps on without nodes that are silent."""
-        step = heartbeat.last_step
+        step = heartbeat.last_step if heartbeat.last_step is not None else heartbeat.printed_step
         gang = self._gangs.of(heartbeat, watch) if step is not None else None
         if gang is None or step is None:
             return []

@@ -20,6 +20,10 @@ from runner.facts.watch import WatchedAttempt
 FOLLOWED_SECONDS = 1.0
 # Share of the time without progress that a rank was blocked, from which on it counts as the one that all wait for; chosen.
 CULPRIT_SHARE = 0.5
+# Times the longest gap between two printed steps, or the longest start, that ranks which only print may take; chosen.
+PRINTED_FACTOR = 3.0
+# Times its limit that a gang may take which prints no step and writes all the while, as one that evaluates does; chosen.
+WRITING_FACTOR = 3.0
 # Blocked ranks listed in the evidence; chosen.
 MAX_SHOWN = 8
 # Mounts listed there, and characters of a mount's path and of other names; chosen.
@@ -35,6 +39,7 @@ class ObservedNode:
     last_heartbeat: float
     num_alive: int = 0
     num_writes: int = 0
+    num_printed: int = 0
     # The first of its ranks' phases; "" while they report none.
     phase: str = ""
     blocked: tuple[RankBlocked, ...] = ()
@@ -55,6 +60,11 @@ class ObservedGang:
     last_step: int | None = None
     advanced_at: float = 0.0
     reports_steps: bool = False
+    # Its steps are known by what its ranks print: when they last wrote anything, and the longest that the run took for a step.
+    prints_steps: bool = False
+    wrote_at: float = 0.0
+    longest_start_seconds: float = 0.0
+    longest_gap_seconds: float = 0.0
     # A rank has ended.
     is_ending: bool = False
     num_nodes_in_phase: Counter[str] = field(default_factory=Counter)
@@ -80,8 +90,8 @@ class ObservedGang:
 
     @property
     def is_starting(self) -> bool:
-        """Whether ranks that report steps have yet to report the first one."""
-        return self.reports_steps and self.last_step is None
+        """Whether ranks that report or print steps have yet to make the first one."""
+        return (self.reports_steps or self.prints_steps) and self.last_step is None
 
     def begin(self, since: float) -> None:
         """All ranks are started by now: what some did before, waiting for the others, teaches nothing."""
@@ -102,6 +112,7 @@ class ObservedGang:
         """Allow for a time in which the supervisor received no heartbeats."""
         self.advanced_at += seconds
         self.progress_at += seconds
+        self.wrote_at += seconds
         self.at_work_since += seconds
         for node in self.nodes.values():
             node.last_heartbeat += seconds
@@ -115,18 +126,41 @@ class ObservedGang:
     def fixed_limit(self, watched: WatchedAttempt) -> float:
         """Return the seconds since `advanced_at` that a step may take; infinity: no limit.
 
-        There is none for ranks that report nothing, and before all of them are started.
+        There is none for ranks that neither report nor print steps, and before all of them are started. Of ranks that print
+        steps, some print one in an hour: no limit is shorter than a multiple of what the run has taken.
         """
         if watched.since is None:
             return math.inf
         if self.last_step is not None or self.was_stepping:
-            return watched.progress_seconds or math.inf
-        is_held = self.reports_steps and self.have_all_nodes_reported
-        return (watched.start_seconds if is_held else 0.0) or math.inf
+            longest_seconds = self.longest_gap_seconds
+            limit_seconds = watched.progress_seconds
+        else:
+            longest_seconds = self.longest_start_seconds
+            is_held = self.reports_steps or self.prints_steps
+            is_held = is_held and self.have_all_nodes_reported
+            limit_seconds = watched.start_seconds if is_held else 0.0
+        if not limit_seconds:
+            return math.inf
+        learned_seconds = PRINTED_FACTOR * longest_seconds if self.prints_steps else 0.0
+        return max(limit_seconds, learned_seconds)
+
+    def limit_source(self, watched: WatchedAttempt) -> str:
+        """Say where the fixed limit comes from."""
+        configured = (watched.start_seconds, watched.progress_seconds)
+        if self.fixed_limit(watched) in configured:
+            return "set in run.yaml"
+        return f"{PRINTED_FACTOR:g} times the longest that this run took to print one"
 
     def fixed_due(self, watched: WatchedAttempt) -> float:
         """Return when the gang passes its fixed limit if it makes no step; infinity: never, or that is reported."""
-        return math.inf if self.is_reported else self.advanced_at + self.fixed_limit(watched)
+        if self.is_reported:
+            return math.inf
+        limit_seconds = self.fixed_limit(watched)
+        due = self.advanced_at + limit_seconds
+        if not self.prints_steps or self.wrote_at <= self.advanced_at:
+            return due
+        latest = self.advanced_at + WRITING_FACTOR * limit_seconds
+        return max(due, min(self.wrote_at + limit_seconds, latest))
 
     def overdue_phase(self) -> str:
         """Name the phase in which a fixed limit passed; a gang that another supervisor saw stepping does not start."""

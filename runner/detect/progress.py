@@ -43,6 +43,7 @@ class PaceMemory(Value, forbid_unknown_fields=True):
     gaps: Mapping[str, LearnedGaps] = field(default_factory=dict)
     reports_steps: bool = False
     announces: bool = False
+    prints_steps: bool = False
 
 
 @register
@@ -66,6 +67,8 @@ class GangProgress(Detector):
         self._reporting_runs: dict[int, bool] = {}
         # Runs that were seen in an evaluation or a checkpoint.
         self._announcing: dict[int, bool] = {}
+        # Runs whose steps are known by what their ranks print.
+        self._printing: dict[int, bool] = {}
         # While this is watched, no fixed limit is passed before then: `tick` skips a large number of gangs.
         self._idle: tuple[WatchList | None, float] = (None, 0.0)
         self._newest_heartbeat = 0.0
@@ -79,6 +82,8 @@ class GangProgress(Detector):
         node = self._follow_node(gang, heartbeat, now)
         if heartbeat.phases or heartbeat.last_step is not None:
             self._follow_steps(gang, node, heartbeat, now)
+        elif heartbeat.num_printed or gang.prints_steps:
+            self._follow_printed(gang, node, heartbeat, now)
         elif not gang.reports_steps:
             self._follow_writes(gang, node, heartbeat, now)
         findings = gang.stopped(heartbeat) if heartbeat.ranks_stopped else []
@@ -98,7 +103,7 @@ class GangProgress(Detector):
                 gap_seconds = now - gang.advanced_at
                 evidence = (
                     f"no step of {watched.attempt} for {gap_seconds:.1f} s in phase {gang.overdue_phase()} "
-                    f"(limit {gang.fixed_limit(watched):g} s, set in run.yaml)"
+                    f"(limit {gang.fixed_limit(watched):g} s, {gang.limit_source(watched)})"
                 )
                 findings.append(gang.no_progress(evidence, gap_seconds, now))
         self._idle = (watch, self._first_due(watch))
@@ -120,10 +125,15 @@ class GangProgress(Detector):
             for rule in RULES
             if (learned := self._timeouts.get((run, rule))) is not None
         }
-        reports_steps, announces = run in self._reporting_runs, run in self._announcing
-        if not gaps and not reports_steps:
+        reports_steps, prints_steps = run in self._reporting_runs, run in self._printing
+        if not gaps and not (reports_steps or prints_steps):
             return None
-        return PaceMemory(gaps=gaps, reports_steps=reports_steps, announces=announces)
+        return PaceMemory(
+            gaps=gaps,
+            reports_steps=reports_steps,
+            announces=run in self._announcing,
+            prints_steps=prints_steps,
+        )
 
     def load(self, run: int, dumped: object, now: float) -> None:
         memory: PaceMemory = wire.from_plain(PaceMemory, dumped)
@@ -138,6 +148,7 @@ class GangProgress(Detector):
             learned.needed_seconds = gaps.needed_seconds
         self._reporting_runs |= {run: True} if memory.reports_steps else {}
         self._announcing |= {run: True} if memory.announces else {}
+        self._printing |= {run: True} if memory.prints_steps else {}
 
     def due_at(self, watch: WatchList) -> float | None:
         """Return when the next gang passes its fixed limit if it makes no step, or a time before that."""
@@ -178,6 +189,10 @@ class GangProgress(Detector):
     def _follow_steps(
         self, gang: ObservedGang, node: ObservedNode, heartbeat: Heartbeat, now: float
     ) -> None:
+        if gang.prints_steps:
+            # What ranks report counts, whatever they printed before.
+            gang.prints_steps, gang.last_step = False, None
+            self._printing.pop(gang.run, None)
         phase, step = node.phase, heartbeat.last_step
         if heartbeat.phases:
             phase = first_phase(frozenset(heartbeat.phases.values()))
@@ -200,6 +215,36 @@ class GangProgress(Detector):
         if has_stepped:
             gang.last_step, gang.advanced_at = step, now
             gang.at_work_since = now if gang.at_work_since == math.inf else gang.at_work_since
+
+    def _follow_printed(
+        self, gang: ObservedGang, node: ObservedNode, heartbeat: Heartbeat, now: float
+    ) -> None:
+        """Record a printed step; what ranks write besides gives them more time, and teaches nothing."""
+        before, node.num_printed = node.num_printed, heartbeat.num_printed
+        if heartbeat.num_writes > node.num_writes:
+            gang.wrote_at = now
+        node.num_writes = heartbeat.num_writes
+        if not gang.prints_steps:
+            gang.prints_steps = self._printing[gang.run] = True
+            gang.reports_steps = False
+            self._idle = (None, 0.0)
+        if heartbeat.num_printed <= before or gang.watched.since is None:
+            return
+        if gang.last_step is None and not gang.was_stepping:
+            # From the start, whatever was written meanwhile.
+            self._timeout(gang).add(max(0.0, now - gang.advanced_at))
+            gang.progress_at, self._idle = now, (None, 0.0)
+        else:
+            self._on_progress(gang, now)
+        gang.last_step = max(gang.last_step or 0, heartbeat.printed_step or 0)
+        gang.advanced_at = now
+        gang.at_work_since = now if gang.at_work_since == math.inf else gang.at_work_since
+        self._note_longest(gang)
+
+    def _note_longest(self, gang: ObservedGang) -> None:
+        gaps = (self._timeouts.get((gang.run, rule)) for rule in ("start", "steps alone"))
+        longest = [0.0 if learned is None else learned.longest_seconds for learned in gaps]
+        gang.longest_start_seconds, gang.longest_gap_seconds = longest
 
     def _follow_writes(
         self, gang: ObservedGang, node: ObservedNode, heartbeat: Heartbeat, now: float
@@ -239,7 +284,7 @@ class GangProgress(Detector):
         gang.progress_at = now
 
     def _timeout(self, gang: ObservedGang) -> LearnedTimeout:
-        if not gang.reports_steps:
+        if not (gang.reports_steps or gang.prints_steps):
             rule = "writes"
         elif gang.last_step is not None and gang.run not in self._announcing:
             rule = "steps alone"
@@ -258,7 +303,7 @@ class GangProgress(Detector):
         if not gang.is_ending:
             self._timeout(gang).doubt()
         what, where = f"nothing written by the ranks of {gang.watched.attempt}", ""
-        if gang.reports_steps:
+        if gang.reports_steps or gang.prints_steps:
             what, where = f"no step of {gang.watched.attempt}", f" in phase {gang.phase}"
         evidence = (
             f"{what} for {gap_seconds:.1f} s{where} (limit {limit.seconds:.0f} s, {limit.source})"
@@ -268,7 +313,7 @@ class GangProgress(Detector):
     def _learned_limit(self, gang: ObservedGang) -> GapLimit | None:
         learned, watched = self._timeout(gang), gang.watched
         # How long the other ranks take to end was never seen.
-        if gang.reports_steps and gang.is_ending:
+        if (gang.reports_steps or gang.prints_steps) and gang.is_ending:
             return None
         cap_seconds = watched.start_seconds if gang.is_starting else watched.progress_seconds
         if gang.is_starting or (gang.reports_steps and gang.run in self._announcing):
@@ -277,7 +322,7 @@ class GangProgress(Detector):
             return None
         at_work_seconds = gang.progress_at - gang.at_work_since
         is_regular = gang.num_writes >= LEAST_WRITES and at_work_seconds >= LEAST_WRITING_SECONDS
-        if not gang.reports_steps and not is_regular:
+        if not (gang.reports_steps or gang.prints_steps) and not is_regular:
             return None
         limit = learned.limit_unannounced(cap_seconds, at_work_seconds=at_work_seconds)
         if limit is None or not gang.is_ending:
@@ -302,7 +347,10 @@ class GangProgress(Detector):
             gang.least_limit_seconds = min(
                 LEAST_FLOOR_SECONDS, watched.start_seconds, watched.progress_seconds
             )
-            gang.reports_steps = (
+            if not gang.prints_steps and gang.run not in self._reporting_runs:
+                gang.prints_steps = watched.prints_steps or gang.run in self._printing
+                self._note_longest(gang)
+            gang.reports_steps = not gang.prints_steps and (
                 gang.reports_steps or watched.reports_steps or gang.run in self._reporting_runs
             )
             gang.is_ending = gang.is_ending or watched.is_ending

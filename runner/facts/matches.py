@@ -46,6 +46,7 @@ Role = Literal[
     "ended-well",
     # Of Python: frames follow, each for what the traceback goes through, and an exception.
     "traceback",
+    "frame",
     "frame-of-data",
     "frame-of-checkpoints",
     # Through what loads data or checkpoints.

@@ -38,6 +38,8 @@ class WatchedAttempt(Value):
     start_seconds: float
     progress_seconds: float
     reports_steps: bool = False
+    # Its steps are known by what its ranks print.
+    prints_steps: bool = False
     has_stepped: bool = False
     # Its command has a placeholder for the learning rate, and its lines show what came of it.
     reads_rate: bool = False

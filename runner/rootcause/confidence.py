@@ -25,6 +25,8 @@ BY_KNOWLEDGE: dict[KnownBy, float] = {
     "traceback": 0.85,
     "family": 0.7,
 }
+# At most, of a traceback, by what of it shows the fault (`rootcause.tracebacks.rules.By`); chosen.
+BY_SHOWN = {"class": 0.85, "package": 0.8, "phase": 0.6, "nothing": 0.4}
 # Times that, when the same layer names other faults too; chosen.
 DISPUTED = 0.8
 
@@ -32,6 +34,8 @@ DISPUTED = 0.8
 def confidence_in(root: Match, rivals: Sequence[Match]) -> float:
     """Return the confidence, between 0 and 1, in the fault of `root` among matches that count as much."""
     confidence = BY_LAYER[root.layer] * BY_KNOWLEDGE[root.known_by]
+    if root.known_by == "traceback":
+        confidence = min(confidence, BY_SHOWN.get(root.named.get("shown", ""), confidence))
     if any(match.fault != root.fault for match in rivals):
         confidence *= DISPUTED
     return round(confidence, 2)

@@ -35,6 +35,10 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
     for match in matches:
+        if match.known_by == "traceback":
+            # It was judged with all that is around it.
+            placed.append(match)
+            continue
         lines = lines_of.setdefault((match.file, match.rank), {})
         lines[match.role] = match.line
         if match.role in _OF_TRACEBACKS and _is_below("ignored", match, lines, IGNORED_LINES):
@@ -132,14 +136,17 @@ def _without_duplicates(matches: list[Match]) -> list[Match]:
     benign = {(match.file, match.line): True for match in matches if match.weight == "benign"}
     matches = [match for match in matches if (match.file, match.line) not in benign]
     for match in matches:
-        if match.fault and match.weight == "primary" and match.role not in _GENERIC:
+        is_specific = match.role not in _GENERIC or match.known_by == "traceback"
+        if match.fault and match.weight == "primary" and is_specific:
             place = (match.file, match.line)
             depth = LAYERS.index(match.layer)
             best[place] = min(best.get(place, depth), depth)
     return [
         match
         for match in matches
-        if match.role not in _GENERIC or (match.file, match.line) not in best
+        if match.role not in _GENERIC
+        or match.known_by == "traceback"
+        or (match.file, match.line) not in best
     ]
 
 

@@ -6,6 +6,7 @@ from runner.detect.progress import GangProgress
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.wire import to_plain
 
 ATTEMPT = AttemptId(1, 1, 0)
 START, STEP = 60.0, 30.0
@@ -116,3 +117,76 @@ def test_a_new_attempt_starts_afresh() -> None:
     after = watch(AttemptId(1, 1, 1))
     progress.tick(after, 11.0)
     assert progress.tick(after, 11.0 + STEP) == []
+
+
+# ---- ranks that print their steps, and report none
+
+
+def printing(step: int, num: int, *, writes: int = 0) -> Heartbeat:
+    """Make a heartbeat of a gang whose output shows its steps."""
+    return Heartbeat(
+        node="n1",
+        incarnation=1,
+        attempt=ATTEMPT,
+        printed_step=step,
+        num_printed=num,
+        num_writes=writes,
+    )
+
+
+def test_printed_steps_that_cease_are_found_at_the_limit_of_steps() -> None:
+    """Three steps are enough: the limit runs from the last one."""
+    progress = gang()
+    for step in (1, 2, 3):
+        progress.on_heartbeat(printing(step, step), watch(), float(step))
+    assert progress.tick(watch(), 2.9 + STEP) == []
+    (found,) = progress.tick(watch(), 3.0 + STEP)
+    assert (found.fault, found.silent_seconds) == ("no_progress", STEP)
+
+
+def test_ranks_that_print_a_step_seldom_get_a_multiple_of_their_longest_gap() -> None:
+    """A script that prints every thousandth step is no hang after ten minutes."""
+    progress = gang()
+    for number in range(1, 4):
+        progress.on_heartbeat(printing(1000 * number, number), watch(), 100.0 * number)
+        assert progress.tick(watch(), 100.0 * number) == []
+    assert progress.tick(watch(), 300.0 + 299.0) == []
+    (found,) = progress.tick(watch(), 300.0 + 300.0)
+    assert "3 times the longest" in found.evidence
+
+
+def test_ranks_that_write_without_a_step_get_three_times_as_long() -> None:
+    """They may evaluate; a watchdog that repeats its complaint does not keep a gang for ever."""
+    progress = gang()
+    for step in (1, 2, 3):
+        progress.on_heartbeat(printing(step, step, writes=step), watch(), float(step))
+    for second in range(4, 3 + 3 * int(STEP)):
+        progress.on_heartbeat(printing(3, 3, writes=second), watch(), float(second))
+        assert progress.tick(watch(), float(second)) == []
+    assert len(progress.tick(watch(), 3.0 + 3 * STEP)) == 1
+
+
+def test_steps_that_ranks_report_count_alone() -> None:
+    """A channel that opens later takes over from what was printed before."""
+    progress = gang()
+    progress.on_heartbeat(printing(900, 1), watch(), 1.0)
+    progress.on_heartbeat(heartbeat(7), watch(), 5.0)
+    progress.on_heartbeat(heartbeat(8), watch(), 6.0)
+    assert progress.tick(watch(), 5.9 + STEP) == []
+    assert len(progress.tick(watch(), 6.0 + STEP)) == 1
+
+
+def test_that_a_run_prints_its_steps_outlives_the_supervisor() -> None:
+    """Its next start is held to a limit by its own starts."""
+    progress = gang()
+    for step in (1, 2, 3):
+        progress.on_heartbeat(printing(step, step), watch(), 50.0 + step)
+    later = GangProgress()
+    later.load(ATTEMPT.run, to_plain(progress.dump(ATTEMPT.run, 60.0)), 60.0)
+    again = AttemptId(1, 1, 1)
+    watched = replace(watch(again).attempts[0], since=60.0)
+    new = WatchList(nodes=("n1",), attempts=(watched,))
+    later.tick(new, 60.0)
+    later.on_heartbeat(Heartbeat(node="n1", incarnation=1, attempt=again), new, 61.0)
+    assert later.tick(new, 60.0 + 3 * 51.0 - 1.0) == []
+    assert len(later.tick(new, 60.0 + 3 * 51.0)) == 1

@@ -30,6 +30,8 @@ from runner.facts.matches import Match
 from runner.facts.messages.log_search import (
     FollowReport,
     FollowRequest,
+    ReadAllRequest,
+    ReadAllResult,
     SearchRequest,
     SearchResult,
 )
@@ -40,17 +42,23 @@ log = logging.getLogger("stoker.agent")
 # Chosen, not measured: a gang's start keeps the node busy, lines about it come after its end, other
 # ranks fail in consequence of the first, and an agent leaves within its heartbeat timeout.
 FOLLOW_SECONDS = 1.0
+FOLLOW_SOON_SECONDS = 0.1
 LINGER_SECONDS = 2.0
 WAIT_SECONDS = 0.5
 FINISH_SECONDS = 1.5
 # Until a search is tried again whose folder hangs; chosen.
 HUNG_SECONDS = 60.0
+# For the last lines of a gang that ended well; chosen.
+READ_ALL_SECONDS = 2.0
 POSITIONS_NAME = "followed.json"
 # How far an agent that starts reads the kernel's log back for a node without ranks, as the check `kernel_log` does; chosen.
 IDLE_WINDOW_MICROSECONDS = 3600 * 10**6
 # PROC_PID_INIT_INO of Linux, include/linux/proc_ns.h.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-TIMERS = ("follow", "unfollow", "search", "searched", "search again", "finish", "reader")
+TIMERS = (
+    *("follow", "unfollow", "search", "searched", "search again", "finish", "reader"),
+    "read all",
+)
 
 
 class LogSearch:
@@ -73,12 +81,15 @@ class LogSearch:
         self._follow_request = FollowRequest(gang="")
         # The gang whose logs are followed: lines on its failure may come after its end.
         self._followed: LocalGang | None = None
+        # The gang before, of which the rest of its output may be read still.
+        self._ended: LocalGang | None = None
         self._failed_gang: LocalGang | None = None
         self._failed_ranks = set[int]()
         # Requested searches by number, and those that were requested twice.
         self._pending: dict[int, tuple[LocalGang, SearchRequest]] = {}
         self._retried = set[int]()
         self._when_finished: Callable[[], None] | None = None
+        self._when_all_read: Callable[[], None] | None = None
         self._number = 0
 
     def on_gang_started(self, gang: LocalGang, *, adopted: bool = False) -> None:
@@ -98,7 +109,9 @@ class LogSearch:
             self._load_positions()
         self._reader.reset_backoff()
         self._loop.cancel("unfollow")
-        self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
+        # Where a reader runs, its start keeps nothing busy, and the first steps are seen when they are made.
+        seconds = FOLLOW_SOON_SECONDS if self._reader.is_running else FOLLOW_SECONDS
+        self._loop.at("follow", time.monotonic() + seconds, self._follow)
 
     def on_started_without_gang(self) -> None:
         """Follow the kernel's log, from where an earlier agent was."""
@@ -115,7 +128,11 @@ class LogSearch:
 
     def on_gang_terminated(self) -> None:
         """Stop following after LINGER_SECONDS; the output of failed ranks is searched on its own."""
-        self._gang = None
+        gang, self._gang = self._gang, None
+        self._ended = gang
+        if gang is not None and gang.is_printing:
+            # Before the reader follows the next gang.
+            self._request_rest(gang)
         self._loop.cancel("follow")
         self._loop.at("unfollow", time.monotonic() + LINGER_SECONDS, self._unfollow)
 
@@ -126,6 +143,27 @@ class LogSearch:
             self._failed_gang = gang
             self._loop.at("search", time.monotonic() + WAIT_SECONDS, self._search)
         self._failed_ranks.add(rank)
+
+    def read_all(self, gang: LocalGang, then: Callable[[], None]) -> None:
+        """Read all that the ranks of a gang have written, then call back; after READ_ALL_SECONDS in any case."""
+        self._when_all_read = then
+        self._loop.at("read all", time.monotonic() + READ_ALL_SECONDS, self._on_all_read)
+        self._request_rest(gang)
+
+    def _request_rest(self, gang: LocalGang) -> None:
+        """Have all read that the ranks of a gang have printed."""
+        if self._followed is not gang:
+            self._loop.cancel("follow")
+            self._followed = gang
+            self._reader.send(self._follow_request)
+        self._number += 1
+        self._reader.send(ReadAllRequest(number=self._number, gang=str(gang.attempt)))
+
+    def _on_all_read(self) -> None:
+        self._loop.cancel("read all")
+        then, self._when_all_read = self._when_all_read, None
+        if then is not None:
+            then()
 
     def on_folder_back(self) -> None:
         """Replace a reader that ended, without its delay: a file system that had hung answers again."""
@@ -219,9 +257,15 @@ class LogSearch:
             self._on_report(message)
         elif isinstance(message, SearchResult):
             self._on_result(message)
+        elif isinstance(message, ReadAllResult):
+            self._on_all_read()
 
     def _on_report(self, report: FollowReport) -> None:
-        gang = self._followed
+        gang, ended = self._followed, self._ended
+        if ended is not None and ended is not gang and report.gang == str(ended.attempt):
+            # Its last steps, read while the next gang starts.
+            self._add_steps(ended, report)
+            return
         if report.gang != ("" if gang is None else str(gang.attempt)):
             return
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
@@ -252,13 +296,17 @@ class LogSearch:
         if self._is_kernel_log_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
         if matches:
-            self._emit(gang, matches, ranks_alive=True, last_step=gang.last_step)
+            self._emit(gang, matches, ranks_alive=True, last_step=gang.furthest_step)
         if report.skipped_bytes > gang.log_bytes_skipped:
             if not gang.log_bytes_skipped:
                 log.warning("%s writes more than can be read; parts are skipped", report.gang)
             gang.log_bytes_skipped = report.skipped_bytes
-        if report.records:
-            gang.add_log_steps(report.records)
+        self._add_steps(gang, report)
+
+    def _add_steps(self, gang: LocalGang, report: FollowReport) -> None:
+        now = time.monotonic()
+        for fact in gang.add_log_steps(report.records, report.records_rank, now):
+            self._emitter.emit(fact)
 
     def _on_result(self, result: SearchResult) -> None:
         gang, _ = self._pending.pop(result.number, (None, None))

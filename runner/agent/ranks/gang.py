@@ -16,6 +16,7 @@ from runner.agent.ranks.aggregates import (
     StartPhases,
     StepAggregator,
 )
+from runner.agent.ranks.printed_steps import PrintedSteps
 from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
 from runner.facts.launch_conditions import of_data
@@ -31,6 +32,8 @@ NextHeader = Callable[[], Mapping[str, Any]]
 MAX_DETAIL_CHARACTERS = 300
 MAX_REQUESTS_REMEMBERED = 1000
 POLL_OUTPUTS_SECONDS = 0.2
+# Between two marks of printed steps from a node with neither the first nor the last rank; chosen.
+SELDOM_SECONDS = 60.0
 # An answer of the file system that took longer says nothing of the ranks' pauses; chosen.
 LATE_OUTPUTS_SECONDS = 1.0
 # Folders are looked at while no step is made; chosen: a healthy run asks no server of files.
@@ -109,6 +112,7 @@ class LocalGang:
         self._resources_due = now + rank_resources.SAMPLE_SECONDS
         self._probe_due = now
         self._log_steps: tuple[StepRecord, ...] = ()
+        self._printed = PrintedSteps()
         self._rare_phases = RareField[signals.StartPhase]()
         self._start_phases = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
@@ -172,10 +176,32 @@ class LocalGang:
                 return [_SIGNALS[type(report)](**self.header(), **fields)]
         return []
 
-    def add_log_steps(self, records: Sequence[StepRecord]) -> None:
-        """Add steps that the log reader found in output: they count where no rank reports any."""
-        if self.last_step is None:
-            self._log_steps = (*self._log_steps, *records)[-MAX_STEPS:]
+    @property
+    def is_printing(self) -> bool:
+        """Whether its progress is known by its output alone."""
+        return self.last_step is None and self.hello is None
+
+    @property
+    def furthest_step(self) -> int | None:
+        """The last step that a rank reported; where none reports any, the furthest that one has printed."""
+        return self._printed.furthest if self.last_step is None else self.last_step
+
+    def add_log_steps(
+        self, records: Sequence[StepRecord], rank: int | None, now: float
+    ) -> list[Signal]:
+        """Add steps that the log reader found in the output of a rank: they count where no rank reports any."""
+        if self.last_step is not None:
+            return []
+        self._log_steps = (*self._log_steps, *records)[-MAX_STEPS:]
+        is_first = self._printed.furthest is None
+        if not self._printed.add(records, rank):
+            return []
+        self.progress_at = now
+        if not is_first and self.alive:
+            return []
+        # What was printed before the end of the ranks may be read after it.
+        self.heartbeat_due = True
+        return self.poll_progress(now, every_seconds=0.0)
 
     def _on_step(self, rank: LocalRank, report: reports.StepReport, now: float) -> list[Signal]:
         self._steps.add(rank.rank, report)
@@ -190,7 +216,7 @@ class LocalGang:
         if self.last_step is not None:
             self.last_step = max(self.last_step, report.step)
             return []
-        self.last_step = report.step
+        self.last_step, self._progress_step = report.step, None
         self.heartbeat_due = True
         return self.poll_progress(now, every_seconds=0.0)
 
@@ -225,16 +251,33 @@ class LocalGang:
         return {**self.next_header(), "attempt": self.attempt}
 
     def poll_progress(self, now: float, *, every_seconds: float) -> list[Signal]:
-        """Return a Progress, from the node with rank 0, when there was a step since the last one and it is time."""
-        step = self.last_step
-        if not self.has_rank_zero or step is None or step == self._progress_step:
+        """Return a Progress, from the node with rank 0, when there was a step since the last one and it is time.
+
+        Of printed steps any node sends it, those seldom on which neither the first nor the last rank runs: all may print the same.
+        """
+        is_printed, step = self.last_step is None, self.furthest_step
+        if step is None or step == self._progress_step or not (is_printed or self.has_rank_zero):
             return []
         is_first = self._progress_step is None
-        if not is_first and now - self._progress_sent_at < every_seconds:
+        if is_printed and not (self.has_rank_zero or self.plan.is_last_node):
+            every_seconds = max(every_seconds, SELDOM_SECONDS)
+        if now - self._progress_sent_at < every_seconds and (is_printed or not is_first):
             return []
         self._progress_step, self._progress_sent_at = step, now
+        if is_printed:
+            return self._printed_progress(step, is_first=is_first)
         timings = self._start_phases.reported() if is_first else {}
         return [signals.Progress(**self.header(), step=step, loss=self._last_loss, timings=timings)]
+
+    def _printed_progress(self, step: int, *, is_first: bool) -> list[Signal]:
+        """Return a mark of the furthest printed step; at first, one of the step with which the ranks resumed, before it."""
+        printed = self._printed
+        first = printed.first if is_first and printed.first is not None else step
+        marks = [(first, None), (step, printed.loss)] if first < step else [(step, printed.loss)]
+        return [
+            signals.Progress(**self.header(), step=number, loss=loss, printed_by=printed.rank or 0)
+            for number, loss in marks
+        ]
 
     def poll(self, now: float) -> float:
         """Observe which ranks are stopped; return when to poll again.
@@ -335,6 +378,8 @@ class LocalGang:
             num_writes=self.writes,
             writing_seconds=self.progress_at - self._writing_since if self.writes else 0.0,
             longest_gap_seconds=self._longest_quiet_seconds,
+            printed_step=self._printed.furthest if self.last_step is None else None,
+            num_printed=self._printed.num_marks if self.last_step is None else 0,
             start_phases=self._rare_phases.pop_due(self._start_phases.slowest(now), now),
             rank_computes=self._compute.pop_medians(now),
             rank_resources=resources,
@@ -359,6 +404,6 @@ class LocalGang:
             generation=self.generation,
             rank=number,
             exit_code=exit_code,
-            last_step=rank.last_step if rank.last_step is not None else self.last_step,
+            last_step=rank.last_step if rank.last_step is not None else self.furthest_step,
             stderr_tail=stderr_tail,
         )

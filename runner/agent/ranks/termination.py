@@ -44,7 +44,7 @@ class Termination:
         terminated = RanksTerminated(
             **gang.header(),
             generation=gang.generation,
-            last_step=gang.last_step,
+            last_step=gang.furthest_step,
             left_behind=left_behind,
             fenced=self.fenced,
             num_stacks=self.stacks,

@@ -64,7 +64,7 @@ class MatchThrottle:
             for match in in_context(context)
             if (match.line, match.signature) in new_keys
             and match.fault
-            and match.weight == "primary"
+            and (match.weight == "primary" or match.role in ("interrupted", "cleared"))
             and not self._is_repeat(match)
         ]
 
@@ -113,7 +113,7 @@ class FollowedLog:
         self.trouble = ""
         self.is_behind = False
         self.throttle = MatchThrottle()
-        self._rank = rank
+        self.rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
         self._bar_steps = None if beside is None else BarSteps(beside)
@@ -135,6 +135,21 @@ class FollowedLog:
             if self._bar_steps is not None:
                 self._bar_steps.mark()
             self._search_new(now)
+        if self._bar_steps is not None:
+            self.records.extend(self._bar_steps.number(self._unnumbered, now))
+
+    def finish(self, now: float) -> None:
+        """Read a last line without an end into `matches` and `records`: nothing is written any more."""
+        self.matches = []
+        self.records.clear()
+        self._unnumbered.clear()
+        self.tail.is_final = True
+        self._search_new(now)
+        self.tail.is_final = False
+        scan, self._scan = self._scan, None
+        if scan is not None:
+            self._add(scan.finish())
+        self._filter(now)
         if self._bar_steps is not None:
             self.records.extend(self._bar_steps.number(self._unnumbered, now))
 
@@ -178,7 +193,7 @@ class FollowedLog:
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:
             if line.match is not None:
-                rank = self._rank if line.match.rank is None else line.match.rank
+                rank = self.rank if line.match.rank is None else line.match.rank
                 self._unfiltered.append(replace(line.match, rank=rank))
             if line.record is not None:
                 self._last_step = line.record.step

@@ -6,7 +6,7 @@ It reads standard error before standard output, so that a flood of output delays
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ MAX_MATCHES = 10
 POSITIONS_SECONDS = 5.0
 # Without a step in the log that reports them, until another log may.
 STEP_SOURCE_SECONDS = 60.0
+# Of logs that are read to their ends: a poll reads some megabytes.
+MAX_POLLS = 100
 
 
 class Follower:
@@ -96,6 +98,11 @@ class Follower:
             records += self._steps_of(log, now)
         if self._kernel is not None:
             matches += self._kernel.poll(now)
+        return self._reports(matches, records, now)
+
+    def _reports(
+        self, matches: Sequence[Match], records: Sequence[StepRecord], now: float
+    ) -> list[FollowReport]:
         trouble = self._new_trouble()
         # An empty report shows that this process is alive.
         is_due = now >= self._reported_at + POSITIONS_SECONDS
@@ -117,6 +124,7 @@ class Follower:
         reports[-1] = replace(
             reports[-1],
             records=tuple(records[-MAX_RECORDS:]),
+            records_rank=None if self._step_source is None else self._step_source.rank,
             places=positions,
             num_kept_back=sum(log.throttle.num_dropped for log in self._logs),
             skipped_bytes=sum(log.tail.num_skipped_bytes for log in self._logs),
@@ -124,11 +132,33 @@ class Follower:
         )
         return reports
 
+    def read_all(self, now: float) -> list[FollowReport]:
+        """Read to the ends of the logs, to which nothing is written any more; return what is new.
+
+        Lines without an end count as whole now.
+        """
+        reports = self.poll(now)
+        for _ in range(MAX_POLLS):
+            if not self.is_behind:
+                break
+            reports += self.poll(now)
+        matches: list[Match] = []
+        records: list[StepRecord] = []
+        for log in self._logs:
+            log.finish(now)
+            matches += log.matches
+            records += self._steps_of(log, now)
+        return reports + self._reports(matches, records, now)
+
     def _steps_of(self, log: FollowedLog, now: float) -> list[StepRecord]:
-        """Return the steps of the log that reports them; another one takes over after STEP_SOURCE_SECONDS without a step."""
+        """Return the steps of the log that reports them: of the lowest rank that prints any.
+
+        Another one takes over after STEP_SOURCE_SECONDS without a step.
+        """
         if not log.records:
             return []
-        if self._step_source is None or now > self._stepped_at + STEP_SOURCE_SECONDS:
+        source = self._step_source
+        if source is None or log.rank < source.rank or now > self._stepped_at + STEP_SOURCE_SECONDS:
             self._step_source = log
         if log is not self._step_source:
             return []

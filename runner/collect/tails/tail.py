@@ -99,6 +99,8 @@ class Tail:
         # Size when the renamed file last grew, or offset of a line without an end; and since when.
         self._renamed_state: tuple[int, float] | None = None
         self._partial_line: tuple[int, float] | None = None
+        # Nothing is written any more: a last line without an end is whole.
+        self.is_final = False
         self._skipped: tuple[int, int | None] = (0, 0)
         self._blocks: list[Block] = []
 
@@ -295,7 +297,7 @@ class Tail:
         if file.offset + len(data) < file.size():
             # The poll has reached its limit.
             return 0
-        if is_over:
+        if is_over or self.is_final:
             return len(data)
         if self._partial_line is None or self._partial_line[0] != file.offset:
             self._partial_line = (file.offset, now)

@@ -124,11 +124,33 @@ def on_ranks_ready(decision: Decision, ready: s.RanksReady) -> None:
 
 
 def on_progress(decision: Decision, progress: s.Progress) -> None:
-    """Note the step; incidents whose step is passed are over: the remedy helped."""
-    attempt = decision.state.attempt_of(progress.attempt)
-    if attempt is None or attempt.state == "ended":
+    """Note the step; incidents whose step is passed are over: the remedy helped.
+
+    Of printed steps, those of the lowest rank count, and none where ranks report steps. They may be read after the attempt's end.
+    """
+    attempt, rank = decision.state.attempt_of(progress.attempt), progress.printed_by
+    if attempt is None and rank is not None and progress.attempt.run in decision.state.runs:
+        # The next one is planned already.
+        decision.add(r.StepsAdvanced(attempt=progress.attempt, step=progress.step, printed_by=rank))
+    if attempt is None or (attempt.state == "ended" and rank is None):
         return
-    _advance(decision, attempt, progress.step, loss=progress.loss, timings=dict(progress.timings))
+    if rank is not None and not _counts(attempt, rank):
+        return
+    _advance(
+        decision,
+        attempt,
+        progress.step,
+        loss=progress.loss,
+        timings=dict(progress.timings),
+        printed_by=rank,
+    )
+
+
+def _counts(attempt: Attempt, rank: int) -> bool:
+    """Whether the steps that a rank prints are those of the attempt."""
+    if attempt.last_step is None:
+        return True
+    return attempt.printed_by is not None and rank <= attempt.printed_by
 
 
 def _advance(
@@ -138,12 +160,23 @@ def _advance(
     *,
     loss: float | None = None,
     timings: dict[str, float] | None = None,
+    printed_by: int | None = None,
 ) -> None:
-    if attempt.last_step is not None and step <= attempt.last_step:
+    # Steps that ranks report replace those that they printed.
+    is_first_report = attempt.printed_by is not None and printed_by is None
+    if attempt.last_step is not None and step <= attempt.last_step and not is_first_report:
         return
     decision.add(
-        r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {})
+        r.StepsAdvanced(
+            attempt=attempt.attempt,
+            step=step,
+            loss=loss,
+            timings=timings or {},
+            printed_by=printed_by,
+        )
     )
+    if attempt.state == "ended":
+        return
     trust_levels.on_steps(decision, decision.run_of(attempt.attempt), attempt, step)
     for incident in decision.state.live_incidents(state="proving", run=attempt.attempt.run):
         if incident.on_trial or (incident.non_fatal and not non_fatal.is_passed(incident, attempt)):
@@ -177,7 +210,7 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
     if attempt is None or exited.rank in attempt.exit_codes:
         return
     if exited.last_step is not None:
-        _advance(decision, attempt, exited.last_step)
+        _advance(decision, attempt, exited.last_step, printed_by=attempt.printed_by)
     decision.add(
         r.RankEnded(
             attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
@@ -252,7 +285,7 @@ def on_ranks_gone(decision: Decision, gone: s.RanksTerminated) -> None:
         return
     attempt = _current(decision, gone.attempt, gone.generation)
     if attempt is not None and gone.last_step is not None:
-        _advance(decision, attempt, gone.last_step)
+        _advance(decision, attempt, gone.last_step, printed_by=attempt.printed_by)
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         decision.move_node(gone.node, "lost", reason)

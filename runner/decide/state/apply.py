@@ -225,17 +225,24 @@ def _rank_ended(state: State, record: r.RankEnded) -> None:
         attempt.dead_rank_seen = True
 
 
+def _is_newer(record: r.StepsAdvanced, attempt: Attempt) -> bool:
+    """Whether a step is the attempt's furthest; one that ranks report replaces what they printed."""
+    is_first_report = attempt.printed_by is not None and record.printed_by is None
+    return attempt.last_step is None or record.step > attempt.last_step or is_first_report
+
+
 def _advanced(state: State, record: r.StepsAdvanced) -> None:
     run = state.runs[record.attempt.run]
     attempt = state.attempt_of(record.attempt)
-    if attempt is not None and (attempt.last_step is None or record.step > attempt.last_step):
+    if attempt is not None and _is_newer(record, attempt):
         if attempt.first_step_at is None:
             attempt.first_step_at = state.now
         attempt.last_step, attempt.last_step_at = record.step, state.now
+        attempt.printed_by = record.printed_by
     if not run.was_left(record.attempt):
         run.best_step = max(run.best_step, record.step)
     run.stepped_configuration = max(run.stepped_configuration, record.attempt.configuration)
-    run.has_reported = True
+    run.has_reported, run.prints_steps = True, record.printed_by is not None
     if record.loss is not None:
         run.first_loss = record.loss if run.first_loss is None else run.first_loss
         run.last_loss = record.loss

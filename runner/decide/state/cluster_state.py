@@ -254,6 +254,8 @@ class Attempt(MutableValue):
     stop_requested_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
+    # The rank whose output shows the steps; None: ranks report them, or none is known.
+    printed_by: int | None = None
     # Nodes that have started their ranks: why these are fresh processes although they were to be forked; "" if all is as wanted.
     launched: dict[str, str] = field(default_factory=dict)
     # "n2: why" of the first of them; "": none did
@@ -347,6 +349,8 @@ class Run(MutableValue):
     restart_reason: str = ""
     # Its ranks have sent a hello, or reported a step, in some attempt.
     has_reported: bool = False
+    # Its steps are known by what its ranks print.
+    prints_steps: bool = False
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)

@@ -26,7 +26,9 @@ from runner.facts.watch import Resumed, WatchedAttempt, WatchList
 WATCHED = ("joining", "checking", "spare", "active", "suspect")
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
-_Changing = tuple[float | None, bool, bool, bool, bool, tuple[Trial, ...], Resumed | None]
+_Changing = tuple[
+    float | None, tuple[bool, bool], bool, bool, bool, tuple[Trial, ...], Resumed | None
+]
 
 
 class DerivedState:
@@ -148,7 +150,8 @@ class DerivedState:
         is_timed, up_since = bool(attempt.start), attempt.up_since
         incident = self._state.incidents.get(run.trial_incident or "")
         trials = (incident.trial,) if incident is not None and incident.trial is not None else ()
-        changing = (up_since, run.reports_steps, has_stepped, is_ending, is_timed, trials, resumed)
+        source = (run.reports_steps, run.prints_steps)
+        changing = (up_since, source, has_stepped, is_ending, is_timed, trials, resumed)
         if before is not None and before[0] == attempt.attempt and before[1] == changing:
             return before[2]
         watched = WatchedAttempt(
@@ -158,6 +161,7 @@ class DerivedState:
             start_seconds=run.spec.start_seconds,
             progress_seconds=run.spec.progress_seconds,
             reports_steps=run.reports_steps,
+            prints_steps=run.prints_steps,
             has_stepped=has_stepped,
             reads_rate="lr_factor" in remedies_of_command(run.spec.command),
             is_ending=is_ending,

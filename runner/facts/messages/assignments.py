@@ -56,6 +56,11 @@ class LaunchPlan(Value):
         return self.num_nodes * self.ranks_per_node
 
     @property
+    def is_last_node(self) -> bool:
+        """Whether the last rank is here."""
+        return self.node_rank == self.num_nodes - 1
+
+    @property
     def ranks(self) -> range:
         """Global ranks of this node."""
         first = self.node_rank * self.ranks_per_node

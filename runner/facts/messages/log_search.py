@@ -57,6 +57,19 @@ class SearchResult(Value, kind="search_result"):
     found: ScannedLogs
 
 
+class ReadAllRequest(Value, kind="read_all_request"):
+    """Read the followed logs of this gang to their ends, last lines without an end included: its ranks have exited."""
+
+    number: int
+    gang: str
+
+
+class ReadAllResult(Value, kind="read_all_result"):
+    """The logs are read; what was in them was reported before."""
+
+    number: int
+
+
 class FollowReport(Value, kind="follow_report"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
@@ -67,6 +80,8 @@ class FollowReport(Value, kind="follow_report"):
     gang: str
     matches: tuple[Match, ...] = ()
     records: tuple[StepRecord, ...] = ()
+    # The rank that wrote them.
+    records_rank: int | None = None
     places: Mapping[str, LogPosition] = field(default_factory=dict)
     num_kept_back: int = 0
     skipped_bytes: int = 0

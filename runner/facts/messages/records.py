@@ -364,11 +364,12 @@ class RankEnded(AttemptRecord, kind="rank_ended"):
 
 
 class StepsAdvanced(AttemptRecord, kind="steps_advanced"):
-    """The attempt has finished `step`."""
+    """The attempt has finished `step`. `printed_by`: the rank whose output shows it; None: ranks report their steps."""
 
     step: int
     loss: float | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
+    printed_by: int | None = None
 
 
 class StartTimed(AttemptRecord, kind="start_timed"):

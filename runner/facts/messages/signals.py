@@ -140,6 +140,9 @@ class Heartbeat(Signal, kind="heartbeat"):
     num_writes: int = 0
     writing_seconds: float = 0.0
     longest_gap_seconds: float = 0.0
+    # Of the same: the furthest step that they have printed, and how often a step was printed that differs from the one before.
+    printed_step: int | None = None
+    num_printed: int = 0
     # These two are sent now and then; empty: not due, or no step since.
     rank_computes: tuple[RankCompute, ...] = ()
     rank_resources: tuple[RankResources, ...] = ()
@@ -302,12 +305,14 @@ class Progress(Signal, kind="progress"):
     """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with.
 
     Step N is done when N steps contribute to the weights. The first mark has `timings`: start phase -> the slowest rank's seconds.
+    `printed_by`: the rank whose output shows the step, of ranks that report none.
     """
 
     attempt: AttemptId
     step: int
     loss: float | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
+    printed_by: int | None = None
 
 
 class CheckpointSealed(Signal, kind="checkpoint_sealed"):

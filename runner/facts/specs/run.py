@@ -93,14 +93,17 @@ class RunSpec(Value, kind="run_spec"):
         LongSeconds,
         "Time from when all ranks are started to the first step after which the gang counts as stuck (imports, rendezvous, "
         "loading a checkpoint); less once Stoker has seen how long this run takes. 0: never. Concerns ranks that report "
-        "steps, or did so in an earlier attempt. Of all runs: how long nodes may take to start their ranks, besides the time "
+        "or print steps, or did so in an earlier attempt; of ranks that print them, at least three times the longest start. "
+        "Of all runs: how long nodes may take to start their ranks, besides the time "
         "for which they wait for devices.",
     ] = 600.0
     progress_seconds: Annotated[
         LongSeconds,
         "Time without a finished step after which a gang that has made one counts as stuck; less once Stoker has seen how "
-        "long this run's steps, evaluations and checkpoints take. Must exceed the longest of them. 0: never. Ranks that "
-        "report nothing are measured by their output, if they have written regularly, also when some of them have ended.",
+        "long this run's steps, evaluations and checkpoints take. Must exceed the longest of them. 0: never. Where steps "
+        "are printed and not reported, at least three times the longest time between two, and three times as long while ranks "
+        "write other lines. Ranks that neither report nor print steps "
+        "are measured by their output, if they have written regularly, also when some of them have ended.",
     ] = 600.0
     steady_seconds: Annotated[
         LongSeconds,

@@ -52,6 +52,14 @@ MARKS = (
         near="pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: id=00dc",
     ),
     _marker(
+        "frame-of-any-kind",
+        r'File "[^"]+", line \d+,? in |terminate called (?:after|without)|Fatal Python error: ',
+        role="frame",
+        source="Python, traceback.py and faulthandler.c: where a stack is, whatever its first line; libstdc++",
+        sample='  File "/opt/job/train.py", line 88, in main',
+        near="/opt/job/train.py:88: UserWarning: the schedule has no stages",
+    ),
+    _marker(
         "frame-of-tear-down",
         r'File "[^"]*/multiprocessing/util\.py", line \d+, in (?:_run_finalizers|_exit_function|_remove_temp_dir|__call__)',
         role="frame-of-tear-down",

@@ -1,0 +1,314 @@
+"""The reader of one log: blocks of lines in, tracebacks out. Lines of several ranks may be mixed."""
+
+import re
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from runner.collect.lines import Bare
+from runner.collect.tracebacks import line_forms as forms
+from runner.collect.tracebacks.ends import Ends
+from runner.collect.tracebacks.native_text import FATAL, TERMINATE, CppText, FatalText
+from runner.collect.tracebacks.prefixes import (
+    WrittenLine,
+    learned_prefix,
+    rank_in,
+    read_line,
+)
+from runner.collect.tracebacks.python_text import PythonText
+from runner.rootcause.tracebacks.objects import Traceback
+
+# All chosen. Tracebacks of a log that are stored: the first and the last ones.
+FIRST_TRACEBACKS, LAST_TRACEBACKS = 200, 100
+# Tracebacks that are read at the same time: more ranks than write one file.
+MAX_OPEN = 256
+# Lines of others until a traceback is over that has its exception, or has not.
+IDLE_LINES, UNFINISHED_LINES = 60, 400
+# Lines of a log that are read; later ones only in its last blocks.
+MAX_LINES, LAST_BLOCKS = 200_000, 2
+MAX_LATE_BYTES = 1 << 20
+# Before a header.
+ABOVE_BYTES = 600
+# Of a line that holds a whole traceback, its ends of lines escaped.
+MAX_ESCAPED_BYTES = 64 * 1024
+
+_IGNORED = re.compile(
+    r"Exception ignored (?:in|while|on)|Error in atexit|--- Logging error ---|"
+    r"Exception in thread .*(?:_monitor|tqdm|wandb|pin_memory)"
+)
+_OWNER = re.compile(r"(?P<owner>Process [\w.:-]{1,80}|Exception in thread [\w. ()-]{1,80}):\s*$")
+# It was logged, and the program went on.
+_HANDLED = re.compile(
+    r"(?i)\bwarn(?:ing)?\b.*(?:retry|ignor|skip|fall(?:ing)?[ -]?back|continu|attempt|default)"
+)
+_SUMMARY_RANK = re.compile(r"\brank\s*: (\d{1,6}) \(local_rank: \d+\)")
+
+
+class _Introduction(NamedTuple):
+    """What the lines above a traceback state of it."""
+
+    owner: str = ""
+    rank: int | None = None
+    is_ignored: bool = False
+    is_logged: bool = False
+
+
+class _Stream:
+    """The lines of one writer, from the header of a traceback on."""
+
+    def __init__(
+        self,
+        begin: WrittenLine,
+        text: PythonText | CppText | FatalText,
+        *,
+        prefix: str = "",
+        introduction: _Introduction,
+    ) -> None:
+        self.begin, self.text, self.introduction = begin, text, introduction
+        self.key = begin.key
+        self.prefix = learned_prefix(prefix)
+        self.rank = begin.rank
+        if self.rank is None:
+            self.rank = rank_in(prefix) if prefix.strip() else introduction.rank
+        # Whether a line after the first began with the prefix, too.
+        self.is_confirmed = False
+        self.num_lines = 0
+        self.last_number = begin.number
+
+    def own_text(self, line: WrittenLine) -> str | None:
+        """Return the text of a line without the learned prefix; None for a line of another writer."""
+        if self.prefix is None:
+            return line.text
+        found = self.prefix.match(line.text)
+        if found is not None:
+            self.is_confirmed = True
+            return line.text[found.end() :]
+        if self.is_confirmed or self.num_lines > self.text.is_cut:
+            return None
+        # A logger wrote its prefix once.
+        if not line.text or line.text[0].isspace() or forms.frame_of(line.text):
+            self.prefix = None
+            return line.text
+        return None
+
+    def add(self, number: int, text: str) -> bool:
+        """Add a line; False: it is none of this traceback."""
+        self.num_lines += 1
+        self.last_number = number
+        return self.text.add(number, text)
+
+    def is_over(self, number: int) -> bool:
+        """Whether nothing of it was written for many lines."""
+        limit = IDLE_LINES if self.text.last else UNFINISHED_LINES
+        return number - self.last_number > limit
+
+
+class TracebackReader:
+    """Reads one log. `feed` takes its blocks in order, `finish` ends it; `tracebacks` are those read so far."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._found: Ends[Traceback] = Ends(FIRST_TRACEBACKS, LAST_TRACEBACKS)
+        # By the key of their lines, in the order in which they began.
+        self._streams: dict[str, list[_Stream]] = {}
+        self._num_open = 0
+        self._num_lines = 0
+        self._checked = 0
+        self._above = b""
+        self._late: deque[tuple[bytes, int, list[int], Bare | None]] = deque(maxlen=LAST_BLOCKS)
+
+    @property
+    def tracebacks(self) -> Sequence[Traceback]:
+        """The tracebacks whose ends were read."""
+        return self._found.items()
+
+    def feed(self, block: bytes, first: int, starts: Sequence[int], bare: Bare | None) -> None:
+        """Read a block. `first`: the number of its first line; `starts`: the offsets of lines where one may begin, sorted."""
+        if not starts and not self._num_open:
+            self._above = block[-ABOVE_BYTES:]
+        elif self._num_lines > MAX_LINES:
+            self._late.append(_cut(block, first, starts, bare))
+        else:
+            self._read(block, first, starts, bare)
+
+    def finish(self) -> None:
+        """Read what was left for the end, and close what is open."""
+        late = list(self._late)
+        self._late.clear()
+        for block, first, starts, bare in late:
+            self._read(block, first, starts, bare)
+        for stream in [one for streams in self._streams.values() for one in streams]:
+            self._close(stream)
+
+    def _read(self, block: bytes, first: int, starts: Sequence[int], bare: Bare | None) -> None:
+        position, number = 0, first
+        while position < len(block):
+            if not self._num_open:
+                at = bisect_left(starts, position)
+                if at == len(starts):
+                    break
+                number += block.count(b"\n", position, starts[at])
+                position = starts[at]
+            end = block.find(b"\n", position)
+            end = len(block) if end < 0 else end
+            self._add(block[position:end], number, bare, above=block[:position][-ABOVE_BYTES:])
+            position, number = end + 1, number + 1
+        self._above = block[-ABOVE_BYTES:]
+
+    def _add(self, raw: bytes, number: int, bare: Bare | None, *, above: bytes) -> None:
+        self._num_lines += 1
+        line = read_line(raw, number, bare)
+        if number - self._checked > IDLE_LINES:
+            self._close_idle(number)
+        if r"\n" in line.text and forms.HEADER in line.text:
+            self._add_escaped(raw, line)
+            return
+        found = self._stream_of(line)
+        if found is not None:
+            stream, text = found
+            if stream.add(number, text):
+                return
+            self._close(stream)
+        if forms.HEADER in line.text or '"' in line.text or "error" in line.text.lower():
+            self._begin(line, above if above else self._above)
+        elif TERMINATE.search(line.text):
+            self._begin(line, b"")
+
+    def _begin(self, line: WrittenLine, above: bytes) -> None:
+        """Begin a traceback, if this is its first line, or a frame whose header is missing."""
+        header = forms.header_of(line.text)
+        if header is not None:
+            prefix = header.prefix
+            lines = _introduction(above, prefix)
+            self._open(_Stream(line, PythonText(header), prefix=prefix, introduction=lines))
+        elif TERMINATE.search(line.text):
+            text = CppText(line.number, line.text)
+            self._open(_Stream(line, text, introduction=_Introduction()))
+        elif FATAL.search(line.text):
+            fatal = FatalText(line.number, line.text)
+            self._open(_Stream(line, fatal, introduction=_Introduction()))
+        else:
+            self._begin_cut(line)
+
+    def _begin_cut(self, line: WrittenLine) -> None:
+        """Begin a traceback whose header is missing, if this line is a frame."""
+        prefix = forms.prefix_of_frame(line.text) if '"' in line.text else ""
+        text = line.text[len(prefix) :]
+        frame = forms.frame_of(text)
+        if frame is not None and frame[0].function:
+            stream = _Stream(line, PythonText(None), prefix=prefix, introduction=_Introduction())
+            stream.add(line.number, text)
+            self._open(stream)
+
+    def _stream_of(self, line: WrittenLine) -> tuple[_Stream, str] | None:
+        """Return the traceback to which a line may belong, and its text."""
+        unprefixed: _Stream | None = None
+        for stream in reversed(self._streams.get(line.key, [])):
+            if stream.prefix is None:
+                unprefixed = unprefixed or stream
+            elif (text := stream.own_text(line)) is not None:
+                return stream, text
+        if unprefixed is not None:
+            return unprefixed, line.text
+        if line.key or not (line.text[:1].isspace() or forms.frame_of(line.text)):
+            return None
+        # A logger wrote what stands before the header once.
+        for streams in self._streams.values():
+            for stream in streams:
+                if not stream.num_lines and stream.begin.number == line.number - 1:
+                    return self._rebind(stream), line.text
+        return None
+
+    def _rebind(self, stream: _Stream) -> _Stream:
+        self._remove(stream)
+        stream.key, stream.prefix = "", None
+        self._open(stream)
+        return stream
+
+    def _open(self, stream: _Stream) -> None:
+        self._streams.setdefault(stream.key, []).append(stream)
+        self._num_open += 1
+        if self._num_open > MAX_OPEN:
+            self._close(next(iter(self._streams.values()))[0])
+
+    def _remove(self, stream: _Stream) -> None:
+        streams = self._streams[stream.key]
+        streams.remove(stream)
+        self._num_open -= 1
+        if not streams:
+            del self._streams[stream.key]
+
+    def _close_idle(self, number: int) -> None:
+        self._checked = number
+        every = [one for streams in self._streams.values() for one in streams]
+        for stream in every:
+            if stream.is_over(number):
+                self._close(stream)
+
+    def _close(self, stream: _Stream) -> None:
+        self._remove(stream)
+        self._store(stream)
+
+    def _store(self, stream: _Stream) -> None:
+        text, introduction = stream.text, stream.introduction
+        text.finish()
+        chain = text.chain.items()
+        if not chain:
+            return
+        self._found.append(
+            Traceback(
+                file=self._file,
+                first=stream.begin.number,
+                last=max(text.last, stream.begin.number),
+                chain=chain,
+                kind=text.kind,
+                rank=stream.rank,
+                node=stream.begin.node,
+                at=stream.begin.at,
+                owner=introduction.owner,
+                is_ignored=introduction.is_ignored,
+                is_logged=introduction.is_logged,
+                is_torn=text.is_torn,
+                is_cut=text.is_cut,
+            )
+        )
+
+    def _add_escaped(self, raw: bytes, line: WrittenLine) -> None:
+        """Read a traceback in one line, as loggers of JSON write it."""
+        whole = raw[:MAX_ESCAPED_BYTES].decode(errors="replace")
+        begin = whole.find(forms.HEADER)
+        parts = whole[begin:].replace('\\"', '"').split(r"\n")
+        stream = _Stream(
+            line, PythonText(forms.Header("")), introduction=_introduction(b"", whole[:begin])
+        )
+        for part in parts[1:]:
+            # What follows a message in its object.
+            text = part.partition('", "')[0] if not part.startswith(" ") else part
+            if not stream.add(line.number, text):
+                break
+        self._store(stream)
+
+
+def _introduction(above: bytes, prefix: str) -> _Introduction:
+    """Return what the two lines above a header, and the text before it, state of a traceback."""
+    lines = above.decode(errors="replace").splitlines()
+    near = [line for line in lines if line.strip()][-2:]
+    owner = next((found["owner"] for line in near if (found := _OWNER.search(line))), "")
+    ranks = _SUMMARY_RANK.findall("\n".join(lines)) if "traceback" in prefix else []
+    return _Introduction(
+        owner=owner,
+        rank=int(ranks[-1]) if ranks else None,
+        is_ignored=any(_IGNORED.search(line) for line in near),
+        is_logged=any(_HANDLED.search(line) for line in (*near[-1:], prefix)),
+    )
+
+
+def _cut(
+    block: bytes, first: int, starts: Sequence[int], bare: Bare | None
+) -> tuple[bytes, int, list[int], Bare | None]:
+    """Return the end of a block that is stored for later."""
+    begin = block.rfind(b"\n", 0, max(0, len(block) - MAX_LATE_BYTES)) + 1
+    begin = begin if len(block) > MAX_LATE_BYTES else 0
+    left = [start - begin for start in starts if start >= begin]
+    return block[begin:], first + block.count(b"\n", 0, begin), left, bare

@@ -1,0 +1,116 @@
+"""Application: tracebacks take the place of the lines that were matched one by one within them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from runner.facts.faults import FAULTS
+from runner.facts.matches import MAX_TEXT, Match, Role, Scope
+from runner.rootcause.tracebacks.objects import Traceback
+from runner.rootcause.tracebacks.verdicts import TracebackVerdict, verdict_on
+
+# Roles of lines that mean something beside other lines only.
+CONTEXTUAL: tuple[Role, ...] = (
+    "traceback",
+    "frame",
+    "frame-of-data",
+    "frame-of-checkpoints",
+    "frame-of-serialization",
+    "frame-of-imports",
+    "frame-of-tear-down",
+    "exception",
+    "exception-of-code",
+    "missing-file",
+    "disk-full",
+    "error-of-any-kind",
+    "ignored",
+)
+# Faults of bytes that were read: what is wrong with them looks alike.
+_OF_FILES = ("data_error", "checkpoint_io")
+# Scopes that differ from those of the faults.
+_SCOPES: Mapping[str, Scope] = {
+    "cuda_oom": "user",
+    "nccl_timeout": "rank",
+    "nccl_network": "fabric",
+}
+
+
+def with_tracebacks(
+    matches: Sequence[Match], tracebacks: Iterable[Traceback], *, first_step: int = 0
+) -> list[Match]:
+    """Return the matches of one log, in order of their lines, with one match for each traceback that shows a fault.
+
+    Lines within it that other lines give their meaning are left out; what a signature or a catalogue knows of it stays.
+    `first_step`: the line of the log's first step; 0: it has none.
+    """
+    remaining = [match for match in matches if match.role != "frame"]
+    added: list[Match] = []
+    for traceback in tracebacks:
+        has_stepped = first_step < traceback.first if first_step else None
+        verdict = verdict_on(traceback, has_stepped=has_stepped)
+        if not verdict.raised.name and not verdict.finding.fault:
+            # Its exception is missing, and its frames show nothing.
+            continue
+        if traceback.is_torn and verdict.finding.by in ("phase", "nothing"):
+            # The lines around it show more.
+            continue
+        remaining = [match for match in remaining if not _is_replaced(match, traceback, verdict)]
+        is_known = any(_is_specific(match, verdict) for match in remaining)
+        if verdict.finding.fault and not is_known:
+            added.append(_match(traceback, verdict))
+    return sorted([*remaining, *added], key=lambda match: match.line)
+
+
+def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
+    """Whether a signature or a catalogue knows the exception that is the cause."""
+    is_there = match.line == verdict.raised.line and bool(match.fault)
+    return is_there and match.weight == "primary" and match.role not in CONTEXTUAL
+
+
+def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) -> bool:
+    if not traceback.first <= match.line <= traceback.last:
+        return False
+    if match.role == "traceback" and verdict.phase == "tear-down" and not traceback.is_ignored:
+        # If nothing else is there, it is all that is known.
+        return False
+    is_raised = any(match.line == raised.line for raised in traceback.chain)
+    if not verdict.finding.fault and is_raised:
+        # It reports no failure, whatever its words.
+        return match.layer in ("program", "collective", "network", "launcher", "other", "machine")
+    if match.rank != traceback.rank and not is_raised:
+        return False
+    if match.role in CONTEXTUAL:
+        return True
+    # The code that read a file shows whether it was data, a checkpoint or settings.
+    is_of_files = match.line == verdict.raised.line and match.fault in _OF_FILES
+    is_shown = verdict.finding.fault in (*_OF_FILES, "config_error") and verdict.finding.by in (
+        "class",
+        "package",
+    )
+    return is_of_files and is_shown and match.fault != verdict.finding.fault
+
+
+def _match(traceback: Traceback, verdict: TracebackVerdict) -> Match:
+    finding, raised = verdict.finding, verdict.raised
+    innermost = raised.frames[-1] if raised.frames else None
+    named = {
+        "exception": raised.name[:120],
+        "phase": verdict.phase,
+        "shown": verdict.finding.by,
+    }
+    if innermost is not None:
+        named["frame"] = f"{innermost.file[-80:]}:{innermost.line}"
+    return Match(
+        signature=f"traceback-{raised.name.rpartition('.')[2][:60] or 'cut'}",
+        fault=finding.fault,
+        layer=finding.layer,
+        scope=_SCOPES.get(finding.fault, FAULTS[finding.fault].scope),
+        role="exception",
+        is_lasting=finding.fault in ("config_error", "data_error"),
+        known_by="traceback",
+        file=traceback.file,
+        line=raised.line,
+        text=raised.text[:MAX_TEXT],
+        rank=traceback.rank,
+        node=traceback.node,
+        at=traceback.at,
+        named=named,
+    )

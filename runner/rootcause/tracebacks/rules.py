@@ -1,0 +1,308 @@
+"""Rules: the fault of one exception, from its family, what the code around it is about, and the phase of the run."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from runner.facts.matches import Layer
+from runner.rootcause.tracebacks.families import Family
+from runner.rootcause.tracebacks.objects import Frame, Raised
+from runner.rootcause.tracebacks.path_words import fault_of_path
+from runner.rootcause.tracebacks.phases import Phase
+from runner.rootcause.tracebacks.subjects import CodePlace, Subject
+
+# How well a fault is known, the best first.
+By = Literal["class", "package", "phase", "nothing"]
+
+
+class ShownFault(NamedTuple):
+    """A fault, and what showed it. `layer`: deeper than that of a program where the exception reports the machine."""
+
+    fault: str
+    by: By
+    layer: Layer = "program"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What is around an exception: its frames and those of the exceptions that it led to, the innermost first."""
+
+    frames: Sequence[Frame]
+    places: Sequence[CodePlace]
+    phase: Phase
+
+    def first_of(self, *subjects: Subject) -> Subject:
+        """Return the innermost of these subjects; "" for none."""
+        return next((one.subject for one in self.places if one.subject in subjects), "")
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether a checkpoint was written or read, and not data."""
+        subject = self.first_of("checkpoint", "data")
+        return subject == "checkpoint" or (not subject and self.phase == "saving")
+
+    @property
+    def is_data(self) -> bool:
+        """Whether data were read."""
+        return self.first_of("checkpoint", "data") == "data"
+
+
+# An exception of the program, of no known kind: it came before what the others lost by it.
+UNKNOWN = ShownFault("unknown", "nothing")
+_CONSEQUENCE = ShownFault("unknown", "nothing", "launcher")
+
+_NOT_FINITE = re.compile(
+    r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
+    r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
+    r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b"
+)
+_CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
+_GPU_TEXT = re.compile(r"\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
+_TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
+_COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
+_WORKER_GONE = re.compile(
+    r"DataLoader worker .*(?:exited unexpectedly|killed)|[Pp]eer (?:closed|gone)"
+)
+# Functions that get one sample or one batch; others build a dataset from settings.
+_READS_SAMPLE = re.compile(
+    r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
+    r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
+)
+# C++ files by what they do, in what libc10 prints.
+_SOURCES: tuple[tuple[str, ShownFault], ...] = (
+    ("CUDACachingAllocator", ShownFault("cuda_oom", "class")),
+    ("TCPStore", ShownFault("rendezvous", "class", "network")),
+    ("socket.cpp", ShownFault("rendezvous", "class", "network")),
+    ("inline_container", ShownFault("checkpoint_io", "class")),
+    ("ProcessGroupGloo", ShownFault("nccl_network", "class", "collective")),
+    ("ProcessGroupNCCL", ShownFault("nccl_network", "class", "collective")),
+)
+
+
+def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
+    """Return the fault of an exception."""
+    if not raised.name:
+        return _of_cut(raised, stack)
+    if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
+        return ShownFault("nan_loss", "class")
+    for source, finding in _SOURCES:
+        if source in raised.source:
+            return finding
+    if family in ("other", "value") and _GPU_TEXT.search(raised.message):
+        family = "gpu"
+    rule = _RULES.get(family)
+    found = rule(raised, stack) if rule is not None else None
+    return found or _by_subject(raised, family, stack)
+
+
+def _of_cut(raised: Raised, stack: Stack) -> ShownFault:
+    """Return the fault of a stack whose innermost frames and exception are missing; nothing where only those could show it."""
+    finding = _by_subject(raised, "other", stack)
+    return (
+        ShownFault(finding.fault, "phase", "other")
+        if finding.by == "package"
+        else ShownFault("", "nothing")
+    )
+
+
+def _is_about_numbers(raised: Raised) -> bool:
+    """Whether a check of numbers failed, by its message, or by its line of source."""
+    code = raised.frames[-1].code if raised.frames else ""
+    return bool(_NOT_FINITE.search(raised.message) or _CHECKED.search(code))
+
+
+_MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "format")
+
+
+def _by_subject(raised: Raised, family: Family, stack: Stack) -> ShownFault:
+    """Return the fault by the innermost code whose subject means something; else by the phase."""
+    for place in stack.places:
+        finding = _SUBJECTS.get(place.subject)
+        if finding is not None:
+            return finding
+        if place.subject == "files":
+            return ShownFault(fault_of_path(raised.message) or _fault_of_files(stack), "package")
+        if place.subject == "collective":
+            return _collective(raised, family)
+    return _by_phase(family, stack)
+
+
+_SUBJECTS: dict[Subject, ShownFault] = {
+    "data": ShownFault("data_error", "package"),
+    "checkpoint": ShownFault("checkpoint_io", "package"),
+    "imports": ShownFault("config_error", "package"),
+    "settings": ShownFault("config_error", "package"),
+    "compiler": ShownFault("config_error", "package"),
+    "rendezvous": ShownFault("rendezvous", "package", "network"),
+    "launcher": _CONSEQUENCE,
+    "tracking": ShownFault("unknown", "nothing", "other"),
+    "processes": _CONSEQUENCE,
+}
+
+
+def _fault_of_files(stack: Stack) -> str:
+    """Return the fault of an exception in code that reads or writes any file: data, where the code around it reads them."""
+    return "data_error" if stack.is_data else "checkpoint_io"
+
+
+def _by_phase(family: Family, stack: Stack) -> ShownFault:
+    if family in ("code", "lookup", "import"):
+        return ShownFault("config_error", "phase")
+    if stack.phase == "saving" or (stack.phase == "loading" and family in ("os", "format")):
+        return ShownFault("checkpoint_io", "phase")
+    if stack.phase in ("starting", "importing", "loading") and family in ("value", "other"):
+        return ShownFault("config_error", "phase")
+    return UNKNOWN
+
+
+# ---- by family
+
+
+def _collective(raised: Raised, family: Family) -> ShownFault:
+    if family in ("value", "code", "lookup"):
+        return ShownFault("config_error", "package")
+    if _TIMED_OUT.search(raised.message) or family == "timeout":
+        return ShownFault("nccl_timeout", "class", "collective")
+    return ShownFault("nccl_network", "class", "collective")
+
+
+def _missing(raised: Raised, stack: Stack) -> ShownFault:
+    if stack.first_of("tracking", "tear-down"):
+        return UNKNOWN
+    by_path = fault_of_path(raised.message)
+    if by_path:
+        return ShownFault(by_path, "class")
+    if stack.is_checkpoint:
+        return ShownFault("checkpoint_io", "package")
+    if stack.is_data:
+        return ShownFault("data_error", "package")
+    return ShownFault("config_error", "phase")
+
+
+def _storage(raised: Raised, stack: Stack) -> ShownFault:
+    del raised
+    if stack.is_checkpoint:
+        return ShownFault("checkpoint_io", "class")
+    return ShownFault("filesystem", "class", "machine")
+
+
+def _disk_full(raised: Raised, stack: Stack) -> ShownFault:
+    del raised
+    is_saving = stack.is_checkpoint or (stack.first_of("files") and not stack.is_data)
+    return ShownFault("checkpoint_io" if is_saving else "filesystem", "class", "machine")
+
+
+def _connection(raised: Raised, stack: Stack) -> ShownFault:
+    subject = stack.first_of(
+        "rendezvous", "collective", "checkpoint", "data", "tracking", "processes", "launcher"
+    )
+    if subject == "rendezvous":
+        return ShownFault("rendezvous", "class", "network")
+    if subject == "collective" or _COLLECTIVE.search(raised.message):
+        return _collective(raised, "connection")
+    if subject in ("tracking", "processes", "launcher"):
+        return _CONSEQUENCE
+    if subject in ("checkpoint", "data"):
+        return _SUBJECTS[subject]
+    if stack.first_of("remote"):
+        return ShownFault("filesystem", "package", "program")
+    return ShownFault("rendezvous", "phase", "network") if stack.phase == "starting" else UNKNOWN
+
+
+def _timeout(raised: Raised, stack: Stack) -> ShownFault:
+    return _connection(raised, stack)
+
+
+def _peer(raised: Raised, stack: Stack) -> ShownFault:
+    if stack.first_of("remote") and not stack.first_of("processes", "collective"):
+        return _connection(raised, stack)
+    return ShownFault("nccl_network", "phase", "collective")
+
+
+def _format(raised: Raised, stack: Stack) -> ShownFault | None:
+    """Bytes that no reader understands: of what is being read."""
+    for place in stack.places:
+        if place.subject in ("data", "checkpoint", "settings", "processes"):
+            return _SUBJECTS[place.subject]
+    base = raised.name.rpartition(".")[2]
+    is_of_processes = base == "EOFError" and "Ran out of input" not in raised.message
+    if is_of_processes and not stack.first_of("files"):
+        return _CONSEQUENCE
+    if by_path := fault_of_path(raised.message):
+        return ShownFault(by_path, "class")
+    if base in ("UnpicklingError", "EOFError"):
+        return ShownFault("checkpoint_io", "class")
+    return ShownFault(
+        "checkpoint_io" if stack.phase in ("saving", "loading") else "data_error", "class"
+    )
+
+
+def _code(raised: Raised, stack: Stack) -> ShownFault:
+    """A defect of the program, unless a sample or a checkpoint that it did not expect showed it."""
+    base = raised.name.rpartition(".")[2]
+    if base in ("TypeError", "AttributeError", "AssertionError", "ZeroDivisionError"):
+        innermost = next((place.subject for place in stack.places if place.subject), "")
+        if innermost == "data" and any(_READS_SAMPLE.search(one.function) for one in stack.frames):
+            return ShownFault("data_error", "package")
+        if base == "AssertionError" and innermost == "checkpoint":
+            return ShownFault("checkpoint_io", "package")
+    return ShownFault("config_error", "class")
+
+
+def _lookup(raised: Raised, stack: Stack) -> ShownFault:
+    del raised
+    if stack.first_of("settings", "imports"):
+        return ShownFault("config_error", "package")
+    if stack.is_data:
+        return ShownFault("data_error", "package")
+    if stack.is_checkpoint and not stack.first_of("model", "optimizer"):
+        return ShownFault("checkpoint_io", "package")
+    return ShownFault("config_error", "phase")
+
+
+def _gpu(raised: Raised, stack: Stack) -> ShownFault:
+    del stack
+    if "out of memory" in raised.message or "ALLOC_FAILED" in raised.message:
+        return ShownFault("cuda_oom", "class")
+    if re.search(
+        r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message
+    ):
+        return ShownFault("config_error", "class")
+    return ShownFault("cuda_illegal_access", "class")
+
+
+def _value(raised: Raised, stack: Stack) -> ShownFault | None:
+    """Wrong values: of settings before the first step, of a sample in code that reads data."""
+    if stack.first_of("rendezvous") and raised.name.endswith("ValueError"):
+        return ShownFault("config_error", "package")
+    return None
+
+
+_Rule = Callable[[Raised, Stack], ShownFault | None]
+_RULES: dict[Family, _Rule] = {
+    "exit": lambda raised, stack: ShownFault("", "class"),
+    "launcher": lambda raised, stack: _CONSEQUENCE,
+    "peer": _peer,
+    "connection": _connection,
+    "timeout": _timeout,
+    "missing": _missing,
+    "permission": _missing,
+    "disk-full": _disk_full,
+    "storage": _storage,
+    "limit": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
+    "memory": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
+    "gpu-memory": lambda raised, stack: ShownFault("cuda_oom", "class"),
+    "gpu": _gpu,
+    "collective": lambda raised, stack: _collective(raised, "collective"),
+    "rendezvous": lambda raised, stack: ShownFault("rendezvous", "class", "network"),
+    "settings": lambda raised, stack: ShownFault("config_error", "class"),
+    "import": lambda raised, stack: ShownFault("config_error", "class"),
+    "format": _format,
+    "checkpoint": lambda raised, stack: ShownFault("checkpoint_io", "class"),
+    "data": lambda raised, stack: ShownFault("data_error", "class"),
+    "not-finite": lambda raised, stack: ShownFault("nan_loss", "class"),
+    "lookup": _lookup,
+    "code": _code,
+    "value": _value,
+}

@@ -1,0 +1,1 @@
+"""Catalogues of what starts, schedules and watches runs: schedulers, launchers, service managers, container run times."""

@@ -1,0 +1,45 @@
+"""The class of a kernel message: that of its part where it is an error or a warning, and overrides by what it says."""
+
+import re
+from dataclasses import dataclass
+
+from runner.facts.matches import Scope
+from tools.catalogues.c_source.calls import LogCall
+from tools.catalogues.linux.areas import Area
+from tools.catalogues.linux.device_overrides import DEVICE_OVERRIDES
+from tools.catalogues.linux.host_overrides import HOST_OVERRIDES
+from tools.catalogues.linux.override import Override
+from tools.catalogues.rows import Level
+
+# The first that applies counts.
+OVERRIDES = (*HOST_OVERRIDES, *DEVICE_OVERRIDES)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a row says of its format."""
+
+    level: Level
+    fault: str
+    scope: Scope | None
+    lasting: bool = False
+    why: str = ""
+
+
+def class_of(call: LogCall, at: str, area: Area) -> Judged:
+    """Return the class of one format of a file."""
+    for one in OVERRIDES:
+        if _applies(one, call, at):
+            return Judged(call.level, one.fault, one.scope, one.lasting, one.why)
+    # A check of the kernel's own code, which says little about the machine.
+    is_check = "WARN" in call.function
+    fault = area.fault if call.level in ("error", "warning") and not is_check else ""
+    return Judged(call.level, fault, area.scope if fault else None)
+
+
+def _applies(one: Override, call: LogCall, at: str) -> bool:
+    return (
+        at.startswith(one.paths)
+        and call.level in one.levels
+        and bool(re.search(one.pattern, call.format, re.IGNORECASE))
+    )
