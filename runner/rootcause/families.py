@@ -44,6 +44,8 @@ _TROUBLE = (
     r"|critical|panic"
     r"|overflow|unhealthy|degraded|compromised|assert\w*|no memory|unexpected|missing|refused|rejected)"
 )
+# How kernel lines and those of drivers begin: with the subsystem, behind a time or `kernel:`.
+_HEAD = r"(?:^|\] ?|kernel: ?|: )(?:\S{1,40} )?"
 _GONE = (
     r".{0,120}(?:surprise|removed|removing|removal|vanish\w*|disconnect\w*|disappear\w*|not present|no such device|ENODEV"
     r"|hot-?unplug)"
@@ -73,7 +75,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _gpu(
         "gpu-links",
-        r"\b(?:nv ?link|nv ?switch\d*|nvlsm|xgmi|sxid|infinity fabric|fabric ?manager|nvlink-c2c|mnnvl|imex)\b" + _TROUBLE,
+        r"\b(?:nv ?link|nv ?switch\d*|nvlsm|xgmi|sxid|infinity fabric|fabric ?manager|GPU fabric|nvlink-c2c|mnnvl"
+        r"|imex)\b" + _TROUBLE,
         "nvlink_error",
         sample="nvidia-nvswitch3: SXid (PCI:0000:c3:00.0): 20034, fatal, LTSSM fault up",
         near="NVLink is up on 18 links",
@@ -88,6 +91,19 @@ FAMILIES: tuple[Family, ...] = (
         scope="node",
         sample="GPU 2 reports a thermal violation of 12 seconds",
         near="the temperature is 41 degrees",
+        confidence=0.7,
+    ),
+    _gpu(
+        "gpu-program-faults",
+        r"\b(?:cuda|hip|hsa|gpu|rocr|kernel)\w*.{0,60}(?:illegal|misaligned|launch[_ ]?(?:failure|failed)"
+        r"|device[- ]side assert|assert\b"
+        r"|invalid (?:pc|address space)|InvalidAddressSpace|InvalidPc|memory (?:access )?fault|hardware ?stack ?error"
+        r"|aperture)",
+        "cuda_illegal_access",
+        layer="program",
+        scope="rank",
+        sample="cudaErrorMisalignedAddress",
+        near="the cuda kernels were launched",
         confidence=0.7,
     ),
     _gpu(
@@ -189,7 +205,8 @@ FAMILIES: tuple[Family, ...] = (
         "kernel-in-trouble",
         r"\b(?:soft lockup|hard lockup|rcu\w*:? .{0,40}stall\w*|kernel bug at|oops:|general protection fault"
         r"|unable to handle kernel"
-        r"|double fault|not syncing|csd-?lock|non-responsive CSD|hung_task|NMI watchdog)\b",
+        r"|double fault|not syncing|csd-?lock|non-responsive CSD|hung_task|NMI watchdog|kthread starved"
+        r"|corrupted page table|userspace code)\b",
         "node_failure",
         layer="machine",
         scope="node",
@@ -274,50 +291,55 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _storage(
         "kernel-file-systems",
-        r"\b(?:EXT[234]-fs|JBD2|XFS|BTRFS|F2FS|EROFS|overlayfs|OVL|NFS|NFSD?|nfs4?|RPC|SUNRPC|lockd|CIFS|SMB[23]?|ceph"
-        r"|libceph|FUSE|fuse"
-        r"|9p\w*|gfs2|ocfs2|AFS|squashfs|zfs|ZFS|SPL|virtiofs|Lustre\w*|LNet\w*|LNetError|lnet|ptlrpc|ldlm|mgc|obdclass"
-        r"|GPFS|mmfs\w*"
-        r"|beegfs\w*|BeeGFS|weka\w*|wekafs|orangefs|vastnfs|juicefs|s3fs|gcsfuse|mountpoint-s3|goofys|dax|buffer_io"
-        r"|Buffer I/O)\b(?=[\s:([\-\]]"
-        + _TROUBLE
-        + r")|server \S{1,80} not responding|I/O error|Stale file handle|Transport endpoint is not connected"
+        _HEAD
+        + r"(?:(?:EXT[234]-fs|JBD2|XFS|BTRFS|F2FS|EROFS|overlayfs|OVL|NFS[Dv]?\d?|SUNRPC|lockd|CIFS|SMB[23]?|ceph|libceph"
+        r"|9p(?:net)?\w*|gfs2|ocfs2|squashfs|zfs|virtiofs|CUSE|netfs|CacheFiles|Lustre\w*|LNet\w*|ptlrpc|ldlm|obdclass|GPFS"
+        r"|mmfs\w*"
+        r"|beegfs\w*|weka\w*|orangefs|vastnfs|juicefs)\b|(?:fuse|RPC|AFS|SPL|dax|\w{2,12}fs): )"
+        r"|\b\w{2,12}fs \(\w+\): |server \S{1,80} not responding|I/O error|Stale file handle"
+        r"|Transport endpoint is not connected"
         r"|\bLustreError\b|\bLNetError\b",
         sample="XFS (nvme0n1p1): Metadata corruption detected at xfs_agf_verify",
-        near="XFS (nvme0n1p1): Mounting V5 Filesystem",
+        near="the offset fits: 12",
         confidence=0.8,
     ),
     _kernel(
         "kernel-hardware",
-        r"\b(?:EDAC|mce|MCE|mcelog|Hardware Error|GHES|APEI|AER|pcieport|pciehp|PCIe Bus Error|DMAR|AMD-Vi|iommu|BMC"
-        r"|ipmi\w*|BERT|CPER|IERR"
-        r"|microcode|machine check|memory failure|cxl\w*|rasdaemon|i10nm|skx\w*|ghes_edac)\b",
+        r"\b(?:EDAC|mce|mcelog|Hardware Error|GHES|APEI|AER|pcieport|pciehp|PCIe Bus Error|DMAR|AMD-Vi|iommu|BMC|ipmi\w*"
+        r"|BERT|CPER|IERR"
+        r"|microcode|machine check|memory failure|cxl\w*|rasdaemon|i10nm|skx\w*|ghes_edac|SError|NMI|IOCK|Firmware (?:Warn"
+        r"|Bug)|ACPI"
+        r"|sdei|hwmon|PMBus|bad page|page table|soft offline|hardware memory corruption)\b",
         "host_hardware",
         sample="mce: [Hardware Error]: Machine check events logged",
         confidence=0.7,
     ),
     _storage(
         "block-devices",
-        r"\b(?:nvme\d*(?:n\d+)?|nvme-\w+|sd[a-z]{1,2}|scsi|ata\d+(?:\.\d+)?|blk_\w+|block|md/?raid\d*|md\d+|md|raid\d+"
-        r"|device-mapper|dm-\d+|dm"
-        r"|megaraid\w*|mpt[23]sas\w*|mpi3mr|ahci|virtio_blk|loop\d+|bio|bcache|drbd|nbd\d*|rbd\d*"
-        r"|zram)\b(?=[\s:(\[]" + _TROUBLE + r")",
+        _HEAD
+        + r"(?:(?:nvme\d*(?:n\d+)?|nvme[-_]\w+|sd[a-z]{1,2}|ata\d+(?:\.\d+)?|blk_\w+|md/?raid\d*|md\d+|device-mapper|dm-\d+"
+        r"|megaraid\w*"
+        r"|mpt[23]sas\w*|mpi3mr\w*|smartpqi|ahci|virtio_(?:blk|scsi)|loop\d+|bcache|drbd|nbd\d*|rbd\d*|zram\d*|sed_opal)\b"
+        r"|(?:scsi|block|raid\d+|bio|dm|ata)\d*[:(\[])",
         scope="storage",
         sample="md/raid1:md0: Disk failure on sdb1, disabling device",
-        near="nvme nvme0: 16/0/0 default/read/poll queues",
+        near="the block size is 512",
         confidence=0.6,
     ),
     _kernel(
         "network-cards",
-        r"\b(?:mlx[45]\w*|bnxt\w*|bnx2x|i40e|ice|ixgbe\w*|igb|igc|e1000e?|ena|efa|irdma|iw_cxgb4|cxgb4|hfi1|qib|ib_\w+"
-        r"|infiniband|ib\d|rdma\w*"
-        r"|qede?|qedr|hns\w*|hinic\w*|gve|virtio_net|enic|usnic|ocrdma|be2net|sfc|atlantic|tg3|r8169|nfp|ionic|mana\w*"
-        r"|bond\d+|bonding|eth\d+"
-        r"|en[ops]\w+|NETDEV WATCHDOG|smc|rds|tls|tcp|RDMA CMA)\b(?=[\s:(\[]" + _TROUBLE + r")",
+        _HEAD
+        + r"(?:(?:mlx\w*|bnxt\w*|bnx2x|i40e|iavf|idpf|ixgbe\w*|igb|igc|e1000e?|irdma|iw_cxgb4|cxgb4|hfi1|qib|ib_\w+"
+        r"|infiniband|rdma\w*"
+        r"|rtrs\w*|qede?|qedr|hns\w*|hinic\w*|hv_netvsc|virtio_net|vmxnet3|enic|usnic|ocrdma|be2net|erdma|rdmavt|tg3|r8169"
+        r"|ionic|mana\w*"
+        r"|bond\d+|bonding|eth\d+|en[ops]\d\w*|NETDEV WATCHDOG|RDMA CMA|QPLIB|user_mad|mdio_bus|libphy|pktgen)\b"
+        r"|(?:ice|ena|efa|gve|sfc|nfp|smc|rds|tls|tcp|team|bond|mlx)(?: [0-9a-f]{4}:|[:(\[]))",
         "nccl_network",
         layer="network",
         scope="fabric",
         sample="mlx5_core 0000:5d:00.0: poll_health: device's health compromised",
+        near="3 ice creams were counted",
         confidence=0.6,
     ),
     # ---- files, services and settings of programs
@@ -358,6 +380,36 @@ FAMILIES: tuple[Family, ...] = (
         sample="upload to the bucket failed after 5 retries: connection reset",
         near="the bucket holds 3 objects",
         confidence=0.65,
+    ),
+    _program(
+        "device-libraries",
+        r"\b(?:cuda|cu|hip|cublas|cudnn|nvrtc|cufft|curand|cusolver|cusparse|nvjitlink|nvml|rsmi|rocblas|miopen|hsa|rccl"
+        r"|nccl)_?"
+        r"(?:error|status|result|failure)|\b(?:cuda|hip) (?:error|failure)|\bCU(?:DA|BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_",
+        "config_error",
+        sample="CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH",
+        near="cuda 13.1 is installed",
+        confidence=0.6,
+    ),
+    _program(
+        "parsed-settings",
+        r"\b(?:Scanner|Parser|Constructor|Composer|Representer|Emitter|TOMLDecode|MissingSectionHeader|Interpolation\w*"
+        r"|ConfigAttribute"
+        r"|ConfigKey|ConfigType|Validation)(?:Error|Exception)\b|\bwhile (?:parsing|scanning|constructing) (?:a|an|the)\b",
+        "config_error",
+        sample="yaml.scanner.ScannerError: while scanning a simple key",
+        near="the parser has ended",
+        confidence=0.7,
+    ),
+    _program(
+        "job-commands",
+        r"\b(?:srun|sbatch|salloc|scontrol|slurm\w*|qsub|bsub|mpirun|mpiexec|prterun|prun|kubectl|ray)(?:-\w+)?: (?:error"
+        r"|fatal)\b"
+        r"(?!.{0,60}\b(?:exit|node|task|signal|kill))",
+        "config_error",
+        sample="sbatch: error: Invalid qos specification",
+        near="sbatch: submitted batch job 812",
+        confidence=0.55,
     ),
     _program(
         "build-or-arguments",

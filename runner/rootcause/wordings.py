@@ -1,4 +1,4 @@
-"""Wordings: what an error line that nobody has listed most likely means, by its words and by its family.
+"""Wordings: what an error line of no list most likely means, by its words and by its family.
 
 The model is naive Bayes over words and pairs of words of all catalogues (`tools/catalogues/wordings.py` makes it), so it knows how
 programs word each fault, whatever emitter they are. Where a family (`families.py`) shows the emitter or the event, the family
@@ -19,7 +19,7 @@ from runner.rootcause.families import Family, family_of
 # Words and pairs of a line that count; chosen.
 MAX_WORDS = 120
 # Probability of an action from which words name a fault, and from which they overrule a family; chosen on catalogues left out.
-LEAST_PROBABILITY, OVERRULING = 0.35, 0.97
+LEAST_PROBABILITY, OVERRULING = 0.2, 0.97
 # The same, where the family only knows how a process ended.
 EXPLAINING = 0.8
 # Confidence in a line at error level of which nothing else is known.

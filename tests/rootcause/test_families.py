@@ -1,4 +1,4 @@
-"""Families: a line that nobody listed is known by its emitter or by the event that it reports."""
+"""Families: a line of no list is known by its emitter or by the event that it reports."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wordings: an error line of an emitter that nobody listed is judged by its family and by its words."""
+"""Wordings: an error line of an emitter without a catalogue is judged by its family and by its words."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from runner.rootcause.wordings import judge_line, words_of
         ("step 811: the gradient norm is nan", ["nan_loss"]),
     ],
 )  # fmt: skip
-def test_a_line_that_nobody_listed_is_judged(text: str, faults: list[str]) -> None:
+def test_a_line_of_no_list_is_judged(text: str, faults: list[str]) -> None:
     """Made-up emitters and events, in the words of their trade."""
     verdict = judge_line(text, installed_wordings())
     assert verdict is not None

@@ -80,6 +80,8 @@ def line_of(header: Mapping[str, object], row: Mapping[str, object]) -> str:
         return f"{exception[1]}: {text}"
     if header["emitter"] in ("NCCL", "RCCL") and "." in at:
         return f"n1:7:7 [0] {at.removeprefix('src/')}:7 NCCL WARN {text}"
+    if header["emitter"] == "Slurm":
+        return f"srun: error: {text}"
     requires = row.get("requires") or header.get("requires") or ()
     words = [str(word) for word in requires] if isinstance(requires, list | tuple) else []
     is_there = any(word.lower() in text.lower() for word in words)
@@ -102,6 +104,9 @@ class Learner:
     num_rows: Counter[str] = field(default_factory=Counter)
     num_emitters: Counter[str] = field(default_factory=Counter)
     words: _Weights = field(default_factory=dict)
+    # Of all emitters, computed once.
+    divergences: dict[str, float] = field(default_factory=dict)
+    entries: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.faults = tuple(sorted({one.fault for one in self.examples}))
@@ -122,35 +127,54 @@ class Learner:
 
     def table(self, without: str = "") -> Wordings:
         """Return the model of all emitters but one."""
-        held = self.by_emitter.get(without, {})
-        rest = {
-            word: _less(weights, held[word]) if word in held else weights
-            for word, weights in self.words.items()
-            if self.num_emitters[word] - (word in held) >= LEAST_EMITTERS
-            and self.num_rows[word] >= LEAST_ROWS
-        }
-        others = [sums for emitter, sums in self.totals.items() if emitter != without]
-        by_fault = _sum(others)
-        kept = _most_telling(rest, by_fault)
-        sums = _sum(kept.values())
-        total = sum(by_fault.values())
+        by_fault = _sum(sums for emitter, sums in self.totals.items() if emitter != without)
+        kept = self._chosen(without, by_fault)
+        total, sums = sum(by_fault.values()), _sum(kept.values())
         size = SMOOTHING * len(kept)
+        priors = (math.log((by_fault.get(one, 0) + 1) / (total + 1)) for one in self.faults)
+        unseen = (math.log(SMOOTHING / (sums.get(one, 0) + size)) for one in self.faults)
+        held = self.by_emitter.get(without, {})
         return Wordings(
             classes=self.faults,
-            prior=tuple(
-                round(PRIOR * math.log((by_fault.get(one, 0) + 1) / (total + 1)), 3)
-                for one in self.faults
-            ),
-            unseen=tuple(
-                round(math.log(SMOOTHING / (sums.get(one, 0) + size)), 3) for one in self.faults
-            ),
-            words={word: self._entry(kept[word]) for word in sorted(kept)},
+            prior=tuple(round(PRIOR * one, 3) for one in priors),
+            unseen=tuple(round(one, 3) for one in unseen),
+            words={
+                word: self._entry(kept[word]) if word in held else self._entry_of_all(word)
+                for word in sorted(kept)
+            },
         )
+
+    def _chosen(self, without: str, by_fault: _Sums) -> _Weights:
+        """Return the weights of the words whose faults differ most from those of all rows, without those of one emitter."""
+        held = self.by_emitter.get(without, {})
+        if not self.divergences:
+            of_all = _sum(self.totals.values())
+            self.divergences = {word: _divergence(one, of_all) for word, one in self.words.items()}
+        found: list[tuple[float, str]] = []
+        for word, divergence in self.divergences.items():
+            is_held = word in held
+            num_emitters = self.num_emitters[word] - is_held
+            if num_emitters < LEAST_EMITTERS or self.num_rows[word] < LEAST_ROWS:
+                continue
+            if is_held:
+                divergence = _divergence(_less(self.words[word], held[word]), by_fault)
+            found.append((-divergence, word))
+        chosen = [word for _, word in sorted(found)[:MAX_WORDS]]
+        return {
+            word: _less(self.words[word], held[word]) if word in held else self.words[word]
+            for word in chosen
+        }
+
+    def _entry_of_all(self, word: str) -> tuple[int, ...]:
+        if word not in self.entries:
+            self.entries[word] = self._entry(self.words[word])
+        return self.entries[word]
 
     def _entry(self, weights: Mapping[str, float]) -> tuple[int, ...]:
         points = [
-            (number, round(100 * math.log1p(weights.get(fault, 0) / SMOOTHING)))
+            (number, round(100 * math.log1p(weights[fault] / SMOOTHING)))
             for number, fault in enumerate(self.faults)
+            if fault in weights
         ]
         return tuple(value for pair in points if pair[1] > 0 for value in pair)
 
@@ -173,23 +197,14 @@ def _less(weights: _Sums, held: _Sums) -> _Sums:
     return {fault: weight for fault, weight in left if weight > 1e-9}
 
 
-def _most_telling(words: _Weights, by_fault: _Sums) -> _Weights:
-    """Return the words whose faults differ most from those of all rows, by their weight."""
-    total = sum(by_fault.values())
-
-    def divergence(word: str) -> float:
-        weights = words[word]
-        whole = sum(weights.values())
-        return sum(
-            one * math.log(one / whole * total / by_fault[fault])
-            for fault, one in weights.items()
-            if one > 1e-9 and by_fault.get(fault, 0) > 0
-        )
-
-    if len(words) <= MAX_WORDS:
-        return words
-    chosen = sorted(words, key=lambda word: (-divergence(word), word))[:MAX_WORDS]
-    return {word: words[word] for word in chosen}
+def _divergence(weights: _Sums, by_fault: _Sums) -> float:
+    """Return how far the faults of a word are from those of all rows, by the word's weight."""
+    whole, total = sum(weights.values()), sum(by_fault.values())
+    return sum(
+        one * math.log(one / whole * total / by_fault[fault])
+        for fault, one in weights.items()
+        if by_fault.get(fault, 0) > 0
+    )
 
 
 @dataclass(frozen=True, slots=True)
