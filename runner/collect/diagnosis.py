@@ -7,11 +7,13 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from runner.collect.engines import Engine
+from runner.collect.log_folders.origins import Origin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.step_formats.line_order import LineOrder
 from runner.collect.tracebacks.reader import TracebackReader
@@ -23,6 +25,7 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
+from runner.rootcause.tracebacks.objects import Traceback
 
 # All chosen. A file is binary if more than this ratio of its first bytes is zero.
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
@@ -53,14 +56,17 @@ class Diagnosis:
         self._own_format = own_format
         self.logs: list[Log] = []
 
-    def log(self, name: str, *, rank: int | None = None) -> "Log":
-        """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
+    def log(self, name: str, *, rank: int | None = None, origin: Origin | None = None) -> "Log":
+        """Begin another file. `rank`: its writer, where neither its lines nor its name state it.
+
+        `origin`: the writer by the whole path and the files beside it, in place of both; lines outrank it.
+        """
         tracebacks = TracebackReader(name)
         scan = Scan(
             name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
         )
         scan.on_block = tracebacks.feed
-        self.logs.append(Log(name, scan, tracebacks, rank=rank))
+        self.logs.append(Log(name, scan, tracebacks, origin or _origin_of(name, rank)))
         return self.logs[-1]
 
     def verdicts(self) -> list[Verdict]:
@@ -95,27 +101,21 @@ class Diagnosis:
 class Log:
     """One file of a run."""
 
-    def __init__(
-        self, name: str, scan: Scan, tracebacks: TracebackReader, *, rank: int | None = None
-    ) -> None:
+    def __init__(self, name: str, scan: Scan, tracebacks: TracebackReader, origin: Origin) -> None:
         """`scan` feeds `tracebacks`."""
         self.name = name
+        # Bytes read.
+        self.num_bytes = 0
         self.matches: list[Match] = []
+        self.first_step: LoggedStep | None = None
         self.furthest: LoggedStep | None = None
         self.is_binary = False
-        # The line of its first step; 0: none.
-        self._first_step = 0
         self._scan, self._tracebacks = scan, tracebacks
         self._numerics = Numerics()
         self._order = LineOrder()
         self._num_numeric = 0
-        named = _RANK_IN_NAME.search(Path(name).name)
-        self._rank = rank if rank is not None or named is None else int(named[1])
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes read."""
-        return self._scan.num_bytes
+        self._defects: Sequence[str] = ()
+        self._origin = origin
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -124,7 +124,7 @@ class Log:
             return ["this is no text; it was not read"]
         if not self.num_bytes:
             return ["empty"]
-        return self._numerics.warnings
+        return self._defects
 
     def feed(self, block: bytes) -> None:
         """Add bytes."""
@@ -135,24 +135,50 @@ class Log:
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
             self._add(self._scan.feed(block))
+            self.num_bytes = self._scan.num_bytes
 
     def finish(self) -> None:
         """Add a last line without an end."""
         self._add(self._scan.finish())
         self._tracebacks.finish()
+        self._defects = self._numerics.warnings
+
+    @property
+    def tracebacks(self) -> Sequence[Traceback]:
+        """The tracebacks whose ends were read."""
+        return self._tracebacks.tracebacks
+
+    @property
+    def num_traceback_lines(self) -> int:
+        """Lines that were read one by one, since they are near a traceback."""
+        return self._tracebacks.num_lines
 
     def judged_matches(self) -> list[Match]:
         """Return the matches, those of tracebacks judged with all that is in these."""
         tracebacks = (
-            one if one.rank is not None else dataclasses.replace(one, rank=self._rank)
-            for one in self._tracebacks.tracebacks
+            one if one.rank is not None else dataclasses.replace(one, rank=self._origin.rank)
+            for one in self.tracebacks
         )
-        return with_tracebacks(self.matches, tracebacks, first_step=self._first_step)
+        first_step = self.first_step.line if self.first_step is not None else 0
+        judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
+        return (
+            [match if match.node else replace(match, node=self._origin.node) for match in judged]
+            if self._origin.node
+            else judged
+        )
+
+    def without_reader(self) -> "Log":
+        """Return what was found in the whole file, judged, and without what reads it: small, and fit for another process."""
+        found = copy(self)
+        found.matches = self.judged_matches()
+        for name in [name for name in vars(self) if name[0] == "_" and name != "_defects"]:
+            delattr(found, name)
+        return found
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:
             if line.match is not None:
-                rank = self._rank if line.match.rank is None else line.match.rank
+                rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
             if line.record is not None:
                 self._order.add_record(line.record)
@@ -163,8 +189,8 @@ class Log:
 
     def _add_step(self, record: StepRecord, line: int) -> None:
         if self.furthest is None or record.step > self.furthest.step:
-            self._first_step = self._first_step or line
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
+        self.first_step = self.first_step or self.furthest
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 
@@ -172,20 +198,30 @@ class Log:
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
-        text = f"from step {finding.onset_step}: {finding.evidence}"
-        self.matches.append(
-            Match(
-                signature="metrics",
-                fault=finding.fault,
-                layer="metrics",
-                scope="user",
-                file=self.name,
-                line=line,
-                text=text,
-                rank=self._rank,
-                named={"onset_step": str(finding.onset_step)},
-            )
-        )
+        self.matches.append(match_of_finding(finding, self.name, line, rank=self._origin.rank))
+
+
+def match_of_finding(
+    finding: NumericFinding, file: str, line: int, *, rank: int | None = None
+) -> Match:
+    """Return what a detector found in the numbers of a file as a match, to be judged beside lines."""
+    return Match(
+        signature="metrics",
+        fault=finding.fault,
+        layer="metrics",
+        scope="user",
+        file=file,
+        line=line,
+        text=f"from step {finding.onset_step}: {finding.evidence}",
+        rank=rank,
+        named={"onset_step": str(finding.onset_step)},
+    )
+
+
+def _origin_of(name: str, rank: int | None) -> Origin:
+    """Return the writer of a file, by what a caller knows, else by the file's own name."""
+    named = _RANK_IN_NAME.search(Path(name).name) if rank is None else None
+    return Origin(rank=int(named[1]) if named is not None else rank)
 
 
 def _importance(match: Match) -> tuple[bool, int]:

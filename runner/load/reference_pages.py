@@ -7,11 +7,14 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from runner.decide.incidents.conditions import CONDITIONS
+from runner.facts.faults import FAULTS
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.placeholders import PLACEHOLDERS
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import VERBS, Runbook, Rung, Verb
+from runner.load.fault_meanings import ACTION_MEANINGS, MEANINGS
 from runner.load.fields import Field, fields_of
+from runner.load.runbooks import load_runbooks
 
 RUN_EXAMPLE = """\
 name: my-first-run
@@ -156,6 +159,51 @@ All conditions of a rung must hold. They judge the incident and the cluster at t
 """
 
 
+def faults_page() -> str:
+    """Return docs/faults.md."""
+    actions = "\n".join(f"| `{name}` | {what} |" for name, what in ACTION_MEANINGS.items())
+    by_lines = _faults("lines", "metrics")
+    others = _faults("agent", "probe", "domain", "checks", "progress", "peers", "self")
+    return f"""\
+# Faults
+
+The names of what goes wrong: what `stoker diagnose` prints as `fault`, what incidents and their causes are called, and what pages
+under `faults:` answer. `stoker runbook NAME` prints the page.
+
+## Classes of action
+
+| class | means |
+|---|---|
+{actions}
+
+`swap` is the class of a fault whose line says that it will be the same again on this hardware (a *lasting* sign); without such a
+line it is `restart`.
+
+## Found in lines and numbers
+
+`stoker diagnose` prints these names, and the incidents of a live run have them as fault or as cause.
+
+| fault | what it means | affects | class | what a person does | page |
+|---|---|---|---|---|---|
+{by_lines}
+
+## Found in a live run only
+
+| fault | what it means | affects | class | what a person does | page |
+|---|---|---|---|---|---|
+{others}
+"""
+
+
+def _faults(*judged_by: str) -> str:
+    pages = {fault: book.name for book in load_runbooks().values() for fault in book.faults}
+    return "\n".join(
+        f"| `{name}` | {MEANINGS[name].what} | {kind.scope} | `{kind.action}` | {MEANINGS[name].advice} | {pages[name]} |"
+        for name, kind in FAULTS.items()
+        if kind.judged_by in judged_by
+    )
+
+
 def _args(verb: Verb) -> str:
     return "; ".join(f"`{name}`: {one.expected}" for name, one in verb.args.items())
 
@@ -164,6 +212,7 @@ PAGES = {
     "run_yaml.md": run_page,
     "cluster_yaml.md": cluster_page,
     "runbooks.md": runbooks_page,
+    "faults.md": faults_page,
 }
 
 

@@ -2,8 +2,10 @@
 
 import ast
 from pathlib import Path
+from typing import get_args
 
-from runner.facts.faults import FAULTS
+from runner.facts.faults import FAULTS, ActionClass
+from runner.load.fault_meanings import ACTION_MEANINGS, MEANINGS
 from runner.load.runbooks import load_runbooks
 
 RUNNER = Path(__file__).parent.parent.parent / "runner"
@@ -51,3 +53,12 @@ def test_one_page_answers_each_fault() -> None:
 def test_what_lines_explain_is_fatal_unless_a_page_answers_it() -> None:
     """A cause without a page is only ever found when a gang has died."""
     assert all(kind.is_fatal for kind in FAULTS.values() if not kind.opens_incident)
+
+
+def test_each_name_and_each_class_of_action_has_a_meaning_for_people() -> None:
+    """`stoker diagnose` prints it, and docs/faults.md has it; a name without one would be no help at night."""
+    assert list(MEANINGS) == list(FAULTS)
+    assert set(ACTION_MEANINGS) == set(get_args(ActionClass))
+    for meaning in MEANINGS.values():
+        assert 10 < len(meaning.what) < 110
+        assert 10 < len(meaning.advice) < 110

@@ -9,8 +9,7 @@ _XID = rf"NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): "
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
 # Of Xids without a row of their own.
 _UNLISTED = (
-    r"[1-79]|1[024-9]|2[0-46-9]|30|3[3-8]|47|49|5[0-3]|55|59|6[67]|76|9[0138]|14[12]|15[1-37]"
-    r"|16[0-6]|17[03-9]|1[89]\d"
+    r"[1-79]|1[025-9]|2[0-46-9]|30|3[3-6]|47|49|5[0-3]|55|59|76|9[018]|142|151|166|17[03-9]|1[89]\d"
 )
 _CUDA = "CUDA runtime, cudaGetErrorString"
 _AMD = "Linux, drivers/gpu/drm/amd/amdgpu"
@@ -28,7 +27,7 @@ _benign = partial(Signature, fault="", layer="device", scope="node", weight="ben
 DEVICE = (
     _ecc(
         "xid-ecc",
-        _XID + r"(?P<xid>48|64|95|140|171|172)\b",
+        _XID + r"(?P<xid>48|64|95|140|168|171|172)\b",
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, name=python3, An uncorrectable double bit "
         "error (DBE) has been detected on GPU",
@@ -36,9 +35,9 @@ DEVICE = (
     ),
     _ecc(
         "xid-ecc-contained",
-        _XID + r"(?P<xid>63|92|94)\b",
+        _XID + r"(?P<xid>94)\b",
         is_lasting=False,
-        source=f"{_XIDS}: contained, or repaired by a row remapping; the application restarts, the GPU stays",
+        source=f"{_XIDS}: contained; the application restarts, the GPU stays",
         sample="NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No",
         near="NVRM: Xid (PCI:0000:5e:00): 9, pid=991, name=python, Driver error programming GPU",
     ),
@@ -62,7 +61,7 @@ DEVICE = (
     ),
     _lost(
         "xid-lost",
-        _XID + r"(?P<xid>79)\b",
+        _XID + r"(?P<xid>79|167)\b",
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
         near="NVRM: Xid (PCI:0000:a1:00): 7, pid=12, name=x, Invalid or corrupted push buffer address",
@@ -201,8 +200,8 @@ DEVICE = (
     ),
     _driver(
         "xid-other",
-        rf"{_XID}(?P<xid>46|56|57|58|60|61|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|"
-        r"13[0-57-9]|143|15[689]|16[789])\b",
+        rf"{_XID}(?P<xid>46|56|57|58|60|61|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[02-9]|"
+        r"13[0-589]|143|15[689]|169)\b",
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of "
         "waiting for RPC response from GPU7 GSP! Expected function 76",
@@ -210,7 +209,7 @@ DEVICE = (
     ),
     _after_fault(
         "xid-of-programs",
-        _XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-257-9]|99|10[0-8])\b",
+        _XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-2578]|99|10[0-5])\b",
         source=_XIDS + ": caused by programs as often as by hardware",
         sample="NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. "
         "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2a_00000000",
@@ -223,6 +222,16 @@ DEVICE = (
         source=_XIDS + ": follows another, or the end of a process",
         sample="NVRM: Xid (PCI:0000:0f:00): 45, pid=5150, name=python3, Ch 00000008",
         near="NVRM: Xid (PCI:0000:0f:00): 5, pid=5150, name=python3, Ch 00000008",
+    ),
+    _after_fault(
+        "xid-to-ignore",
+        _XID + r"(?P<xid>14|3[78]|63|6[67]|9[23]|10[678]|121|137|141|15[237]|16[0-5])\b",
+        fault="",
+        weight="supporting",
+        source=_XIDS
+        + ": NVIDIA's resolution is to ignore it: a row was remapped, a test, a privilege error",
+        sample="NVRM: Xid (PCI:0000:5e:00): 63, pid=991, name=python, Row Remapper: New row marked for remapping",
+        near="NVRM: Xid (PCI:0000:5e:00): 64, pid=991, name=python, Row Remapper: Error attempting to remap",
     ),
     _after_fault(
         "xid-recovery-wanted",
@@ -250,10 +259,10 @@ DEVICE = (
     ),
     _after_fault(
         "cuda-unexplained",
-        r"(?:CUDA|HIP) error: (?:unknown error|hardware stack error|"
+        r"(?:CUDA|HIP) error: (?:unknown error|"
         r"the launch timed out and was terminated|all CUDA-capable devices are busy|"
         r"an unexpected error)"
-        r"|cudaErrorUnknown\b|cudaErrorHardwareStackError|CUDA_ERROR_UNKNOWN\b"
+        r"|cudaErrorUnknown\b|CUDA_ERROR_UNKNOWN\b"
         r"|HSA_STATUS_ERROR_(?:EXCEPTION|HARDWARE)\b|CUDA unknown error",
         source=_CUDA,
         sample="RuntimeError: CUDA error: unknown error",

@@ -30,6 +30,16 @@ NETWORK = (
         near="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB; OOB eth0:10.0.0.4<0>",
     ),
     _network(
+        "ib-call-repeated",
+        r"Call to ibv_\w+ failed .*, retrying \d+/\d+",
+        fault="",
+        weight="benign",
+        source=_NCCL + ", ibvwrap.cc: the call is made again",
+        sample="NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, retrying 1/34 after 100 "
+        "msec of sleep",
+        near="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
+    ),
+    _network(
         "nic-failed",
         r"mlx5_core \S+ .*(?:device's health compromised|Fatal error \d+ detected|"
         r"wait_func.*timeout\. Will cause a leak|"
@@ -82,7 +92,7 @@ NETWORK = (
         r"timed out|No route|unreachable|[Ff]ailed)"
         r"|NCCL WARN .*(?:No route to host|Network is unreachable|Connection timed out)"
         r"|ncclSystemError|unhandled system error|ncclInternalError: Internal check failed"
-        r"|NCCL WARN Bootstrap : no socket interface found|stopped sending heartbeats"
+        r"|stopped sending heartbeats"
         r"|detected missing heartbeats",
         source=_NCCL + ", socket.cc",
         sample="NCCL WARN Call to connect to 10.1.2.3<50213> failed : No route to host",

@@ -33,7 +33,8 @@ PROGRAM = (
         "cuda-illegal-access",
         r"(?:CUDA|HIP) error: (?:an illegal memory access|an illegal instruction|"
         r"misaligned address|unspecified launch failure|device-side assert|"
-        r"invalid program counter|operation not supported on global/shared address)"
+        r"invalid program counter|hardware stack error|operation not supported on global/shared "
+        r"address)|cudaErrorHardwareStackError"
         r"|device-side assert triggered|cudaErrorIllegalAddress|cudaErrorAssert\b"
         r"|cudaErrorLaunchFailure|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED"
         r"|hipErrorIllegalAddress|Memory access fault by GPU node-\d+"

@@ -30,9 +30,15 @@ def test_an_incident_is_printed_as_json_and_as_text_with_its_evidence(tmp_path: 
     assert incident["culprit"] == {"kind": "rank", "id": "3"}
     assert incident["action_class"] == "restart"
     assert incident["evidence"][0] == {"file": str(log), "line": 62, "text": SICK[9:].strip()}
-    words = diagnose(str(log)).stdout
-    assert words.startswith("cuda_illegal_access, rank 3 (85% sure; scope rank; wants: restart)")
-    assert f"{log}:62 rank 3: RuntimeError" in words
+    lines = diagnose(str(log)).stdout.splitlines()
+    assert lines[0].startswith("what:      cuda_illegal_access: a kernel on a GPU")
+    assert lines[1] == "whose:     rank 3"
+    assert lines[2].startswith("how sure:  85%, by a line that is known")
+    assert lines[3].startswith(f"because:   {log}:62 rank 3: RuntimeError")
+    assert lines[4].startswith("to do:     restart: start the same nodes again")
+    assert lines[4].endswith("(`stoker runbook cuda_illegal_access`)")
+    assert lines[5:] == ["from 1 file, 0.0 MB"]
+    assert f"  {log}:61 rank 0: ConnectionReset" in diagnose(str(log), "--evidence").stdout
 
 
 def test_a_healthy_log_prints_no_json_and_a_short_text(tmp_path: Path) -> None:

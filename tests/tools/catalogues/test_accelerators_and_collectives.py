@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tools.catalogues.accelerators import monitors, statuses, xids
-from tools.catalogues.collectives import nccl
+from tools.catalogues.collectives import aws_ofi_nccl, nccl
 from tools.catalogues.native import texts
 from tools.catalogues.native.call_sites import call_sites
 from tools.catalogues.rows import FOLDER, Row, check
@@ -16,6 +16,7 @@ from tools.catalogues.rows import FOLDER, Row, check
 # Rows of level error that a catalogue has at least.
 LEAST_ERRORS = {
     "amdgpu": 1200,
+    "aws-ofi-nccl": 250,
     "cuda": 350,
     "cuda-libraries": 130,
     "dcgm": 50,
@@ -23,13 +24,13 @@ LEAST_ERRORS = {
     "hip": 110,
     "hsa": 55,
     "libfabric": 1300,
-    "nccl": 500,
+    "nccl": 470,
     "nvidia-driver": 300,
     "nvidia-fabric-manager": 7,
     "nvidia-sxid": 150,
     "nvidia-xid": 140,
     "nvml": 40,
-    "rccl": 230,
+    "rccl": 215,
     "rdma-core": 100,
     "rocm-smi": 10,
     "rocr": 120,
@@ -105,7 +106,8 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nvidia-xid", "Xid (%s): 61,", "gpu_xid_other"),
         ("nvidia-xid", "Xid (%s): 74,", "nvlink_error"),
         ("nvidia-xid", "Xid (%s): 119,", "gpu_xid_other"),
-        ("amdgpu", "poison is consumed by client", "gpu_ecc"),
+        ("amdgpu", "poison is consumed by client", "gpu_xid_other"),
+        ("amdgpu", "Saved bad pages", "gpu_ecc"),
         ("amdgpu", "GPU reset(%d) failed", "gpu_xid_other"),
         ("nccl", "Connection closed by remote peer", "nccl_network"),
         ("nccl", "Got completion from peer", "nccl_network"),
@@ -114,6 +116,11 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nccl", "failed to create shared memory file", "config_error"),
         ("nccl", "Could not open XML graph file", "config_error"),
         ("nccl", "P2P is disabled between NVLINK connected GPUs", "nvlink_error"),
+        ("nccl", "remote process exited or there was a network error", "nccl_network"),
+        ("nccl", "invalid usage", "config_error"),
+        ("torch-c10d", "ncclRemoteError: A call failed", "nccl_network"),
+        ("aws-ofi-nccl", "Request %p completed with error", "nccl_network"),
+        ("aws-ofi-nccl", "EFA provider requires at least libfabric", "config_error"),
         ("rccl", "Net : Connection closed by remote peer", "nccl_network"),
         ("ucx", "Failed to allocate memory for tag matching list", "host_oom"),
         ("ucx", "Unsupported callback flag", "config_error"),
@@ -156,10 +163,19 @@ def test_what_no_run_ends_of_is_below_an_error(name: str, part: str, level: str)
     assert (row["level"], row["fault"]) == (level, "")
 
 
-@pytest.mark.parametrize("name", ["nvidia-xid", "nvml", "dcgm", "nvidia-fabric-manager"])
-def test_a_maker_makes_the_same_file_again(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("nvidia-xid", xids),
+        ("nvml", monitors),
+        ("dcgm", monitors),
+        ("nvidia-fabric-manager", monitors),
+        ("aws-ofi-nccl", aws_ofi_nccl),
+    ],
+)
+def test_a_maker_makes_the_same_file_again(name: str, maker: Any, tmp_path: Path) -> None:
     """Where the source is a table of facts in the tree, the file is what its program writes."""
-    (xids if name == "nvidia-xid" else monitors).make(name, folder=tmp_path)
+    maker.make(name, folder=tmp_path)
     assert (tmp_path / f"{name}.jsonl").read_text() == (FOLDER / f"{name}.jsonl").read_text()
 
 

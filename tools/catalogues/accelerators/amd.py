@@ -16,6 +16,7 @@ _DRIVER_RULES = rules(
         "nvlink_error",
         "a link between GPUs",
     ),
+    (r"poison is consumed", "gpu_xid_other", "the driver contains it by a reset"),
     (
         r"(?<!\d )(?<!new )uncorrectable|poison|bad page|\bECC\b|retired? page|page retirement|\bUE\b"
         r"|uncorrected|row repair|unrecoverable",
@@ -35,7 +36,7 @@ _DRIVER_RULES = rules(
         "temperature or power",
     ),
     (
-        r"\bhang|hung|reset|time-?d? ?out|timeout|vram is lost|page fault|firmware|microcode|\bucode|"
+        r"\bhang|hung|fatal error|vram|reset|time-?d? ?out|timeout|vram is lost|page fault|firmware|microcode|\bucode|"
         r"\b(?:ring|ib) test|halt|preempt|evict.*fail|fence|queue.*(?:fail|unmap)|scheduler",
         "gpu_xid_other",
         "the device or its firmware does not answer",
@@ -63,7 +64,9 @@ _ROCR_RULES = rules(
 
 
 # Logged as information, though the GPU does not come back.
-_UNDERSTATED = re.compile(r"GPU reset\(%d\) failed|GPU reset end with ret|Bailing on TDR")
+_UNDERSTATED = re.compile(
+    r"GPU reset\(%d\) failed|GPU reset end with ret|Bailing on TDR|VRAM is lost|reaches threshold"
+)
 
 
 def _driver_level(call: CallSite) -> Level | None:

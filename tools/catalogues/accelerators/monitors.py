@@ -1,22 +1,21 @@
 """Monitors of NVIDIA's GPUs: NVML, DCGM, and the fabric manager, of tables of facts."""
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tools.catalogues.native.classes import letters, required, row, rules
+from tools.catalogues.native.facts import table
 from tools.catalogues.rows import FOLDER, Header, Level, Row, write
 
 NAMES = ("nvml", "dcgm", "nvidia-fabric-manager")
-_FACTS = Path(__file__).parents[1] / "facts"
 _NVML: dict[str, tuple[Level, str, str]] = {
     "GPU_IS_LOST": ("error", "gpu_lost", ""),
     "GPU_NOT_FOUND": ("error", "gpu_lost", ""),
     "OPERATING_SYSTEM": ("error", "gpu_lost", "the operating system blocks the GPU"),
     "DRIVER_NOT_LOADED": ("error", "gpu_lost", "the node's driver is not there"),
-    "RESET_REQUIRED": ("error", "gpu_xid_other", "only a reset brings the GPU back"),
+    "RESET_REQUIRED": ("error", "gpu_lost", "only a reset brings the GPU back"),
     "IRQ_ISSUE": ("error", "gpu_xid_other", "no interrupts arrive"),
     "CORRUPTED_INFOROM": ("error", "gpu_xid_other", "the board's memory"),
     "INSUFFICIENT_POWER": ("error", "thermal_power", "external power"),
@@ -75,13 +74,6 @@ def make(name: str, *, folder: Path = FOLDER) -> Counter[str]:
         scope="node" if name == "nvidia-fabric-manager" else "gpu",
     )
     return write(name, header, rows(), folder=folder)
-
-
-def table(name: str) -> list[list[str]]:
-    """Read a table of facts; lines that begin with `#` are remarks."""
-    with (_FACTS / f"{name}.tsv").open(encoding="utf-8", newline="") as file:
-        lines = (line for line in file if not line.startswith("#"))
-        return list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def _nvml() -> Iterator[Row]:

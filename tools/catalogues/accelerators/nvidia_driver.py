@@ -108,7 +108,10 @@ def _severities(name: str) -> tuple[tuple[str, Level], ...]:
 
 
 def _sxid(numbers: dict[str, int], name: str, message: str, level: Level) -> Iterator[Row]:
-    if name in numbers and "%s%s" not in message:
+    if name not in numbers and message.startswith(("Severity", "Data")):
+        # What follows the line that names the error.
+        yield row("NVSWITCH_PRINT_SXID", f"SXid (PCI:%s): %05d, {message}", "info", scope="node")
+    elif name in numbers and "%s%s" not in message:
         fault, why = classify(f"{name} {message}", _SWITCH_RULES, "")
         text = f"SXid (PCI:%s): {numbers[name]:05d}, {message}"
         fault = fault if level == "error" else ""
@@ -130,7 +133,7 @@ def _numbers(text: str) -> dict[str, int]:
 def _of_driver(root: Path) -> Iterator[Row]:
     header = (root / "src/common/sdk/nvidia/inc/nverror.h").read_text(errors="replace")
     xids = {name: int(number) for name, number in _XID.findall(without_comments(header))}
-    for at, text in c_files(root, "src/nvidia/src", "kernel-open"):
+    for at, text in c_files(root, "src/nvidia/src", "src/nvidia/arch", "kernel-open"):
         for call in call_sites(text, re.compile(r"nvErrorLog\w*")):
             yield from _xid_text(xids, call)
         for call in call_sites(text, re.compile(r"nv_printf|NV_PRINTF|NV_DEV_PRINTF\w*")):

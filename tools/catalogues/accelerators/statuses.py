@@ -61,7 +61,7 @@ _FAULTS = rules(
 _HARMLESS = re.compile(
     r"ERROR_NOT_READY$|UNLOADING|DEINITIALIZED|PROFILER|ALREADY|RUNTIME_IN_PROGRESS|CAPTURED_EVENT$|INFO_BREAK|CU_MASK_REDUCED|NO_DATA|NOT_FOUND$|RSMI_STATUS_NOT_|RSMI_STATUS_INSUFFICIENT"
 )
-_SUCCESS = re.compile(r"SUCCESS$|_SUCCESS_|STATUS_COMPLETE")
+_SUCCESS = re.compile(r"SUCCESS$|_SUCCESS_|STATUS_COMPLETE|_[CRDZ]2[CRDZ]$")
 _ENUMERATOR = re.compile(r"^\s*(\w+)\s*=\s*(?:-?\d+|0x[0-9A-Fa-f]+)\s*,?", re.MULTILINE)
 _CASE = re.compile(r"case\s+(\w+)\s*:\s*(?:\*?\w+\s*=|return)\s*((?:\"[^\"]*\"\s*)+);")
 # Texts from so many letters on are known by themselves; chosen.

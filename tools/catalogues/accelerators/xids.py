@@ -1,15 +1,15 @@
 """Xids: all numbers with NVIDIA's own resolutions, and what follows of them for a run."""
 
-import csv
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.catalogues.native.classes import row
+from tools.catalogues.native.facts import table
 from tools.catalogues.rows import FOLDER, Header, Level, Row, write
 
 NAMES = ("nvidia-xid",)
-FACTS = Path(__file__).parents[1] / "facts" / "xids.tsv"
 # Resolutions after which nothing is to be done about a run: the driver repaired it, or says so of another line.
 _INFORMATIONAL = ("IGNORE",)
 # By number, where the resolution alone misleads, with the reason.
@@ -34,7 +34,6 @@ _BY_NUMBER: dict[int, tuple[Level, str, str]] = {
     **dict.fromkeys((162, 163), ("info", "", "power smoothing was switched")),
     **dict.fromkeys((164, 165), ("warning", "", "the wear of power smoothing circuits")),
     **dict.fromkeys((166, 170), ("error", "gpu_xid_other", "confidential computing")),
-    **dict.fromkeys((156, 157, 160, 161), ("warning", "", "a resource was retired")),
 }
 _SOFTWARE = ("RESTART_APP", "CHECK_UVM")
 
@@ -49,11 +48,10 @@ class Xid(NamedTuple):
     description: str
 
 
-def facts(path: Path = FACTS) -> dict[int, Xid]:
-    """Read the table of facts."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader((line for line in file if not line.startswith("#")), delimiter="\t")
-        return {int(one[0]): Xid(int(one[0]), *one[1:]) for one in rows}
+@cache
+def facts() -> dict[int, Xid]:
+    """Return the table of facts by number."""
+    return {int(one[0]): Xid(int(one[0]), *one[1:]) for one in table("xids")}
 
 
 def xid_class(number: int) -> tuple[Level, str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.catalogues.c_source.calls import formats
+from tools.catalogues.c_source.tokens import without_comments
 from tools.catalogues.native.archives import c_files, debian
 from tools.catalogues.native.call_sites import CallSite, call_sites
 from tools.catalogues.native.classes import classify, required, row, rules
@@ -22,10 +23,33 @@ _CALLS = re.compile(r"WARN|INFO|TRACE|VERSION|TRACE_CALL|SYSCHECK\w*|PTHREADCHEC
 _RESULT = re.compile(
     r"nccl(SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError|UnhandledCudaError)"
 )
+_RESULT_TEXT = re.compile(r'case\s+nccl(\w+)\s*:\s*return\s*"([^"]*)"')
+_RESULTS = {
+    "UnhandledCudaError": ("", "the error of the runtime on lines before it decides"),
+    "SystemError": ("nccl_network", "a system call, of a socket as often as not"),
+    "InternalError": ("", "a check of the library; lines before it say which"),
+    "InvalidArgument": ("config_error", "a wrong call"),
+    "InvalidUsage": ("config_error", "a wrong call"),
+    "RemoteError": ("nccl_network", "a peer, or the way to it"),
+}
 _INVALID = ("InvalidArgument", "InvalidUsage")
-# A WARN whose code goes on is an error all the same if it reports a failure that nothing makes good.
+# A WARN whose code goes on is an error all the same if another thread gives up for it.
 _FAILED = re.compile(
-    r"fatal event|got completion from peer|\bfail|\berror\b|unable|could not|cannot|corrupt", re.I
+    r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
+)
+_RESULT_TEXT = re.compile(r'case\s+nccl(\w+)\s*:\s*return\s*"([^"]*)"')
+_RESULTS = {
+    "UnhandledCudaError": ("", "the error of the runtime on lines before it decides"),
+    "SystemError": ("nccl_network", "a system call, of a socket as often as not"),
+    "InternalError": ("", "a check of the library; lines before it say which"),
+    "InvalidArgument": ("config_error", "a wrong call"),
+    "InvalidUsage": ("config_error", "a wrong call"),
+    "RemoteError": ("nccl_network", "a peer, or the way to it"),
+}
+_INVALID = ("InvalidArgument", "InvalidUsage")
+# A WARN whose code goes on is an error all the same if another thread gives up for it.
+_FAILED = re.compile(
+    r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
 )
 _GOES_ON = re.compile(
     r"non-fatal|fall(?:ing)? ?back|ignor|skipping|disabl|instead|setting to|retry|unsetting|"
@@ -110,9 +134,19 @@ def _rows(root: Path) -> Iterator[Row]:
     for at, text in c_files(root, "src"):
         if at.endswith("windows.cc"):
             continue
+        if at == "src/init.cc":
+            yield from _results(text)
         for call in call_sites(text, _CALLS):
             for line in _texts(call):
                 yield from _row(at, line, call)
+
+
+def _results(text: str) -> Iterator[Row]:
+    """Yield the texts of results, which programs report without the library's prefix."""
+    for name, words in _RESULT_TEXT.findall(without_comments(text)):
+        if name in _RESULTS:
+            fault, why = _RESULTS[name]
+            yield row(f"src/init.cc {name}", words, "error", fault, requires=("NCCL",), why=why)
 
 
 def _texts(call: CallSite) -> Iterator[str]:
@@ -142,7 +176,7 @@ def _level(text: str, call: CallSite) -> Level:
         return "error"
     if call.name == "WARN":
         is_error = call.gives_up or _RESULT.search(call.after)
-        is_failure = _FAILED.search(text) and not _GOES_ON.search(text)
+        is_failure = _FAILED.search(text) and "non-fatal" not in text
         return "error" if is_error or is_failure else "warning"
     return "debug" if call.name.startswith("TRACE") else "info"
 

@@ -8,11 +8,16 @@ from pathlib import Path
 from tools.catalogues.c_source.tokens import arguments, without_comments
 from tools.catalogues.native.archives import c_files, debian
 from tools.catalogues.native.call_sites import CallSite, call_sites
-from tools.catalogues.native.classes import Rule, classify, letters, row, rules
+from tools.catalogues.native.classes import Rule, classify, first_sentence, letters, row, rules
+from tools.catalogues.native.facts import table
 from tools.catalogues.native.texts import formatted, joined, lines, streamed
-from tools.catalogues.rows import Header, Level, Row, write
+from tools.catalogues.rows import LEVELS, Header, Level, Row, write
 
-_VERSION = "2.6.0"
+# Package, its top folder, version: the older one for what newer ones no longer write.
+_SOURCES = (
+    ("pytorch/bookworm", "pytorch-1.13*", "1.13.1"),
+    ("pytorch/trixie", "pytorch-v2*", "2.6.0"),
+)
 # Name of a catalogue: the folders that it is read from.
 _PARTS = {
     "torch-c10d": ("torch/csrc/distributed/c10d", "c10/util/Socket.cpp"),
@@ -33,6 +38,7 @@ _CHECKS = re.compile(
 )
 _STREAMS = re.compile(r"\b(VLOG|LOG|TORCH_LOG|C10_LOG_\w+)\s*\(\s*(\w+)\s*\)")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=\s*(?:::)?(c10::str|fmt::format)\s*\(")
+_EXPLAINED = re.compile(r'interpret\s*=\s*"([^"]*)"')
 # Characters after a text that are searched for its use; chosen: one function.
 _LATER = 3000
 _STREAM_LEVELS: dict[str, Level] = {
@@ -49,7 +55,8 @@ _RULES = rules(
     (r"out of memory|tried to allocate", "cuda_oom", "GPU memory"),
     (
         r"watchdog|collective operation|timed? ?out in|operation timeout|hang|did(?:n'?t| not) (?:join|finish)"
-        r"|stuck|heartbeat|monitored ?barrier|desync|flight recorder|to prevent the inconsistent data",
+        r"|failed or timed out|taking the entire process down|stuck|heartbeat|monitored ?barrier|desync"
+        r"|flight recorder|to prevent the inconsistent data",
         "nccl_timeout",
         "ranks waited for one another",
     ),
@@ -60,6 +67,9 @@ _RULES = rules(
         "the store where ranks meet",
     ),
     (r"nan(?:s)? |not finite|\binf\b", "nan_loss", "a number that is not finite"),
+    (r"ncclInvalid\w+", "config_error", "a wrong call"),
+    (r"ncclUnhandledCudaError|ncclInternalError", "", "lines beside it say what failed"),
+    (r"ncclSystemError|ncclRemoteError", "nccl_network", "a system call, or a peer"),
     (
         r"nccl error|connection|socket|network|remote|peer|communicator was aborted|abort(?:ed|ing) (?:due|comm)",
         "nccl_network",
@@ -70,6 +80,7 @@ _RULES = rules(
 _CUDA_RULES = rules(
     (r"out of memory|tried to allocate", "cuda_oom", "GPU memory"),
     (r"illegal memory|device-side assert", "cuda_illegal_access", "a kernel's access"),
+    (r"cuda unknown error", "gpu_xid_other", "the device, as often as the environment"),
     (
         r"no (?:cuda )?gpus? (?:are )?available|no nvidia driver|driver .*(?:old|insufficient)|found no",
         "config_error",
@@ -87,19 +98,30 @@ _FOLDERS = (
 
 def make(name: str) -> Counter[str]:
     """Write the catalogue and return its rows by level. Raises SourceMissing."""
-    with debian("pytorch", "pytorch-v2*") as root:
-        rows = list(_rows(root, name))
+    rows = list[Row]()
+    for package, folder, _ in _SOURCES:
+        with debian(package, folder) as root:
+            rows += _rows(root, name)
+    if name == "torch-c10d":
+        rows += _of_facts()
+    versions = ", ".join(version for _, _, version in _SOURCES)
     header = Header(
         "PyTorch, distributed" if name == "torch-c10d" else "PyTorch, CUDA",
-        _VERSION,
+        versions,
         made="2026-11-26",
         program=__name__,
-        source=f"Debian source package pytorch {_VERSION}: {', '.join(_PARTS[name])}",
+        source=f"Debian source package pytorch {versions}: {', '.join(_PARTS[name])}; facts/torch-nccl.tsv",
         style="braces",
         layer="collective" if name == "torch-c10d" else "program",
         scope="rank",
     )
     return write(name, header, rows)
+
+
+def _of_facts() -> Iterator[Row]:
+    for word, fault, text, why in table("torch-nccl"):
+        level = next(level for level in LEVELS if level == word)
+        yield row("torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp", text, level, fault, why=why)
 
 
 def _rows(root: Path, name: str) -> Iterator[Row]:
@@ -108,11 +130,8 @@ def _rows(root: Path, name: str) -> Iterator[Row]:
         by_file = next(fault for pattern, fault in _FOLDERS if pattern.search(at))
         # What is logged, and what only a defect of torch can break, has no class of its file; the store has no other use.
         is_store = by_file == "rendezvous"
-        found = [
-            (level, one, by_file if is_check or is_store else "")
-            for level, one, is_check in _texts(text)
-        ]
-        for level, message, otherwise in found:
+        for level, message, is_check in _texts(text):
+            otherwise = by_file if is_check or is_store else ""
             for line in lines(message):
                 if letters(line, "braces") >= _FEW_LETTERS:
                     yield _row(at, line, level, own, otherwise)
@@ -120,10 +139,10 @@ def _rows(root: Path, name: str) -> Iterator[Row]:
 
 def _row(at: str, line: str, level: Level, own: tuple[Rule, ...], by_file: str) -> Row:
     if level != "error":
-        return row(at, line, level)
+        return row(at, first_sentence(line), level)
     # A socket of the store is not one of a collective.
     fault, why = classify(line, () if by_file == "rendezvous" else own, by_file)
-    return row(at, line, level, fault, why=why)
+    return row(at, first_sentence(line), level, fault, why=why)
 
 
 def _texts(text: str) -> Iterator[tuple[Level, str, bool]]:
@@ -131,13 +150,15 @@ def _texts(text: str) -> Iterator[tuple[Level, str, bool]]:
     yield from _of_calls(text)
     yield from ((level, one, False) for level, one in _of_streams(text))
     yield from ((level, one, False) for level, one in _of_variables(text))
+    yield from ((level, one, False) for level, one in _of_results(text))
 
 
 def _of_calls(text: str) -> Iterator[tuple[Level, str, bool]]:
     for call in call_sites(text, _CHECKS):
         level = _level(call)
         given = _message(call)
-        if call.name.startswith("C10D_") and call.name != "C10D_THROW_ERROR":
+        is_format = call.name.startswith("C10D_") and call.name != "C10D_THROW_ERROR"
+        if is_format or call.name == "recordError":
             yield level, (formatted(given[0]) if given else None) or "", True
         else:
             yield level, joined(given), "ASSERT" not in call.name
@@ -169,9 +190,16 @@ def _of_variables(text: str) -> Iterator[tuple[Level, str]]:
             yield level, message or ""
 
 
+def _of_results(text: str) -> Iterator[tuple[Level, str]]:
+    """Yield what torch says of NCCL's results."""
+    for literal in _EXPLAINED.findall(without_comments(text)):
+        yield "error", literal.strip()
+
+
 def _level(call: CallSite) -> Level:
     name = call.name
-    if "WARN" in name:
+    # What a socket's attempt met; it is tried again, and thrown at the end.
+    if "WARN" in name or name == "recordError":
         return "warning"
     if name.endswith(("_INFO", "_DEBUG", "_TRACE")):
         return "info" if name.endswith("_INFO") else "debug"

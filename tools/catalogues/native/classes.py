@@ -32,6 +32,11 @@ _PLACES: dict[str, tuple[Layer, Scope]] = {
 _FEW_LETTERS = 14
 _PRINTF = re.compile(r"%(?:[-+ #0']*[\d*]*(?:\.[\d*]+)?(?:hh|h|ll|l|z|j|t|q|L)?[a-zA-Z]|%)")
 _BRACES = re.compile(r"\{[^{}]*\}")
+# An end of a sentence, with the next one behind it.
+_SENTENCE = re.compile(r"[.!?](?=\s+\S)")
+_FIELDS = re.compile(r"\{[^{}]*\}|%[-+ #0-9.*]*[a-zA-Z]+")
+# Letters of a sentence from which on it needs no second one; chosen.
+_KNOWN_LETTERS = 30
 _LETTERS = re.compile(r"[A-Za-z]")
 
 
@@ -60,7 +65,7 @@ EVERYWHERE = rules(
         r"out of memory|cannot allocate memory|(?:fail(?:ed|ure)?|unable|could ?n[o']t|can ?not) to "
         r"(?:m|re|c)?alloc(?:ate)?\b(?! .*(?:queue|pair|\bqp\b|\bcq\b|\bpd\b|domain|port|context))"
         r"|(?:alloc(?:ation)?|malloc|calloc|realloc|memalign)\w*\(?\)? (?:of .{1,40} )?fail(?:ed|ure)"
-        r"|not enough memory|insufficient memory|no memory",
+        r"|alloc\(.*\) returned null|not enough memory|insufficient memory|no memory",
         "host_oom",
         "an allocation of host memory failed",
     ),
@@ -81,6 +86,15 @@ def row(at: str, text: str, level: Level, fault: str = "", **more: object) -> Ro
     fields = {"layer": layer, "scope": scope, **more}
     fault = fault if level in ("error", "warning") else ""
     return Row(at, text.strip()[:MAX_FORMAT], level, fault, **fields)  # type: ignore[arg-type]
+
+
+def first_sentence(text: str) -> str:
+    """Return the sentences of a text up to the first that makes it known: what follows differs between versions."""
+    for one in _SENTENCE.finditer(text):
+        head = text[: one.start() + 1]
+        if len(_LETTERS.findall(_FIELDS.sub("", head))) >= _KNOWN_LETTERS:
+            return head
+    return text
 
 
 def literals(text: str, style: Style) -> list[str]:

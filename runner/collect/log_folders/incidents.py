@@ -1,0 +1,124 @@
+"""Incidents: the verdicts on what was read, launch by launch: the last launch first, then what ended the earlier ones."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding
+from runner.collect.log_folders.inputs import LogSource
+from runner.collect.log_folders.origins import Launch
+from runner.collect.metric_files.curves import curves_in
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.causes import Verdict
+from runner.facts.matches import LoggedStep, Match
+from runner.facts.specs.planned_changes import PlannedChange
+from runner.rootcause.correlation import correlate
+
+# Earlier launches whose end is judged, the newest first; chosen.
+MAX_EARLIER = 20
+
+
+class LaunchIncident(NamedTuple):
+    """A verdict, and of which launch: "" if there is one launch only, or none is known."""
+
+    verdict: Verdict
+    launch_name: str = ""
+
+
+@dataclass(slots=True)
+class CurveFindings:
+    """What detectors found in a file of metrics that lies beside logs."""
+
+    matches: list[Match] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    num_samples: int = 0
+
+
+@dataclass(slots=True)
+class _Launch:
+    name: str = ""
+    matches: list[Match] = field(default_factory=list)
+    steps: list[LoggedStep] = field(default_factory=list)
+
+    def verdicts(self) -> list[Verdict]:
+        return correlate(self.matches, self.steps)
+
+
+def read_curves(paths: Sequence[str], planned: Sequence[PlannedChange] = ()) -> CurveFindings:
+    """Judge metric files; nothing raises. `planned` changes are no findings."""
+    found = CurveFindings()
+    for curve in (curve for path in paths for curve in curves_in(Path(path))):
+        numerics, num_found = Numerics(planned=planned), 0
+        for number, (record, where, extra) in enumerate(curve.samples(), 1):
+            line = re.search(r"\d+$", where) if where.startswith(("line ", "entry ")) else None
+            for finding in numerics.judge(record, extra):
+                if finding.severity == "incident" and num_found < MAX_NUMERIC:
+                    num_found += 1
+                    at = int(line[0]) if line is not None else number
+                    found.matches.append(match_of_finding(finding, str(curve.path), at))
+        found.num_samples += curve.num_samples
+        found.warnings += [f"{curve.path}: {one}" for one in (*curve.warnings, *numerics.warnings)]
+    return found
+
+
+def judge(
+    logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match] = ()
+) -> list[LaunchIncident]:
+    """Return the incidents, the root cause of the last launch first. `extra_matches` belong to no launch alone."""
+    launches, shared = _by_launch(logs)
+    shared.matches += extra_matches
+    if not launches:
+        return [LaunchIncident(verdict) for verdict in shared.verdicts()]
+    newest, *earlier = (launches[key] for key in sorted(launches, reverse=True))
+    newest.matches += shared.matches
+    newest.steps += shared.steps
+    found = [LaunchIncident(verdict, newest.name) for verdict in newest.verdicts()]
+    has_steps = bool(newest.steps)
+    for launch in earlier[:MAX_EARLIER]:
+        for verdict in launch.verdicts()[:1]:
+            recovered = verdict.recovered or has_steps
+            found.append(LaunchIncident(replace(verdict, recovered=recovered), launch.name))
+        has_steps = has_steps or bool(launch.steps)
+    return found
+
+
+def _by_launch(logs: Sequence[tuple[LogSource, Log]]) -> tuple[dict[Launch, _Launch], _Launch]:
+    """Group logs by launch; what is of no launch, or of the only one of its kind, is shared."""
+    kinds: dict[str, set[Launch]] = {}
+    for source, _ in logs:
+        kinds.setdefault(_kind(source), set()).add(source.origin.launch)
+    # Jobs that each had attempts: the jobs came one after the other.
+    several = [kind for kind, found in kinds.items() if kind and len(found) > 1]
+    launches: dict[Launch, _Launch] = {}
+    shared = _Launch()
+    for source, log in logs:
+        launch = shared
+        if several and _kind(source) == several[0]:
+            launch = launches.setdefault(source.origin.launch, _Launch(source.origin.launch_name))
+        launch.matches += log.matches
+        if source.origin.rank is not None and log.num_bytes:
+            launch.matches.append(_wrote(source.path, source.origin.rank))
+        if log.furthest is not None:
+            launch.steps.append(log.furthest)
+    return launches, shared
+
+
+def _wrote(path: str, rank: int) -> Match:
+    """Return a match that says only that a rank wrote a log: one of many that alone has a fault is a culprit."""
+    return Match(
+        signature="rank-wrote",
+        fault="",
+        layer="other",
+        scope="rank",
+        weight="supporting",
+        file=path,
+        rank=rank,
+    )
+
+
+def _kind(source: LogSource) -> str:
+    return source.origin.launch_name.partition(" ")[0]
