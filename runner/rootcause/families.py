@@ -334,7 +334,8 @@ FAMILIES: tuple[Family, ...] = (
         r"|rtrs\w*|qede?|qedr|hns\w*|hinic\w*|hv_netvsc|virtio_net|vmxnet3|enic|usnic|ocrdma|be2net|erdma|rdmavt|tg3|r8169"
         r"|ionic|mana\w*"
         r"|bond\d+|bonding|eth\d+|en[ops]\d\w*|NETDEV WATCHDOG|RDMA CMA|QPLIB|user_mad|mdio_bus|libphy|pktgen)\b"
-        r"|(?:ice|ena|efa|gve|sfc|nfp|smc|rds|tls|tcp|team|bond|mlx)(?: [0-9a-f]{4}:|[:(\[]))",
+        r"|(?:ice|ena|efa|gve|sfc|nfp|smc|rds|tls|tcp|team|bond|mlx)(?: [0-9a-f]{4}:|[:(\[]))"
+        r"|\b(?:eth\d+|en[ops]\d\w*|ib\d+): |\b(?:transmit queue|link (?:is )?(?:down|lost)|carrier lost|port (?:is )?down)\b",
         "nccl_network",
         layer="network",
         scope="fabric",
