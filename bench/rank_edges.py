@@ -12,8 +12,8 @@ from bench.reference_loop import ReferenceLoop
 from bench.report import SCALE, Report, microseconds, quantile
 from runner import checkpoints
 from runner.facts.ids import AttemptId
+from stoker.channel import Channel
 from trainer.config.settings import load_settings
-from trainer.contract.channel import Channel
 from trainer.data.batches import open_data
 
 NUM_CALLS = 3000

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 ALLOWED = ROOT / "tests" / "words_allowed.txt"
-PACKAGES = ("runner", "trainer", "healthchecks", "runbooks", "bench", "tests", "tools")
+PACKAGES = ("stoker", "runner", "trainer", "healthchecks", "runbooks", "bench", "tests", "tools")
 MAX_COLUMNS = 100
 # The heading in ALLOWED below which rows wait for their word to go: tests let them pass, the report counts them.
 PENDING = "# Not yet clean"

@@ -16,8 +16,8 @@ from typing import Any
 from runner.errors import CheckpointRefused, CheckpointUnreadable, SpecError, StokerError
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.drills import RANK_DRILLS
+from stoker.channel import Channel
 from trainer.config.settings import Settings, load_settings, recipe_names
-from trainer.contract.channel import Channel
 from trainer.contract.launch import ALONE, Launch, read_launch
 from trainer.contract.remedies import SUPPORTED
 

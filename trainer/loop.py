@@ -9,9 +9,9 @@ from time import perf_counter
 
 import torch
 
+from stoker.channel import Channel
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.config.settings import Settings
-from trainer.contract.channel import Channel
 from trainer.contract.launch import Launch
 from trainer.contract.reports import Reporter
 from trainer.contract.request_agreement import Agreement, Decision

@@ -44,7 +44,11 @@ def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outc
             ),
         )
     where = {"address": work.address, "port": free_port(work.address)}
-    message = f"resume from step {chosen['step']}" if chosen else "start from nothing"
+    message = (
+        f"resume from step {chosen['step']}"
+        if chosen
+        else "no sealed checkpoint: the command starts as it is written"
+    )
     chosen = chosen and {**chosen, "needs_code": bool(keys)}
     return "done", {"chosen": chosen, "refused": refused, **where}, message
 

@@ -171,7 +171,7 @@ def _stop_run(_decision: Decision, _request: StopRun, run: Run) -> Reply:
     if not run.is_wanted:
         # Its ranks are still being ended.
         return Reply("done", f"the run has {run.state} already")
-    return Reply("open", "stopping at the next step boundary")
+    return Reply("open", f"stopping {holds.when_ranks_end(run)}")
 
 
 def _add_remedy(decision: Decision, request: AddRemedy, run: Run) -> Reply:

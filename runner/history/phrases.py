@@ -648,7 +648,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,
     r.RunAdmitted: lambda d: (
-        f"run {d.run} {d.spec.name} begins: {d.spec.nodes} nodes x {d.spec.ranks_per_node} ranks"
+        f"run {d.run} {d.spec.name} begins: {counted(d.spec.nodes, 'node')} x {counted(d.spec.ranks_per_node, 'rank')}"
     ),
     r.RunChanged: lambda d: f"run {d.run} is {d.state}{_because(d.reason)}",
     r.AttemptPlanned: lambda d: (

@@ -36,7 +36,9 @@ _NOISE = re.compile(
     r"destroy_process_group|resource_tracker|leaked (?:semaphore|shared_memory)|"
     r"[Ff]or (?:more|debugging|details|further)\b|[Ss]ee (?:also )?https?://|^\s*https?://|^\s*(?:Please|Consider|Try|Note:|note:|Hint:|hint:)\b|"
     r"Fatal Python error: Aborted|^Thread 0x|^Current thread 0x|^Extension modules:|"
-    r"core dumped|^\s*what\(\):\s*$"
+    r"core dumped|^\s*what\(\):\s*$|"
+    # Rules of summaries, and bars of progress.
+    r"^[^A-Za-z0-9]*$|\d+%\|[^|]*\||^.{0,60}\d+/\d+ \[\d\d:\d\d"
 )
 # Functions of interpreters and libraries that run while a program ends.
 _TEAR_DOWN = frozenset(

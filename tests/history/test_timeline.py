@@ -128,7 +128,7 @@ def test_the_timeline_of_an_incident_runs_from_its_first_signal_to_its_last_effe
 def test_the_timeline_of_a_run_leaves_other_runs_out() -> None:
     """Each of two runs in one journal has its own timeline, and an unknown run has none."""
     script = recorded_crash().at(70, admitted(2, "other"))
-    assert story(script.entries, run=2)[0].decided == ("run 2 other begins: 2 nodes x 1 ranks",)
+    assert story(script.entries, run=2)[0].decided == ("run 2 other begins: 2 nodes x 1 rank",)
     assert len(story(script.entries, run=2)) == 1
     assert len(story(script.entries, run=1)) + 1 == len(story(script.entries))
     assert story(script.entries, run=7) == []

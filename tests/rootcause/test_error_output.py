@@ -201,3 +201,15 @@ def test_any_text_has_an_answer(lines: list[str], max_lines: int, max_bytes: int
     error = root_error(text)
     assert error is None or 0 <= error.first <= error.last < len(text.splitlines())
     assert len(essential(text, max_lines=max_lines, max_bytes=max_bytes).encode()) <= max_bytes
+
+
+def test_rules_and_bars_are_no_last_words() -> None:
+    """A summary ends with a rule, and a bar is drawn again as the program dies."""
+    text = (
+        "the loader lost its shard\n"
+        + "=" * 60
+        + "\n 45%|####      | 45/100 [00:10<00:12,  4.4it/s]\n"
+    )
+    root = root_error(text)
+    assert root is not None
+    assert root.line == "the loader lost its shard"

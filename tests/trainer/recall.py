@@ -15,9 +15,9 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
+from stoker.channel import Channel
 from trainer.checkpoint import PARTS
 from trainer.config.settings import load_settings
-from trainer.contract.channel import Channel
 from trainer.data.batches import open_data
 from trainer.faults.injection import Injection
 from trainer.faults.injection_plan import Fault

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from stoker.channel import Channel
 from trainer.config.flops import model_flops_per_token, tokens_per_step
 from trainer.config.settings import Settings
-from trainer.contract.channel import Channel
 from trainer.parallel.engine import Engine, StepResult
 
 # Steps whose loss and gradient norm go into a checkpoint's manifest, as evidence of its health.

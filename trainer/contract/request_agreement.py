@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.contract.channel import Channel
+from stoker.channel import Channel
 from trainer.faults.drills import Drill, read_drill
 
 # One number per kind of request: a hash of its id in the upper bits, an argument in the lower ones.

@@ -231,9 +231,7 @@ class Foreground:
         now = time.monotonic()
         if self._stop_asked_at == 0.0:
             what = "its ranks" if self.other_live_runs() else "everything"
-            self.screen.log(
-                f"stopping at the next step boundary; Ctrl-C again kills {what} at once"
-            )
+            self.screen.log(f"stopping the run; Ctrl-C again kills {what} at once")
         elif now - self._stop_asked_at < REPEAT_STOP_SECONDS:
             return
         # Repeated: a supervisor may have died before it processed the first request.

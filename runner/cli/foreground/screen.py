@@ -45,6 +45,7 @@ class PlainScreen(ExitStack):
         self._out = out
         self._status: ClusterStatus | None = None
         self._progress_due = 0.0
+        self._shown: object = None
 
     def update(self, status: ClusterStatus) -> None:
         """Print what is new."""
@@ -53,7 +54,10 @@ class PlainScreen(ExitStack):
         self._status = status
         run, now = find_run(status, self._run), time.monotonic()
         if run is not None and run.last is not None and now >= self._progress_due:
-            self.log(progress(run))
+            shown, self._shown = self._shown, (run.attempt, run.state, run.step)
+            # The same step again is no news.
+            if self._shown != shown:
+                self.log(progress(run))
             self._progress_due = now + PROGRESS_LINE_SECONDS
 
     def log(self, text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from runner.cli import output
 from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
-from runner.facts.wording import printable
+from runner.facts.wording import counted, printable
 
 CAUSE_NAMES = {
     "initial_start": "first start",
@@ -58,7 +58,7 @@ def summary_text(summary: Summary) -> str:
     lines = [
         f"run {run.run} {run.name} {run.state}{output.because(run.reason)}",
         *_causes(summary),
-        f"  steps       {step_of(run)} in {run.num_attempts} attempts",
+        f"  steps       {step_of(run)} in {counted(run.num_attempts, 'attempt')}",
         f"  loss        {output.number(summary.first_loss)} at the start, {output.number(summary.last_loss)} at the end",
         f"  wall time   {output.seconds(summary.wall_seconds)}",
         f"  ETTR        {output.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",

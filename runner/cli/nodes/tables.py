@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
-from runner.facts.wording import printable
+from runner.facts.wording import counted, printable
 
 # Chosen, not measured.
 MAX_ROWS_SHOWN = 50
@@ -43,7 +43,7 @@ def fleet_summary(status: ClusterStatus) -> str:
     )
     leaving = sum(node.pending_drain is not None for node in status.nodes)
     text += f"; {leaving} draining" if leaving else ""
-    lines = [f"{len(status.nodes)} nodes: {text}"] if status.nodes else []
+    lines = [f"{counted(len(status.nodes), 'node')}: {text}"] if status.nodes else []
     if status.pool is not None:
         lines.append(spares_text(status.pool))
     return "\n".join(lines)

@@ -193,7 +193,7 @@ def on_node_left(decision: Decision, left: NodeLeft) -> None:
     node = decision.state.nodes.get(left.node)
     if node is None or left.incarnation < node.incarnation or has_left(node):
         return
-    drain.agent_ended(decision, node, reason="its agent was told to end")
+    drain.agent_ended(decision, node, reason="its agent ended as asked")
     decision.clear_node(node)
     attempt = live_attempt(decision, node)
     if attempt is not None and attempt.state in RUNNING and not decision.state.closing:

@@ -28,6 +28,16 @@ from runner.facts.wording import join_words
 STARTS = ("resume_run", "restart_run", "rewind_run")
 
 
+def when_ranks_end(run: Run) -> str:
+    """Say when and how the ranks of a run that is to stop will end: those that ignore the contract get SIGTERM."""
+    attempt = run.attempt
+    if attempt is None or attempt.state in ("preparing", "prepared", "stopping", "ended"):
+        return "now"
+    if "stop" in attempt.requests:
+        return "at the next step boundary"
+    return f"by SIGTERM; its ranks have {run.spec.stop_grace_seconds:g} s to end"
+
+
 def hold_in_words(hold: Hold) -> str:
     """Say who holds a run, and why."""
     if hold.hold == "paused":
@@ -68,7 +78,7 @@ def on_pause(decision: Decision, request: PauseRun, run: Run) -> Reply:
         )
     )
     nodes = "released" if request.releases_nodes else "kept for it"
-    return Reply("open", f"pausing at the next step boundary; its nodes are {nodes}")
+    return Reply("open", f"pausing {when_ranks_end(run)}; its nodes are {nodes}")
 
 
 def on_resume(decision: Decision, request: ResumeRun, run: Run) -> Reply:
@@ -100,7 +110,7 @@ def _restarted(decision: Decision, request: RestartRun, run: Run) -> Reply:
     elif (attempt is None or attempt.state not in LAUNCHED) and run.retry_at is None:
         name = attempt.attempt if attempt is not None else "the first attempt"
         return Reply("done", f"it is being started already, after {name}")
-    return Reply("open", "ending the attempt at the next step boundary, then starting the next")
+    return Reply("open", f"ending the attempt {when_ranks_end(run)}, then starting the next")
 
 
 def _restart_from(decision: Decision, request: RestartRun, run: Run, step: int) -> Reply:

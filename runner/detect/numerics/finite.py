@@ -20,6 +20,8 @@ from runner.facts.messages.signals import StepRecord
 
 # Finite samples in a row, before a single NaN is an incident; chosen.
 TRUSTED_SAMPLES = 8
+# The same at the start of a log, if all so far were finite; chosen.
+FIRST_SAMPLES = 3
 # NaNs in a row, where a single one is no incident; chosen.
 LASTING_SAMPLES = 3
 # Gradient norms in a row during a search for the loss scale, which may not be logged: from 2^32 to 1 takes 33; chosen.
@@ -118,7 +120,8 @@ class FiniteDetector(MetricDetector):
             return []
         step = record.step
         num_good = streak.num_good
-        was_trusted = num_good >= TRUSTED_SAMPLES and not streak.num_lapses
+        is_first = num_good == streak.num_ever_good >= FIRST_SAMPLES
+        was_trusted = (num_good >= TRUSTED_SAMPLES or is_first) and not streak.num_lapses
         if streak.add(step, value) and streak.reported is not None:
             onset, streak.reported = streak.reported, None
             if self._loss.reported is not None or self._norm.reported is not None:

@@ -30,8 +30,10 @@ WINDOW = 48
 # Of them, before anything is judged: the first samples of a run fall steeply; chosen.
 LEAST = 16
 # Before that, a jump off a settled loss is a spike all the same: so many samples within so little of each other, and a jump of so
-# much; all chosen.
-EARLY_LEAST, EARLY_CALM, EARLY_RATIO = 3, 0.25, 0.5
+# much, and so many times what they differ; all chosen.
+EARLY_LEAST, EARLY_CALM, EARLY_FIRST, EARLY_RANGES = 3, 0.25, 0.8, 4.0
+# Of the samples that follow; chosen.
+EARLY_RATIO = 0.5
 # A smaller jump is no spike, however little noise the run has; chosen on the development half of the curves.
 RISE_RATIO = 0.25
 # Of the noise of healthy samples; chosen on the development half of the curves.
@@ -177,11 +179,10 @@ class LossDetector(MetricDetector):
         """Whether one of the first samples jumps off a settled loss, in a log that begins in the middle of a run."""
         if len(self._first) < EARLY_LEAST:
             return False
-        median = self._level.median
-        is_settled = max(self._first) - min(self._first) <= self._transform.rise_by(
-            EARLY_CALM, median
-        )
-        return is_settled and value - median > self._transform.rise_by(EARLY_RATIO, median)
+        median, width = self._level.median, max(self._first) - min(self._first)
+        is_settled = width <= self._transform.rise_by(EARLY_CALM, median)
+        limit = max(self._transform.rise_by(EARLY_FIRST, median), EARLY_RANGES * width)
+        return is_settled and value - median > limit
 
     def _judge_rise(
         self, step: int, value: float, rise: float, grad_norm: float | None

@@ -100,6 +100,8 @@ class Numerics:
         self._last_steps: deque[int] = deque(maxlen=LATE_SAMPLES)
         # In a row.
         self._num_late = 0
+        # An attempt has begun of which no record has come.
+        self._has_begun = False
         self._num_records = 0
         self._num_norms = 0
         self._num_losses = 0
@@ -107,7 +109,8 @@ class Numerics:
         self._num_usable_losses = 0
 
     def begin_attempt(self) -> None:
-        """Expect what comes with a start: slow first steps, a search for the loss scale."""
+        """Expect what comes with a start: slow first steps, a search for the loss scale, steps that were made before."""
+        self._has_begun = True
         for detector in self._detectors.values():
             detector.begin_attempt()
 
@@ -195,9 +198,10 @@ class Numerics:
     def _is_late(self, step: int) -> bool:
         """Return whether a record is late; go back with the run where it went back."""
         steps = self._last_steps
+        has_begun, self._has_begun = self._has_begun, False
         if steps and step < steps[-1]:
             self._num_late += 1
-            if step >= steps[0] and self._num_late <= LATE_SAMPLES:
+            if step >= steps[0] and self._num_late <= LATE_SAMPLES and not has_begun:
                 return True
             # Also if a single step was far ahead of the run by mistake.
             self._rewind(step)
@@ -226,6 +230,7 @@ class Numerics:
             self._detectors[kind] = memory or kind(self._settings)
         self._last_steps.clear()
         self.begin_attempt()
+        self._has_begun = False
 
     def _expect(self, step: int) -> tuple[Metric, ...]:
         """Return the metrics that a planned change lets jump now; what was learned of them before is invalid after it."""

@@ -105,7 +105,7 @@ def test_ctrl_c_stops_in_order_and_leaves_nothing(place: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "stopping at the next step boundary" in output
+    assert "stopping the run" in output
     assert "run 1 plain stopped" in output
     assert has_no_process()
 

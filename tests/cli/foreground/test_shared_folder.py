@@ -126,7 +126,7 @@ def test_a_second_ctrl_c_kills_the_ranks_of_its_own_run_alone(place: Place) -> N
     before = supervisors()
     one.send_signal(signal.SIGINT)
     assert one.stdout is not None
-    while "stopping at the next" not in (line := one.stdout.readline()):
+    while "stopping the run" not in (line := one.stdout.readline()):
         assert line
     one.send_signal(signal.SIGINT)
     _, errors = finish(one, 130)

@@ -65,7 +65,9 @@ def formats(expression: str, macros: Mapping[str, str] = {}) -> list[str]:
 
 
 def _lines(given: list[str], macros: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the first argument that is a text."""
+    """Yield the lines of the first argument that is a text; a macro may take all in parentheses of their own."""
+    if len(given) == 1 and given[0].startswith("(") and (inner := arguments(given[0], 1)):
+        given = inner
     for argument in given:
         if texts := formats(argument, macros):
             for text in texts:

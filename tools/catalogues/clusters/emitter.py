@@ -60,6 +60,7 @@ def _of_file(emitter: Emitter, file: Path, at: str) -> Iterator[Row]:
             requires=emitter.requires.get(call.level, ()),
         )
         rule = first_rule(emitter.rules, at, row.format, row.level)
-        # A word such as "error:" is in the lines of many programs, so that the text must be distinct by itself.
-        if is_findable(row.format) or (rule and rule.fault and is_findable(row.format, ("",))):
+        # A word such as "error:" is in the lines of many programs: a text that says little must at least have a class.
+        is_known = bool(rule and rule.fault and row.requires)
+        if is_findable(row.format) or (is_known and is_findable(row.format, row.requires)):
             yield judged(row, rule)

@@ -3,12 +3,18 @@
 from collections import Counter
 
 from tools.catalogues import rows
+from tools.catalogues.clusters.containers import CONTAINERD, DOCKER
 from tools.catalogues.clusters.emitter import Emitter, rows_of
+from tools.catalogues.clusters.kubernetes import KUBERNETES
+from tools.catalogues.clusters.open_mpi import OPEN_MPI
 from tools.catalogues.clusters.slurm import SLURM
+from tools.catalogues.clusters.systemd import SYSTEMD
 from tools.catalogues.debian import source_tree
 from tools.catalogues.rows import Header
 
-EMITTERS: dict[str, Emitter] = {one.name: one for one in (SLURM,)}
+EMITTERS: dict[str, Emitter] = {
+    one.name: one for one in (SLURM, OPEN_MPI, SYSTEMD, KUBERNETES, CONTAINERD, DOCKER)
+}
 NAMES = tuple(EMITTERS)
 
 

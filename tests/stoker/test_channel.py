@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.contract.channel import MAX_PACKET_BYTES, VARIABLE, Channel
+from stoker.channel import MAX_PACKET_BYTES, VARIABLE, Channel
 
 STEP = {
     "step": 123,
@@ -156,7 +156,7 @@ def test_inherited_channel() -> None:
     """A rank started with the descriptor in its environment reports through it; its children do not inherit it."""
     rank, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     program = (
-        "import os, subprocess, sys; from trainer.contract.channel import Channel\n"
+        "import os, subprocess, sys; from stoker.channel import Channel\n"
         "channel = Channel.from_environment()\n"
         "number = int(os.environ['STOKER_CHANNEL'])\n"
         "look = f'import os; os.fstat({number})'\n"

@@ -1,0 +1,1 @@
+"""Ready callbacks, one module for each library: `huggingface`, `lightning`, `pytorch`. Each needs its library alone."""

@@ -1,0 +1,90 @@
+"""Windows of 3 to 24 samples: no false alarm on healthy ones, and most onsets found. A commit plays a part, `make soak` all."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.messages.signals import StepRecord
+from tests.detect.numerics.windows.curves import (
+    Records,
+    healthy_windows,
+    real_onsets,
+    sick_windows,
+)
+from tests.suite import share
+
+NUM_HEALTHY, NUM_SICK, NUM_PARTS = 100_000, 2_000, 10
+LEAST_FOUND = 0.8
+
+
+def incidents(window: Records) -> list[str]:
+    """Judge a window; return the faults of its incidents."""
+    numerics = Numerics()
+    found = [finding for record in window for finding in numerics.judge(record)]
+    return [one.fault for one in found if one.severity == "incident"]
+
+
+def test_healthy_windows_have_no_incident() -> None:
+    """Of 100,000 windows of real and synthetic healthy curves none is called sick; a commit judges 10,000 of them."""
+    part = share.current()
+    is_soak = os.environ.get(share.VARIABLE) == share.ALL
+    num = NUM_HEALTHY if is_soak else NUM_HEALTHY // NUM_PARTS
+    seed = 0 if part.part is None else part.part
+    alarms = Counter(
+        (name, fault) for name, window in healthy_windows(num, seed) for fault in incidents(window)
+    )
+    assert alarms == {}
+
+
+def test_most_onsets_in_short_windows_are_found() -> None:
+    """Spikes, divergence, NaN, a loss scale that collapses and exploding gradients: at least 0.8 in windows of 4 to 12 samples."""
+    found: Counter[tuple[str, bool]] = Counter(
+        (name, bool(incidents(window))) for name, window in sick_windows(NUM_SICK, 1)
+    )
+    total, right = sum(found.values()), sum(num for (_, is_found), num in found.items() if is_found)
+    print(f"onsets found: {right} of {total}", dict(sorted(found.items())))
+    assert right >= LEAST_FOUND * total
+
+
+def test_most_onsets_of_real_curves_are_found() -> None:
+    """The same at the events of real curves, from one sample after their onset on."""
+    windows = list(real_onsets())
+    if not windows:
+        pytest.skip("the real curves are not here")
+    found = Counter((name, bool(incidents(window))) for name, window in windows)
+    right = sum(num for (_, is_found), num in found.items() if is_found)
+    print(f"real onsets found: {right} of {len(windows)}", dict(found))
+    assert right >= LEAST_FOUND * len(windows)
+
+
+def test_a_jump_that_comes_back_is_over() -> None:
+    """An incident of a short window ends when the loss is back for three samples."""
+    losses = [2.0, 2.01, 1.99, 2.0, 9.0, 8.0, 2.0, 2.0, 2.0, 2.0]
+    numerics = Numerics()
+    records = [StepRecord(step=step, loss=loss) for step, loss in enumerate(losses)]
+    found = [one for record in records for one in numerics.judge(record)]
+    ends = [one.recovered for one in found if one.severity == "incident" or one.recovered]
+    assert {(one.fault, one.onset_step) for one in found} == {("loss_spike", 4)}
+    assert ends[0] is False
+    assert ends[-1] is True
+
+
+def test_another_attempt_begins_another_window() -> None:
+    """A loss that is higher after a resume from earlier steps is no jump; one that jumps after it is."""
+    numerics = Numerics()
+    first = [StepRecord(step=10 * n, loss=8.0 / (n + 1)) for n in range(8)]
+    assert not [
+        one for record in first for one in numerics.judge(record) if one.severity == "incident"
+    ]
+    numerics.begin_attempt()
+    again = [*first[:4], *(StepRecord(step=40 + n, loss=1.99 + 0.01 * n) for n in range(4))]
+    again.append(StepRecord(step=50, loss=30.0))
+    faults = [
+        one.fault
+        for record in again
+        for one in numerics.judge(record)
+        if one.severity == "incident"
+    ]
+    assert faults == ["loss_spike"]

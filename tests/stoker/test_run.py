@@ -1,0 +1,255 @@
+"""The client: what a script's rank reports, when it stops, and which checkpoints count."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import checkpoints
+from stoker.agreement import MARGIN_STEPS, Agreement
+from stoker.channel import Channel
+from stoker.run import EXIT_STOPPED, Run
+
+ROOT = Path(__file__).parents[2]
+
+
+class Agent:
+    """The agent's end of a channel."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def request(self, **fields: Any) -> None:
+        """Send a request to the rank."""
+        self._socket.send(json.dumps({"kind": "request", **fields}).encode() + b"\n")
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Return what the rank has reported since the last call."""
+        reports: list[dict[str, Any]] = []
+        self._socket.setblocking(False)
+        while True:
+            try:
+                packet = self._socket.recv(65536)
+            except BlockingIOError:
+                return reports
+            if not packet:
+                return reports
+            reports += [json.loads(line) for line in packet.splitlines()]
+
+
+@pytest.fixture
+def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, Agent]]:
+    """A run whose rank an agent has started, alone in its gang."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for name, value in {
+        "STOKER_CHECKPOINTS": str(tmp_path / "checkpoints"),
+        "STOKER_ATTEMPT": "1.1.0",
+        "STOKER_GENERATION": "3",
+        "STOKER_RUN": "tiny",
+        "STOKER_RESUME": "",
+        "WORLD_SIZE": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("STOKER_SEAL_KEYS", raising=False)
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr("atexit.register", lambda function: function)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    run = Run(Channel(ours), fallback=tmp_path / "alone")
+    agent = Agent(theirs)
+    yield run, agent
+    theirs.close()
+    ours.close()
+
+
+def test_steps_are_reported_with_their_numbers(supervised: tuple[Run, Agent]) -> None:
+    """The first report says which requests the rank understands."""
+    run, agent = supervised
+    run.step(1, loss=2.5, grad_norm=float("nan"))
+    run.validation(1, 2.25)
+    hello, step, validation = agent.reports()
+    assert hello == {"kind": "hello", "requests": ["checkpoint", "stop"], "remedies": []}
+    assert step == {"kind": "step", "step": 1, "loss": 2.5, "grad_norm": "NaN"}
+    assert validation == {"kind": "validation", "step": 1, "loss": 2.25}
+
+
+def test_a_request_to_stop_takes_effect_after_the_step_that_reads_it(
+    supervised: tuple[Run, Agent],
+) -> None:
+    """The rank acknowledges it with that step; where a checkpoint was asked for, it is to save one."""
+    run, agent = supervised
+    run.step(4)
+    assert not run.should_stop
+    agent.request(id="a7", request="stop", checkpoint=True)
+    run.step(5)
+    assert (run.should_stop, run.should_checkpoint) == (True, True)
+    assert {"kind": "taken", "request": "a7", "step": 5} in agent.reports()
+
+
+def test_a_checkpoint_on_request_is_for_one_step(supervised: tuple[Run, Agent]) -> None:
+    """The next step asks for none."""
+    run, agent = supervised
+    agent.request(id="a8", request="checkpoint")
+    run.step(5)
+    assert (run.should_stop, run.should_checkpoint) == (False, True)
+    run.step(6)
+    assert not run.should_checkpoint
+
+
+def test_requests_that_are_none_are_passed_over(supervised: tuple[Run, Agent]) -> None:
+    """Of a later contract, or hostile."""
+    run, agent = supervised
+    agent.request(id="a9", request="dance")
+    agent.request(id=["a10"], request="stop")
+    agent.request(request="stop")
+    run.step(5)
+    assert not run.should_stop
+
+
+def test_a_checkpoint_is_sealed_at_the_end_of_its_block(supervised: tuple[Run, Agent]) -> None:
+    """The supervisor's own survey verifies it, and the report names it."""
+    run, agent = supervised
+    with run.checkpoint(120) as folder:
+        (folder / "model.pt").write_bytes(b"weights" * 100)
+        (folder / "shards").mkdir()
+        (folder / "shards" / "0.pt").write_bytes(b"part")
+    manifest = checkpoints.verify(folder)
+    assert (manifest.step, sorted(manifest.files)) == (120, ["model.pt", "shards/0.pt"])
+    assert manifest.generation == 3
+    assert {"kind": "checkpoint", "step": 120, "path": str(folder)} in agent.reports()
+
+
+def save_and_fail(run: Run) -> None:
+    """Write a part of a checkpoint."""
+    with run.checkpoint(7) as folder:
+        (folder / "model.pt").write_bytes(b"half")
+        raise ValueError("disk")
+
+
+def test_a_block_that_raises_leaves_no_checkpoint(supervised: tuple[Run, Agent]) -> None:
+    """Nor does one that a rank died in keep the next from being written."""
+    run, agent = supervised
+    with pytest.raises(ValueError, match="disk"):
+        save_and_fail(run)
+    folder = run.checkpoint_folder(7)
+    assert not folder.exists()
+    assert not [one for one in agent.reports() if one["kind"] == "checkpoint"]
+    folder.mkdir()
+    (folder / "torn.pt").write_bytes(b"torn")
+    with run.checkpoint(7) as folder:
+        (folder / "model.pt").write_bytes(b"whole")
+    assert sorted(checkpoints.verify(folder).files) == ["model.pt"]
+
+
+def test_a_newer_attempt_ends_the_rank_at_its_seal(supervised: tuple[Run, Agent]) -> None:
+    """Its checkpoint does not count."""
+    run, _ = supervised
+    folder = run.checkpoint_folder(9)
+    checkpoints.raise_generation(folder.parent, 4)
+    with pytest.raises(SystemExit, match="generation"), run.checkpoint(9):
+        (folder / "model.pt").write_bytes(b"late")
+    assert not (folder / checkpoints.MANIFEST).exists()
+
+
+SCRIPT = """
+import stoker, sys
+run = stoker.attach(checkpoints=sys.argv[1])
+assert run is stoker.attach()
+done = run.resume_step
+for step in range(done + 1, done + 4):
+    run.step(step, loss=1.0)
+    assert not run.should_stop
+with run.checkpoint(step) as folder:
+    (folder / "model").write_text(str(step))
+print(done, step, run.resume_step, sorted(sys.modules.keys() & {"runner", "torch", "msgspec", "json"}))
+"""
+
+
+def test_without_stoker_the_same_script_runs_and_resumes(tmp_path: Path) -> None:
+    """It imports nothing of the control plane, and its checkpoints are plain folders."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("STOKER_")
+    }
+    environment["PYTHONPATH"] = str(ROOT)
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / "saved")],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert outputs[0][:3] == ["0", "3", "3"]
+    assert outputs[1][:3] == ["3", "6", "6"]
+    assert "'runner'" not in outputs[0]
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
+        "step-00000003",
+        "step-00000006",
+    ]
+
+
+ENDING = """
+import socket, sys, json, os
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+os.environ["STOKER_CHANNEL"] = str(ours.detach())
+import stoker
+run = stoker.attach()
+theirs.send(json.dumps({"kind": "request", "id": "a1", "request": "stop"}).encode() + b"\\n")
+run.step(1)
+assert run.should_stop
+if sys.argv[1] == "raise":
+    raise ValueError("after all")
+print("last words")
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("end", EXIT_STOPPED), ("raise", 1)])
+def test_a_script_that_stops_as_asked_ends_with_the_code_for_it(how: str, code: int) -> None:
+    """Falling off its end is enough; one that raises has failed all the same."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, how],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert ("last words" in ended.stdout) == (how == "end")
+
+
+class Counters:
+    """A store of counters, as torch.distributed has one."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add, and return the sum."""
+        self.values[key] = self.values.get(key, 0) + amount
+        return self.values[key]
+
+
+@pytest.mark.parametrize("received_at", [(5, 5, 5), (5, 6, 6), (9, 5, 7), (6, 5, 5)])
+def test_ranks_agree_on_the_step_after_which_they_stop(
+    received_at: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the request reaches each of them."""
+    store = Counters()
+    monkeypatch.setattr("stoker.agreement.default_store", lambda: store)
+    ranks = [Agreement(len(received_at), "1.1.0") for _ in received_at]
+    stopped: dict[int, int] = {}
+    for step in range(1, 30):
+        for rank, agreement in enumerate(ranks):
+            is_known = step >= received_at[rank] and rank not in stopped
+            if is_known and agreement.takes_effect("a1", step):
+                stopped[rank] = step
+    assert len(set(stopped.values())) == 1
+    assert len(stopped) == len(ranks)
+    assert max(received_at) < next(iter(stopped.values())) <= max(received_at) + MARGIN_STEPS + 1
