@@ -12,7 +12,7 @@ from tools.catalogues.rows import FOLDER, Header, Level, Row, write
 NAMES = ("amd-smi",)
 _VERSION = "7.0.2"
 _EXPLAINED = re.compile(r'AMDSMI_STATUS_(\w+)\s*:\s*"(AMD\w+) -\s+([^"]+)"')
-# Monitors ask for what a device lacks, and go on: warnings, but for these.
+# Monitors ask for what a device lacks, and go on: all others are warnings.
 _ERRORS = {
     "DRIVER_NOT_LOADED": ("gpu_lost", "the node's driver is not there"),
     "AMDGPU_RESTART_ERR": ("gpu_xid_other", "the driver does not come back"),
