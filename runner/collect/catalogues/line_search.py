@@ -63,7 +63,8 @@ class CataloguedLines:
             # A signature says what this line is, be it evidence or not.
             return None
         naming = [one for one in known if one.fault]
-        found = self._found(line, hits, bare)
+        is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
+        found = self._found(line, hits, bare, is_raised=is_raised)
         if found is None or found.weight == "benign" or (naming and not found.row.fault):
             self._num_fruitless.update(hits)
             return None
@@ -73,7 +74,6 @@ class CataloguedLines:
         if self._max_matches is not None and self._num_matches[row.name] > self._max_matches:
             self.num_folded += 1
             return None
-        is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
         return _match(found, role="raised" if is_raised and row.layer == "program" else "")
 
     def _is_over(self, hits: LineHits) -> bool:
@@ -86,12 +86,14 @@ class CataloguedLines:
         self.num_folded += is_over
         return is_over
 
-    def _found(self, line: bytes, hits: LineHits, bare: Bare | None) -> _Found | None:
+    def _found(
+        self, line: bytes, hits: LineHits, bare: Bare | None, *, is_raised: bool
+    ) -> _Found | None:
         parts = dict.fromkeys(shown_part(line, end) for end in sorted(hits.values())[:MAX_PARTS])
         for part in parts:
             whole = part.decode(errors="replace")
             shown = unwrapped(whole, bare)
-            found = self._catalogues.row_of(shown.text, whole)
+            found = self._catalogues.row_of(shown.text, whole, is_raised=is_raised)
             if found is not None:
                 return _Found(*found, shown)
         return None

@@ -121,8 +121,10 @@ def _entries(header: CatalogueHeader, rows: Sequence[CatalogueRow]) -> Iterator[
         style = row.style or header.style
         pattern = line_pattern(row.format, style)
         requires = tuple(word.lower() for word in row.requires or header.requires if word)
-        is_frequent = is_evidence(row.level, row.fault) and len(requires) != 1 and pattern.is_word
-        is_specific = pattern.is_specific or bool(requires)
+        acts = is_evidence(row.level, row.fault)
+        # A word or two do not show that a line is harmless.
+        is_specific = pattern.is_specific or (acts and bool(requires))
+        is_frequent = acts and pattern.is_word and len(requires) != 1
         if not pattern.is_searchable or not is_specific or is_frequent:
             continue
         packed = Row(
