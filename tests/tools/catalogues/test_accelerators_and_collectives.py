@@ -122,6 +122,7 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nccl", "P2P is disabled between NVLINK connected GPUs", "nvlink_error"),
         ("nccl", "remote process exited or there was a network error", "nccl_network"),
         ("nccl", "invalid usage", "config_error"),
+        ("nccl-wheels", "NET/IB : Got completion from peer %s with status=%d", "nccl_network"),
         ("nccl-wheels", "Call to ibv_modify_qp failed with error", "nccl_network"),
         ("nccl-wheels", "Call to ibv_reg_mr failed with error", "config_error"),
         ("nccl-wheels", "NCCL_IB_PKEY_VALUE=0x%x not found", "config_error"),
