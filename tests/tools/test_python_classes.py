@@ -60,6 +60,12 @@ def test_a_short_message_is_only_searched_for_beside_its_exception() -> None:
     assert row_of(Statement("bad axis {}", "error", "", 1), "nn/a.py", "settings") is None
 
 
+@pytest.mark.parametrize("text", ["No such file: {}", "{}: no space left on device", "Caught {}."])
+def test_what_any_program_writes_is_no_row_of_a_library(text: str) -> None:
+    """Texts of errno, and two words with an exception of Python, show no library."""
+    assert row_of(Statement(text, "error", "OSError", 1), "data/a.py", "data") is None
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_catalogue_that_was_made_is_sound(name: str) -> None:
     """Its header names what it was made of, and each row is one that the writer accepts."""

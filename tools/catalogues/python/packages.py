@@ -1,9 +1,13 @@
 """Catalogues of packages: read from where they are installed, else from the package index; never imported."""
 
 import ast
+import builtins
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from errno import errorcode
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -20,8 +24,8 @@ _LIBRARIES = {library.name: library for library in LIBRARIES}
 NAMES = tuple(_LIBRARIES)
 # Letters of the longest constant part, and of all of them, below which a row also requires its exception's name; chosen.
 MIN_LETTERS, MIN_ALL_LETTERS = 14, 36
-# Letters without which a row names nothing; chosen.
-LEAST_LETTERS = 5
+# Letters without which a row names nothing, of an exception of the library and of one of Python's; chosen.
+LEAST_LETTERS, LEAST_LETTERS_OF_PYTHON = 5, 16
 _SKIPPED = re.compile(
     r"(?:^|/)(?:tests?|testing|examples?|benchmarks?|docs?|conftest|_testing)(?:/|_|\.)"
 )
@@ -56,7 +60,11 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
     text = first_line(_line_to_find(statement.format))
     parts = [_num_letters(part) for part in text.split(FIELD)]
     is_short = max(parts) < MIN_LETTERS
-    if max(parts) < LEAST_LETTERS or (is_short and not statement.exception):
+    is_of_python = hasattr(builtins, statement.exception)
+    least = LEAST_LETTERS_OF_PYTHON if is_of_python else LEAST_LETTERS
+    if sum(parts) < least or max(parts) < LEAST_LETTERS or (is_short and not statement.exception):
+        return None
+    if _is_of_errno(text):
         return None
     is_vague = is_short or sum(parts) < MIN_ALL_LETTERS
     if is_vague and statement.exception == "AssertionError":
@@ -136,6 +144,16 @@ def _line_to_find(text: str) -> str:
     """Return the first line of a message, which has its exception's name before it, unless it has no words."""
     lines = [line for line in text.split("\n") if line.strip()]
     return next((line for line in lines if _num_letters(line.replace(FIELD, "")) > 2), "")
+
+
+@cache
+def _errno_texts() -> str:
+    return "\n".join(os.strerror(number) for number in sorted(errorcode)).lower()
+
+
+def _is_of_errno(text: str) -> bool:
+    """Whether a text is one of the operating system's: any program prints it."""
+    return text.replace(FIELD, "").strip(" \t.:;,'\"[]()").lower() in _errno_texts()
 
 
 def _num_letters(text: str) -> int:
