@@ -61,7 +61,7 @@ def test_each_kind_of_statement_has_its_level() -> None:
         ("a detail", "debug", ""),
         ("all ranks log", "error", ""),
         ("ERROR: {} is not there", "error", ""),
-        ("a note 3", "info", ""),
+        ("a note {}", "info", ""),
         ("size {} is not positive", "error", "AssertionError"),
         ("an argument is missing", "error", "SystemExit"),
         ("bad settings", "error", "SystemExit"),

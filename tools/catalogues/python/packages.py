@@ -35,7 +35,7 @@ _RAISED_IN_CYTHON = re.compile(r"^\s*raise ([\w.]+)\(", re.M)
 def make(name: str) -> Counter[str]:
     """Write the catalogue of a library; return its rows by level. Raises SourceMissing."""
     library = _LIBRARIES[name]
-    if (folder := _installed(library.requirement)) is not None:
+    if (folder := installed(library.requirement)) is not None:
         return _write(library, folder)
     with wheel(library.requirement) as unpacked:
         return _write(library, unpacked)
@@ -84,7 +84,7 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
 
 
 def _write(library: Library, folder: Path) -> Counter[str]:
-    version = _version(library.requirement, folder)
+    version = version_of(library.requirement, folder)
     header = Header(
         library.name,
         version,
@@ -98,7 +98,7 @@ def _write(library: Library, folder: Path) -> Counter[str]:
     return write(library.name, header, rows(library, folder))
 
 
-def _installed(package: str) -> Path | None:
+def installed(package: str) -> Path | None:
     """Return the folder that holds an installed package; None where it is not installed."""
     try:
         return Path(str(distribution(package).locate_file("")))
@@ -106,7 +106,7 @@ def _installed(package: str) -> Path | None:
         return None
 
 
-def _version(package: str, folder: Path) -> str:
+def version_of(package: str, folder: Path) -> str:
     """Return the version of a package by the name of its metadata's folder."""
     normal = re.sub(r"[-_.]+", "_", package).lower()
     for path in sorted(folder.glob("*.dist-info")):
