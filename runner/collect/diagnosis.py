@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
@@ -27,6 +28,7 @@ from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.log_ends import LogEnd, match_of_end
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
+from runner.rootcause.tracebacks.objects import Traceback
 
 # All chosen. A file is binary if more than this ratio of its first bytes is zero.
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
@@ -47,14 +49,16 @@ class Diagnosis:
         engine: Engine | None = None,
         own_format: str | None = None,
         signatures: Sequence[Signature] = SIGNATURES,
+        catalogues: Catalogues | None = None,
     ) -> None:
         """`own_format`: a pattern for the trainer's lines with a step; raises UserError for a wrong one.
 
-        `engine`, if given, was made for these signatures and this format.
+        `engine`, if given, was made for these signatures and this format. `catalogues`: default: those of this release.
         """
         self._engine = engine or engine_for(signatures, own_format)
         self._signatures = signatures
         self._own_format = own_format
+        self._catalogues = catalogues or all_catalogues()
         self.logs: list[Log] = []
 
     def log(self, name: str, *, rank: int | None = None, origin: Origin | None = None) -> "Log":
@@ -64,7 +68,11 @@ class Diagnosis:
         """
         tracebacks = TracebackReader(name)
         scan = Scan(
-            name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
+            name,
+            signatures=self._signatures,
+            own_format=self._own_format,
+            engine=self._engine,
+            catalogues=self._catalogues,
         )
         scan.on_block = tracebacks.feed
         self.logs.append(Log(name, scan, tracebacks, origin or _origin_of(name, rank)))
@@ -95,8 +103,9 @@ class Diagnosis:
 
     @property
     def warnings(self) -> list[str]:
-        """Defects of the input."""
-        return [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        """Defects of the catalogues and of the input."""
+        of_logs = [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        return [*self._catalogues.defects, *of_logs]
 
 
 class Log:
@@ -146,11 +155,21 @@ class Log:
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
 
+    @property
+    def tracebacks(self) -> Sequence[Traceback]:
+        """The tracebacks whose ends were read."""
+        return self._tracebacks.tracebacks
+
+    @property
+    def num_traceback_lines(self) -> int:
+        """Lines that were read one by one, since they are near a traceback."""
+        return self._tracebacks.num_lines
+
     def judged_matches(self) -> list[Match]:
         """Return the matches, those of tracebacks judged with all that is in these."""
         tracebacks = (
             one if one.rank is not None else dataclasses.replace(one, rank=self._origin.rank)
-            for one in self._tracebacks.tracebacks
+            for one in self.tracebacks
         )
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)

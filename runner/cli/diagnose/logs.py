@@ -12,10 +12,13 @@ from runner.cli import exit_codes, output
 from runner.cli.diagnose import timeline, verdict_text
 from runner.cli.diagnose.notes import Result, print_left_out, print_notes, unread
 from runner.cli.options import command
+from runner.collect.flight_records.record_files import is_flight_record
+from runner.collect.log_folders.flight_incidents import SIGNATURE, judge_records, merged
 from runner.collect.log_folders.incidents import LaunchIncident, judge, read_curves
 from runner.collect.log_folders.inputs import Inputs, LogSource, find_inputs
 from runner.collect.log_folders.readers import ReadLog, SourceReader, max_repeats, read_here
 from runner.collect.log_folders.worker_processes import num_workers, read_with_workers
+from runner.facts.causes import Verdict
 from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.wording import counted
 
@@ -100,8 +103,9 @@ def diagnose(  # noqa: PLR0913 - click hands over each option
     planned = run.planned if run is not None else ()
     if pattern is None and run is not None:
         pattern = run.metric_pattern or None
-    inputs = Inputs() if metrics else find_inputs(files)
-    only_curves = inputs.curves and not (inputs.logs or unread(inputs.left_out))
+    inputs = Inputs() if metrics else find_inputs(files, is_flight=is_flight_record)
+    is_lone_curve = inputs.curves and not (inputs.logs or inputs.flights)
+    only_curves = is_lone_curve and not unread(inputs.left_out)
     if metrics or only_curves:
         from runner.cli.diagnose.metrics import diagnose_metrics
 
@@ -114,6 +118,7 @@ def diagnose(  # noqa: PLR0913 - click hands over each option
             stream.reconfigure(errors="backslashreplace")
     result = _read(inputs, pattern, planned)
     incidents = judge([(source, read.log) for source, read in result.logs], result.curves.matches)
+    incidents = merged(incidents, result.hangs)
     print_left_out(inputs.left_out)
     print_notes(result)
     if as_json:
@@ -135,6 +140,7 @@ def as_object(incident: LaunchIncident) -> dict[str, object]:
         "fault": cause.fault,
         "scope": cause.scope,
         "culprit": None if culprit is None else {"kind": culprit.kind, "id": culprit.id},
+        **({"culprits": _culprit_ranks(verdict)} if len(_culprit_ranks(verdict)) > 1 else {}),
         "node": cause.node,
         "confidence": cause.confidence,
         "known_by": verdict.evidence[0].known_by,
@@ -147,6 +153,15 @@ def as_object(incident: LaunchIncident) -> dict[str, object]:
         **({"launch": incident.launch_name} if incident.launch_name else {}),
         **({"template": cause.template} if cause.template else {}),
     }
+
+
+def _culprit_ranks(verdict: Verdict) -> list[dict[str, str]]:
+    """Return the ranks that flight records name: there may be several."""
+    return [
+        {"kind": "rank", "id": str(match.rank)}
+        for match in verdict.evidence
+        if match.signature == SIGNATURE and match.rank is not None
+    ]
 
 
 # ---- reading
@@ -163,11 +178,15 @@ def _read(inputs: Inputs, pattern: str | None, planned: Sequence[PlannedChange])
     read = list(zip(inputs.logs, found, strict=True))
     # What was read until an error counts.
     kept = [(source, one) for source, one in read if one.log.num_bytes or not one.error]
+    hangs, flight_notes, flight_errors = judge_records(inputs.flights)
     return Result(
         logs=kept,
         curves=read_curves(inputs.curves, planned),
-        errors=[one.error for _, one in read if one.error],
+        hangs=hangs,
+        num_records=len(inputs.flights),
+        errors=[one.error for _, one in read if one.error] + flight_errors,
         notes=[note for _, one in read for note in one.notes],
+        flight_notes=flight_notes,
     )
 
 
@@ -182,7 +201,8 @@ def _progress(num_bytes: int) -> Iterator[Callable[[int], None]]:
 
 def _exit_code(incidents: Sequence[LaunchIncident], inputs: Inputs, result: Result) -> int:
     is_unread = bool(result.errors or unread(inputs.left_out))
-    if not result.num_read or (is_unread and not incidents):
+    is_nothing_read = not (result.num_read or result.num_records or result.curves.num_samples)
+    if is_nothing_read or (is_unread and not incidents):
         # An unread log is not healthy.
         return exit_codes.BAD_INPUT
     return exit_codes.FAILED if incidents else exit_codes.DONE
@@ -195,12 +215,14 @@ def _print_incidents(
     incidents: Sequence[LaunchIncident], result: Result, *, is_whole: bool, with_evidence: bool
 ) -> None:
     """Print the verdicts for people, and what they are based on."""
-    if not result.num_bytes and not result.curves.num_samples:
+    if not (result.num_bytes or result.curves.num_samples or result.num_records):
         output.print_text("nothing was read")
         return
     what = f"{counted(len(result.logs), 'file')}, {result.num_bytes / 1e6:,.1f} MB"
     if result.curves.num_samples:
         what += f", and {result.curves.num_samples:,} samples of metrics"
+    if result.num_records:
+        what += f", and {counted(result.num_records, 'flight record')}"
     if not is_whole:
         what = f"what could be read: {what}"
     if not incidents:

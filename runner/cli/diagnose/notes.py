@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from runner.cli import output
 from runner.cli.diagnose.verdict_text import escaped
 from runner.collect.log_folders.entries import LeftOut, by_reason
-from runner.collect.log_folders.incidents import CurveFindings
+from runner.collect.log_folders.incidents import CurveFindings, LaunchIncident
 from runner.collect.log_folders.inputs import LogSource
 from runner.collect.log_folders.readers import ReadLog
 
@@ -20,6 +20,10 @@ class Result:
 
     logs: Sequence[tuple[LogSource, ReadLog]]
     curves: CurveFindings
+    # Hangs that flight records show, the number of record files, and notes about them.
+    hangs: Sequence[LaunchIncident]
+    num_records: int
+    flight_notes: Sequence[str]
     errors: Sequence[str]
     notes: Sequence[str]
 
@@ -58,7 +62,7 @@ def print_notes(result: Result) -> None:
     for warning, paths in defects.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         output.print_note(f"stoker: {escaped(paths[0])}{more}: {warning}")
-    for warning in result.curves.warnings[:MAX_NOTES]:
+    for warning in (*result.curves.warnings[:MAX_NOTES], *result.flight_notes[:MAX_NOTES]):
         output.print_note(f"stoker: {escaped(warning)}")
 
 

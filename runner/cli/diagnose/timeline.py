@@ -11,13 +11,14 @@ from runner.cli import output
 from runner.cli.diagnose.verdict_text import escaped
 from runner.collect.lines import decode_line, unwrapped
 from runner.collect.log_folders.inputs import LogSource
+from runner.collect.log_folders.origins import Launch
 from runner.collect.log_folders.packed_files import LogBytes
 from runner.collect.log_folders.readers import ReadLog
 from runner.errors import UserError
 from runner.facts.matches import LAYERS, Match
 
 # Logs whose lines are read again for the time of their first and last step; chosen: ranks of a run step together.
-MAX_STEP_LOGS = 8
+MAX_STEP_LOGS, MAX_STEP_LOGS_OF_LAUNCH = 16, 2
 # Events that are printed, and writers that one names; chosen.
 MAX_EVENTS, MAX_WRITERS = 200, 4
 MAX_TEXT = 120
@@ -58,8 +59,7 @@ class FoldedEvents:
 
 def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[FoldedEvents]:
     """Return the entries of all logs, in the order of time."""
-    with_steps = [source.path for source, read in logs if read.log.furthest is not None]
-    again = set(with_steps[:MAX_STEP_LOGS])
+    again = _read_again(logs)
     events: list[Event] = []
     for source, read in logs:
         events += _events_of(source, read, has_step_times=source.path in again)
@@ -75,6 +75,17 @@ def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[FoldedEvents]:
         )
     )
     return _folded(events)
+
+
+def _read_again(logs: Sequence[tuple[LogSource, ReadLog]]) -> set[str]:
+    """Return the paths of a few logs of each launch that have steps, the newest launch first."""
+    of_launch: dict[Launch, list[str]] = {}
+    for source, read in logs:
+        if read.log.furthest is not None:
+            of_launch.setdefault(source.origin.launch, []).append(source.path)
+    newest_first = [of_launch[launch] for launch in sorted(of_launch, reverse=True)]
+    paths = [path for of_one in newest_first for path in of_one[:MAX_STEP_LOGS_OF_LAUNCH]]
+    return set(paths[:MAX_STEP_LOGS])
 
 
 def printed(entries: Sequence[FoldedEvents]) -> Iterator[str]:
@@ -115,14 +126,15 @@ def as_object(entry: FoldedEvents) -> dict[str, object]:
 
 def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> list[Event]:
     """Return the events of one log, in the order of its lines; a line without a time has that of the line before it."""
-    writer = _writer(source)
+    writer, launch = _writer(source), source.origin.launch_name
     times = _step_times(source, read) if has_step_times else {}
     placed: list[Event] = []
     for step, kind in ((read.log.first_step, "first step"), (read.log.furthest, "last step")):
         if step is not None:
             text = f"step {step.step}"
             at = times.get(step.line)
-            placed.append(Event(at, source.path, step.line, writer, kind, text, kind))
+            fold = f"{kind} {launch}"
+            placed.append(Event(at, source.path, step.line, writer, kind, text, fold))
     for match in _deciding(read.log.matches):
         by = _writer_of(match, source) or writer
         kind = _kind_of(match) or ""
@@ -130,14 +142,22 @@ def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> lis
         placed.append(Event(match.at, source.path, match.line, by, kind, text, match.signature))
     placed.sort(key=lambda event: event.line)
     if read.begin.at is not None or read.begin.text:
-        first = Event(read.begin.at, source.path, 1, writer, "begins", read.begin.text, "begins")
+        first = Event(
+            read.begin.at, source.path, 1, writer, "begins", read.begin.text, f"begins {launch}"
+        )
         placed.insert(0, first)
     if read.end.at is not None or read.end.text:
-        end = Event(read.end.at, source.path, END_LINE, writer, "ends", read.end.text, "ends")
+        end = Event(
+            read.end.at, source.path, END_LINE, writer, "ends", read.end.text, f"ends {launch}"
+        )
         placed.append(end)
+    last_step = read.log.furthest.line if read.log.furthest is not None else None
     events: list[Event] = []
     for event in placed:
         before = events[-1].at if events else None
+        if last_step is not None and event.line >= last_step:
+            # As a rule nothing with a time is between the last step and a traceback.
+            before = read.end.at or before
         events.append(event if event.at is not None else event._replace(at=before))
     return events
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from runner.collect.log_folders.flight_incidents import SIGNATURE
 from runner.collect.log_folders.incidents import LaunchIncident
 from runner.facts.causes import Verdict
 from runner.facts.matches import KnownBy, Match
@@ -46,7 +47,7 @@ def _five_lines(incident: LaunchIncident) -> Iterator[str]:
     what = meaning.what if meaning is not None else _UNLISTED
     yield f"what:      {cause.fault}: {what}{_recovery(incident)}"
     yield f"whose:     {_whose(verdict)}"
-    yield f"how sure:  {cause.confidence:.0%}, by {_KNOWN_BY[_deciding(verdict).known_by]}"
+    yield f"how sure:  {cause.confidence:.0%}, by {_source_of(_deciding(verdict))}"
     yield f"because:   {place(_deciding(verdict))}"
     advice = f"; {meaning.advice}" if meaning is not None else ""
     action = ACTION_MEANINGS[cause.action_class]
@@ -73,6 +74,9 @@ def _whose(verdict: Verdict) -> str:
     """Name the culprit, and where the deciding line was written."""
     cause = verdict.cause
     on_node = f", on {escaped(cause.node)}" if cause.node else ""
+    ranks = [match.rank for match in verdict.evidence if match.signature == SIGNATURE]
+    if len(ranks) > 1:
+        return f"ranks {', '.join(str(rank) for rank in ranks)}"
     if cause.culprit is not None:
         is_node = cause.culprit.kind == "node" and cause.culprit.id == cause.node
         return f"{cause.culprit.kind} {escaped(cause.culprit.id)}{'' if is_node else on_node}"
@@ -85,6 +89,14 @@ def _deciding(verdict: Verdict) -> Match:
     return verdict.evidence[0]
 
 
+def _source_of(match: Match) -> str:
+    if match.signature == "metrics":
+        return "the numbers of the run's steps"
+    if match.signature == SIGNATURE:
+        return "the flight records of the ranks"
+    return _KNOWN_BY[match.known_by]
+
+
 def _evidence(evidence: Sequence[Match]) -> Iterator[str]:
     yield from (f"  {place(match)}" for match in evidence)
 
@@ -92,4 +104,5 @@ def _evidence(evidence: Sequence[Match]) -> Iterator[str]:
 def place(match: Match) -> str:
     """Write a line of a log with its file, its number, and its writer."""
     rank = f" rank {match.rank}" if match.rank is not None else ""
-    return f"{escaped(match.file)}:{match.line}{rank}: {escaped(match.text.strip()[:MAX_SHOWN])}"
+    line = f":{match.line}" if match.line else ""
+    return f"{escaped(match.file)}{line}{rank}: {escaped(match.text.strip()[:MAX_SHOWN])}"

@@ -45,6 +45,7 @@ _MAGIC = {
     b"ARROW1": "data",
     b"\x89HDF": "a checkpoint",
     b"\x93NUMPY": "a checkpoint",
+    **{bytes([0x80, protocol]): "a pickle, of a checkpoint as a rule" for protocol in range(2, 6)},
 }
 # What a dump of Kubernetes begins with, as YAML: what happened to pods is in it.
 _KUBERNETES = (b"apiVersion:", b"items:\n- apiVersion:")
@@ -77,7 +78,7 @@ def _is_settings(name: str, head: bytes) -> bool:
     """Whether a JSON file is one object without an error in it: config.json, generation_config.json, index files."""
     if not name.endswith(".json") or not head.lstrip().startswith(b"{"):
         return False
-    is_of_events = b'"kind"' in head or b'"message"' in head or b'"log_history"' in head
+    is_of_events = b'"apiVersion"' in head or b'"message"' in head or b'"log_history"' in head
     return not is_of_events and not is_curve(name, head)
 
 

@@ -122,20 +122,22 @@ def box_text(text: str) -> str:
 
 
 def box_frame(text: str, above: str) -> Frame | None:
-    """Return the frame in a line of a Rich box; a long path begins in the line above it."""
-    found = _BOX_FRAME.match(text.strip())
+    """Return the frame in a line of a Rich box; a long one begins in the line above it, and is cut anywhere."""
+    text = text.strip()
+    found = _BOX_FRAME.match(text)
+    if text and above.startswith("/") and (found is None or not found["file"].startswith("/")):
+        found = _BOX_FRAME.match(above + text) or _BOX_FRAME.match(f"{above} {text}")
     if found is None:
         return None
-    file = found["file"]
-    if not file.startswith("/") and above.startswith("/"):
-        file = above + file
-    return Frame(file[-MAX_FILE:], int(found["line"][:9]), found["function"].strip()[:MAX_FUNCTION])
+    function = found["function"].strip()[:MAX_FUNCTION]
+    return Frame(found["file"][-MAX_FILE:], int(found["line"][:9]), function)
 
 
 def box_code(text: str) -> str:
     """Return the line of source that a Rich box points at; "" for any other line."""
     found = _BOX_CODE.match(text)
-    return found["code"].strip()[:MAX_CODE] if found is not None else ""
+    # Rich draws lines to show how far a line is indented.
+    return found["code"].lstrip("│ ").strip()[:MAX_CODE] if found is not None else ""
 
 
 def raised_in(text: str, *, is_sure: bool) -> RaisedLine | None:

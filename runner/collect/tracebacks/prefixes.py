@@ -13,6 +13,8 @@ from runner.collect.lines import Bare, plain, unwrapped
 MAX_BYTES = 8192
 # Characters of an unknown prefix; chosen.
 MAX_PREFIX = 160
+# Blanks before a number in a column; chosen.
+MAX_INDENT = 16
 _TIMES = re.compile(
     r"\d{4}[-/.]\d\d[-/.]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d+)?|\[ *\d+\.\d{6}\]|\b\d{9,}(?:\.\d+)?"
@@ -36,6 +38,10 @@ class WrittenLine:
 def read_line(raw: bytes, number: int, bare: Bare | None) -> WrittenLine:
     """Decode a line and remove its known wrappings."""
     whole = plain(raw[:MAX_BYTES].decode(errors="replace").rstrip("\r\n"))
+    is_indented = whole.startswith("  ") and not whole[:MAX_INDENT].lstrip()[:1].isdigit()
+    if is_indented and "\r" not in whole:
+        # Only a number in a column may be before a text that is indented.
+        return WrittenLine(number=number, text=whole.rstrip())
     line = unwrapped(whole, bare)
     prefix = whole[: len(whole) - len(line.text)] if whole.endswith(line.text) else ""
     return WrittenLine(

@@ -201,7 +201,7 @@ class PythonText:
             self._last_frame, self._last_text = number, text.strip()
         elif code := forms.box_code(inner):
             self._add_code(code)
-        self._above = inner.strip()[: forms.MAX_FILE]
+        self._above = inner.strip()[: forms.MAX_FILE] if frame is None else ""
         is_inside = text.lstrip().startswith(("│", "|"))
         self._num_foreign = 0 if is_inside else self._num_foreign + 1
         return self._num_foreign <= MAX_FOREIGN

@@ -70,7 +70,9 @@ class _Stream:
         self.prefix = learned_prefix(prefix)
         self.rank = begin.rank
         if self.rank is None:
-            self.rank = rank_in(prefix) if prefix.strip() else introduction.rank
+            self.rank = rank_in(prefix)
+        if self.rank is None:
+            self.rank = introduction.rank
         # Whether a line after the first began with the prefix, too.
         self.is_confirmed = False
         self.num_lines = 0
@@ -113,7 +115,7 @@ class TracebackReader:
         # By the key of their lines, in the order in which they began.
         self._streams: dict[str, list[_Stream]] = {}
         self._num_open = 0
-        self._num_lines = 0
+        self.num_lines = 0
         self._checked = 0
         self._above = b""
         self._late: deque[tuple[bytes, int, list[int], Bare | None]] = deque(maxlen=LAST_BLOCKS)
@@ -127,7 +129,7 @@ class TracebackReader:
         """Read a block. `first`: the number of its first line; `starts`: the offsets of lines where one may begin, sorted."""
         if not starts and not self._num_open:
             self._above = block[-ABOVE_BYTES:]
-        elif self._num_lines > MAX_LINES:
+        elif self.num_lines > MAX_LINES:
             self._late.append(_cut(block, first, starts, bare))
         else:
             self._read(block, first, starts, bare)
@@ -152,12 +154,13 @@ class TracebackReader:
                 position = starts[at]
             end = block.find(b"\n", position)
             end = len(block) if end < 0 else end
-            self._add(block[position:end], number, bare, above=block[:position][-ABOVE_BYTES:])
+            self._add(block[position:end], number, bare, above=(block, position))
             position, number = end + 1, number + 1
         self._above = block[-ABOVE_BYTES:]
 
-    def _add(self, raw: bytes, number: int, bare: Bare | None, *, above: bytes) -> None:
-        self._num_lines += 1
+    def _add(self, raw: bytes, number: int, bare: Bare | None, *, above: tuple[bytes, int]) -> None:
+        """Add a line. `above`: its block, and its offset there."""
+        self.num_lines += 1
         line = read_line(raw, number, bare)
         if number - self._checked > IDLE_LINES:
             self._close_idle(number)
@@ -171,7 +174,8 @@ class TracebackReader:
                 return
             self._close(stream)
         if forms.HEADER in line.text or '"' in line.text or "error" in line.text.lower():
-            self._begin(line, above if above else self._above)
+            block, at = above
+            self._begin(line, block[max(0, at - ABOVE_BYTES) : at] if at else self._above)
         elif TERMINATE.search(line.text):
             self._begin(line, b"")
 

@@ -1,10 +1,11 @@
 """Application: tracebacks take the place of the lines that were matched one by one within them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import MAX_TEXT, Match, Role, Scope
-from runner.rootcause.tracebacks.objects import Traceback
+from runner.rootcause.tracebacks.objects import Raised, Traceback
 from runner.rootcause.tracebacks.verdicts import TracebackVerdict, verdict_on
 
 # Roles of lines that mean something beside other lines only.
@@ -79,13 +80,35 @@ def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) 
         return False
     if match.role in CONTEXTUAL:
         return True
+    if match.layer == "program" and match.line in _quoting_lines(traceback):
+        # The error that it quotes shows more.
+        return match.line != verdict.raised.line
     # The code that read a file shows whether it was data, a checkpoint or settings.
     is_of_files = match.line == verdict.raised.line and match.fault in _OF_FILES
     is_shown = verdict.finding.fault in (*_OF_FILES, "config_error") and verdict.finding.by in (
         "class",
         "package",
     )
+    # Likewise what was lost: a remote file, or a peer.
+    is_of_peer = match.layer == "collective" and match.line == verdict.raised.line
+    if is_of_peer and verdict.finding.fault in (*_OF_FILES, "filesystem"):
+        return verdict.finding.by != "nothing"
     return is_of_files and is_shown and match.fault != verdict.finding.fault
+
+
+def _quoting_lines(traceback: Traceback) -> list[int]:
+    """Return the lines of exceptions that quote another process's."""
+    chain = traceback.chain
+    return [one.line for one, later in pairwise(chain) if later.relation == "original"]
+
+
+def _text(raised: Raised) -> str:
+    """Return the line of an exception; where its message begins on the next line, with that."""
+    first, _, rest = raised.message.partition("\n")
+    if first.strip() or not raised.name:
+        return raised.text[:MAX_TEXT]
+    more = next((line.strip() for line in rest.split("\n") if line.strip()), "")
+    return f"{raised.text.rstrip()} {more}"[:MAX_TEXT].strip()
 
 
 def _match(traceback: Traceback, verdict: TracebackVerdict) -> Match:
@@ -108,7 +131,7 @@ def _match(traceback: Traceback, verdict: TracebackVerdict) -> Match:
         known_by="traceback",
         file=traceback.file,
         line=raised.line,
-        text=raised.text[:MAX_TEXT],
+        text=_text(raised),
         rank=traceback.rank,
         node=traceback.node,
         at=traceback.at,

@@ -115,6 +115,9 @@ _BUILTINS: tuple[tuple[str, Family], ...] = (
     ("UnicodeError", "format"),
     ("EOFError", "format"),
     ("LookupError", "lookup"),
+    # An iterator was used up.
+    ("StopIteration", "data"),
+    ("StopAsyncIteration", "data"),
     ("FloatingPointError", "not-finite"),
     ("NotImplementedError", "code"),
     ("RecursionError", "code"),
@@ -141,6 +144,8 @@ _CLASSES: dict[str, Family] = {
             # subprocess, concurrent.futures, joblib, multiprocessing
             *("CalledProcessError", "BrokenProcessPool", "BrokenExecutor", "TerminatedWorkerError"),
             *("RemoteTraceback", "_RemoteTraceback"),
+            # Python: its members show what failed
+            *("ExceptionGroup", "BaseExceptionGroup"),
             # Ray
             *("RayTaskError", "WorkerCrashedError", "RayActorError", "ActorDiedError"),
             *("ActorUnavailableError", "ActorDiedError", "NodeDiedError", "OwnerDiedError"),
@@ -242,7 +247,7 @@ _CLASSES: dict[str, Family] = {
         ],
         "timeout",
     ),
-    **dict.fromkeys(["NanLossDuringTrainingError", "NaNError", "OverflowError"], "not-finite"),
+    **dict.fromkeys(["NanLossDuringTrainingError", "NaNError"], "not-finite"),
     **dict.fromkeys(["error", "LockError", "UnsupportedOperation"], "os"),
     **dict.fromkeys(["LinAlgError"], "value"),
     **dict.fromkeys(["ClientConnectionResetError", "ServerDisconnectedError"], "peer"),
@@ -263,7 +268,6 @@ _QUALIFIED: dict[str, Family] = {
     "std::bad_alloc": "memory",
     "c10::DistBackendError": "collective",
     "c10::OutOfMemoryError": "gpu-memory",
-    "builtins.OverflowError": "value",
 }
 # Words in the name of a class that no table has; the first that is in it counts.
 _WORDS: tuple[tuple[tuple[str, ...], Family], ...] = (

@@ -10,8 +10,10 @@ from runner.rootcause.tracebacks.families import Family
 from runner.rootcause.tracebacks.objects import Frame, Raised
 from runner.rootcause.tracebacks.path_words import fault_of_path
 from runner.rootcause.tracebacks.phases import Phase
-from runner.rootcause.tracebacks.subjects import CodePlace, Subject
+from runner.rootcause.tracebacks.subjects import CodePlace, Subject, subject_of_words
 
+# Of the program's own frames, whose lines of source are asked for their subject; chosen.
+CODE_FRAMES = 2
 # How well a fault is known, the best first.
 By = Literal["class", "package", "phase", "nothing"]
 
@@ -37,6 +39,17 @@ class Stack:
         return next((one.subject for one in self.places if one.subject in subjects), "")
 
     @property
+    def code_subject(self) -> Subject:
+        """What the program's innermost lines of source are about, by their words."""
+        own = [
+            frame
+            for frame, place in zip(reversed(self.frames), self.places, strict=True)
+            if place.is_user
+        ]
+        named = (subject_of_words(frame.code) for frame in own[:CODE_FRAMES])
+        return next((subject for subject in named if subject), "")
+
+    @property
     def is_checkpoint(self) -> bool:
         """Whether a checkpoint was written or read, and not data."""
         subject = self.first_of("checkpoint", "data")
@@ -55,10 +68,26 @@ _CONSEQUENCE = ShownFault("unknown", "nothing", "launcher")
 _NOT_FINITE = re.compile(
     r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
     r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
-    r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b"
+    r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b|cannot convert float (?:nan|infinity)"
 )
 _CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
 _GPU_TEXT = re.compile(r"\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
+# What cudaGetErrorString calls a failure of a kernel, of memory, or of the setup.
+_GPU_ERRORS = (
+    (re.compile(r"out of memory|ALLOC_FAILED"), "cuda_oom"),
+    (
+        re.compile(
+            r"illegal (?:memory access|address|instruction)|misaligned|device-side assert|launch failure|invalid program counter"
+        ),
+        "cuda_illegal_access",
+    ),
+    (
+        re.compile(
+            r"invalid device (?:ordinal|function)|no kernel image|insufficient for CUDA|unsupported display driver"
+        ),
+        "config_error",
+    ),
+)
 _TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
 _COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
 _WORKER_GONE = re.compile(
@@ -69,6 +98,7 @@ _READS_SAMPLE = re.compile(
     r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
     r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
 )
+_SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+)\b")
 # C++ files by what they do, in what libc10 prints.
 _SOURCES: tuple[tuple[str, ShownFault], ...] = (
     ("CUDACachingAllocator", ShownFault("cuda_oom", "class")),
@@ -177,6 +207,8 @@ def _missing(raised: Raised, stack: Stack) -> ShownFault:
         return ShownFault("checkpoint_io", "package")
     if stack.is_data:
         return ShownFault("data_error", "package")
+    if stack.code_subject in ("data", "checkpoint"):
+        return _SUBJECTS[stack.code_subject]._replace(by="phase")
     return ShownFault("config_error", "phase")
 
 
@@ -215,7 +247,9 @@ def _timeout(raised: Raised, stack: Stack) -> ShownFault:
 
 
 def _peer(raised: Raised, stack: Stack) -> ShownFault:
-    if stack.first_of("remote") and not stack.first_of("processes", "collective"):
+    """The other end is gone: of a remote file, or of a process that died for a reason of its own."""
+    innermost = next((place.subject for place in stack.places if place.subject), "")
+    if innermost in ("data", "checkpoint", "remote"):
         return _connection(raised, stack)
     return ShownFault("nccl_network", "phase", "collective")
 
@@ -231,6 +265,8 @@ def _format(raised: Raised, stack: Stack) -> ShownFault | None:
         return _CONSEQUENCE
     if by_path := fault_of_path(raised.message):
         return ShownFault(by_path, "class")
+    if (subject := stack.code_subject) in _SUBJECTS:
+        return _SUBJECTS[subject]
     if base in ("UnpicklingError", "EOFError"):
         return ShownFault("checkpoint_io", "class")
     return ShownFault(
@@ -245,7 +281,8 @@ def _code(raised: Raised, stack: Stack) -> ShownFault:
         innermost = next((place.subject for place in stack.places if place.subject), "")
         if innermost == "data" and any(_READS_SAMPLE.search(one.function) for one in stack.frames):
             return ShownFault("data_error", "package")
-        if base == "AssertionError" and innermost == "checkpoint":
+        is_of_settings = _SETTINGS_TEXT.search(raised.message)
+        if base == "AssertionError" and innermost == "checkpoint" and not is_of_settings:
             return ShownFault("checkpoint_io", "package")
     return ShownFault("config_error", "class")
 
@@ -258,18 +295,18 @@ def _lookup(raised: Raised, stack: Stack) -> ShownFault:
         return ShownFault("data_error", "package")
     if stack.is_checkpoint and not stack.first_of("model", "optimizer"):
         return ShownFault("checkpoint_io", "package")
+    if stack.first_of("tracking"):
+        return _SUBJECTS["tracking"]
     return ShownFault("config_error", "phase")
 
 
-def _gpu(raised: Raised, stack: Stack) -> ShownFault:
+def _gpu(raised: Raised, stack: Stack) -> ShownFault | None:
     del stack
-    if "out of memory" in raised.message or "ALLOC_FAILED" in raised.message:
-        return ShownFault("cuda_oom", "class")
-    if re.search(
-        r"invalid device (?:ordinal|function)|no kernel image|insufficient", raised.message
-    ):
-        return ShownFault("config_error", "class")
-    return ShownFault("cuda_illegal_access", "class")
+    for pattern, fault in _GPU_ERRORS:
+        # The lines after the first are advice.
+        if pattern.search(raised.message.partition("\n")[0]):
+            return ShownFault(fault, "class")
+    return None
 
 
 def _value(raised: Raised, stack: Stack) -> ShownFault | None:
@@ -290,7 +327,7 @@ _RULES: dict[Family, _Rule] = {
     "permission": _missing,
     "disk-full": _disk_full,
     "storage": _storage,
-    "limit": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
+    "limit": lambda raised, stack: ShownFault("unknown", "class", "machine"),
     "memory": lambda raised, stack: ShownFault("host_oom", "class", "machine"),
     "gpu-memory": lambda raised, stack: ShownFault("cuda_oom", "class"),
     "gpu": _gpu,

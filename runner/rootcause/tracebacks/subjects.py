@@ -306,13 +306,23 @@ _WORDS: tuple[tuple[frozenset[str], Subject], ...] = (
         ),
         "settings",
     ),
-    (frozenset(["rendezvous"]), "rendezvous"),
+    (frozenset(["rendezvous", "rdzv", "coordinator", "master"]), "rendezvous"),
+    (
+        frozenset(
+            [
+                *("allreduce", "allgather", "barrier", "broadcast", "collective", "collectives"),
+                *("comm", "comms", "nccl", "rccl", "gloo"),
+            ]
+        ),
+        "collective",
+    ),
 )
 _DATA_FUNCTIONS = frozenset(["__getitem__", "__getitems__", "get_batch", "next_batch"])
 _CHECKPOINT_FUNCTION = re.compile(
     r"(?:^|_)(?:save|load|restore|resume)(?:_|\w*_)?(?:checkpoint|ckpt|state|weights|snapshot|training_state|model|optimizer)"
     r"|^(?:save|restore|resume)$|^load_state_dict$|^save_pretrained$|^_save|^save_"
 )
+_INIT_FUNCTION = re.compile(r"^(?:init|setup|start|initialize)_(?:torch_)?(?:dist|process_group)")
 _WORD = re.compile(r"[a-z]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -333,8 +343,8 @@ def package_path(file: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def place_of(frame: Frame) -> CodePlace:
-    """Return what a frame is about."""
+def place_of(frame: Frame, root: str = "") -> CodePlace:
+    """Return what a frame is about. `root`: the folder of the program, whose name says nothing of its code."""
     if frame.file.startswith(_IMPORTLIB):
         return CodePlace("imports", False)
     path = package_path(frame.file)
@@ -344,7 +354,7 @@ def place_of(frame: Frame) -> CodePlace:
         return CodePlace(_subject_of_package(path, frame.function), False)
     if frame.function == "__del__":
         return CodePlace("tear-down", True)
-    return CodePlace(_subject_of_user(frame), True)
+    return CodePlace(_subject_of_user(frame, root), True)
 
 
 def _subject_of_package(path: str, function: str) -> Subject:
@@ -366,22 +376,46 @@ def _subject_of_package(path: str, function: str) -> Subject:
     return subject
 
 
-def _subject_of_user(frame: Frame) -> Subject:
+def _subject_of_user(frame: Frame, root: str) -> Subject:
     if _CHECKPOINT_FUNCTION.search(frame.function):
         return "checkpoint"
     if frame.function in _DATA_FUNCTIONS:
         return "data"
-    for text in (frame.function, *_names(frame.file)):
-        words = words_of(text)
-        for known, subject in _WORDS:
-            if any(word in known for word in words):
-                return subject
+    if _INIT_FUNCTION.search(frame.function):
+        return "rendezvous"
+    for text in (frame.function, *_names(frame.file, root)):
+        if subject := subject_of_words(text):
+            return subject
     return ""
 
 
-def _names(file: str) -> Iterable[str]:
-    """Return the parts of a path that name its subject: the file, then the folder."""
-    return reversed(file.replace("\\", "/").removesuffix(".py").split("/")[-2:])
+def subject_of_words(text: str) -> Subject:
+    """Return the subject that a name, or a line of source, is about by its words; "" for none."""
+    words = words_of(text)
+    for known, subject in _WORDS:
+        if any(word in known for word in words):
+            return subject
+    return ""
+
+
+def _names(file: str, root: str) -> Iterable[str]:
+    """Return the parts of a path that name its subject: the file, and the folders around it below the program's own."""
+    folder, _, name = file.replace("\\", "/").rpartition("/")
+    if folder == root:
+        return [name.removesuffix(".py")]
+    below = folder.removeprefix(f"{root}/") if root else folder
+    parts = below.split("/")
+    return [name.removesuffix(".py"), *reversed(parts if below != folder else parts[-1:])]
+
+
+def root_of(frames: Sequence[Frame]) -> str:
+    """Return the folder of the program: that of the script that was started; "" where the stack does not show it."""
+    for frame in frames:
+        if not package_path(frame.file) and not frame.file.startswith("<"):
+            if frame.function != "<module>":
+                return ""
+            return frame.file.replace("\\", "/").rpartition("/")[0]
+    return ""
 
 
 def words_of(text: str) -> list[str]:
@@ -391,4 +425,5 @@ def words_of(text: str) -> list[str]:
 
 def subjects(frames: Sequence[Frame]) -> list[CodePlace]:
     """Return what the frames of a stack are about, the innermost first."""
-    return [place_of(frame) for frame in reversed(frames)]
+    root = root_of(frames)
+    return [place_of(frame, root) for frame in reversed(frames)]

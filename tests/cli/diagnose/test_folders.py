@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from runner.cli.main import cli
+from tests.collect.flight_records.torch_records import entry, open_entry, record, write_gang
 
 STEPS = "".join(f"2026-02-03 04:05:{at:02d} step {at + 1} loss 2.{at}\n" for at in range(50))
 SICK = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
@@ -229,3 +230,31 @@ def test_large_folders_are_read_by_processes_with_the_same_output(tmp_path: Path
     assert outputs[0].returncode == outputs[1].returncode == 1
     assert outputs[0].stdout == outputs[1].stdout != b""
     assert outputs[0].stderr == outputs[1].stderr
+
+
+def test_flight_records_beside_logs_name_the_rank_that_a_hang_waits_for(tmp_path: Path) -> None:
+    """Logs say only that a collective ran out of time; records say who did not come."""
+    groups = {"0": ("default_pg", range(4))}
+    waiting = record(*map(entry, range(1, 30)), open_entry(30), groups=groups, status={0: (30, 29)})
+    absent = record(*map(entry, range(1, 30)), groups=groups, status={0: (29, 29)})
+    (tmp_path / "flight").mkdir()
+    write_gang(tmp_path / "flight", {0: waiting, 1: waiting, 2: absent, 3: waiting}, as_json=False)
+    (found,) = incidents(tmp_path)
+    assert (found["fault"], found["culprit"]) == ("hang_no_error", {"kind": "rank", "id": "2"})
+    for rank in (0, 1):
+        line = (
+            f"[rank{rank}]: [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=30, "
+            "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+        )
+        write(tmp_path / f"rank{rank}.log", STEPS + line)
+    first, second = incidents(tmp_path)
+    assert (first["culprit"], second["fault"]) == ({"kind": "rank", "id": "2"}, "nccl_timeout")
+    lines = diagnose(tmp_path).stdout.splitlines()
+    assert lines[2] == "how sure:  95%, by the flight records of the ranks"
+    assert lines[-1].endswith("and 4 flight records")
+    (tmp_path / "flight" / "nccl_trace_rank_1").write_bytes(
+        b"\x80\x02cos\nsystem\n(S'entries'\ntR."
+    )
+    hostile = diagnose(tmp_path)
+    assert hostile.exit_code == 1
+    assert "records of 3 of 4 ranks" in hostile.stderr

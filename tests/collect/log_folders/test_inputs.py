@@ -36,7 +36,9 @@ def test_logs_and_curves_are_found_and_the_rest_has_a_reason(tmp_path: Path) -> 
     """Code, settings, checkpoints, archives, databases and binaries are no logs."""
     (tmp_path / "rank0.log").write_bytes(LINE)
     (tmp_path / "old.log.gz").write_bytes(gzip.compress(LINE))
-    (tmp_path / "events.json").write_text('{"kind": "List", "items": [{"message": "Evicted"}]}')
+    (tmp_path / "events.json").write_text(
+        '{"apiVersion": "v1", "kind": "List", "items": [{"message": "Evicted"}]}'
+    )
     (tmp_path / "pods.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
     (tmp_path / "metrics.csv").write_text("step,loss\n1,2.5\n2,2.4\n3,2.3\n")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 2}\n')
@@ -48,6 +50,8 @@ def test_logs_and_curves_are_found_and_the_rest_has_a_reason(tmp_path: Path) -> 
     (tmp_path / "run.yaml").write_text("name: x\n")
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04" + bytes(50))
     (tmp_path / "core.123").write_bytes(b"\x7fELF" + bytes(100))
+    (tmp_path / ".metadata").write_bytes(b"\x80\x04\x95" + b"torch" * 40)
+    (tmp_path / "manifest.json").write_text('{"kind": "manifest", "files": []}')
     (tmp_path / "random").write_bytes(bytes(range(256)) * 50)
     (tmp_path / "empty").write_bytes(b"")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
@@ -68,11 +72,13 @@ def test_logs_and_curves_are_found_and_the_rest_has_a_reason(tmp_path: Path) -> 
         "tb",
     ]
     assert reasons(inputs, tmp_path) == {
+        ".metadata": "a pickle, of a checkpoint as a rule",
         "__pycache__": "a folder of programs",
         "a.zip": "an archive: unpack it",
         "config.json": "settings",
         "core.123": "a program, a library or a core dump",
         "empty": "empty",
+        "manifest.json": "settings",
         "model.pt": "an archive: unpack it",
         "random": "no text",
         "run.yaml": "settings",

@@ -54,12 +54,28 @@ def mixed(writers: Sequence[Sequence[str]], dice: random.Random) -> list[str]:
     return made
 
 
+def torn(text: str, num_writers: int, dice: random.Random) -> str:
+    """Return a traceback that several ranks write to one file at once: pieces of lines are mixed.
+
+    The interpreter writes a line of source and the name, the colon and the message of an exception one after the other.
+    """
+    pieces: list[str] = []
+    for line in text.splitlines(keepends=True):
+        name, colon, message = line.partition(": ")
+        is_exception = colon and not line[:1].isspace() and " " not in name
+        pieces += [name, colon, message[:-1], "\n"] if is_exception else [line[:-1], "\n"]
+    return "".join(mixed([pieces] * num_writers, dice))
+
+
 def log_of(text: str, *, prefix: str, form: str, steps: int, dice: random.Random) -> bytes:
     """Return the log of a job in which one rank, or all, wrote `text`.
 
     `form`: "alone" (one rank), "all" (four ranks wrote it, mixed), "peers" (three others lost their peer, mixed), "no start" (the
-    first lines are missing), "CRLF". `steps`: lines with steps before it.
+    first lines are missing), "CRLF", "torn" (three ranks wrote it behind one prefix, pieces of lines
+    mixed). `steps`: lines with steps before it.
     """
+    if form == "torn":
+        text = torn(text, 3, dice)
     writers = [lines_of(text, 2, prefix=prefix, dice=dice)]
     others = [rank for rank in range(4) if rank != 2] if prefix != "none" else []
     if form == "all":
@@ -84,4 +100,4 @@ def log_of(text: str, *, prefix: str, form: str, steps: int, dice: random.Random
     return (end.join([*start, *before, *made]) + end).encode()
 
 
-FORMS = ("alone", "all", "peers", "no start", "CRLF")
+FORMS = ("alone", "all", "peers", "no start", "CRLF", "torn")
