@@ -25,7 +25,7 @@ from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
-from runner.rootcause.log_ends import LogEnd, match_of_end
+from runner.rootcause.log_ends import LogEnding, match_of_end
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
@@ -180,7 +180,7 @@ class Log:
             else judged
         )
 
-    def end(self) -> LogEnd:
+    def end(self) -> LogEnding:
         """Return how the log ends, as far as it was read."""
         return self._end.end(self._last_step_line)
 
@@ -196,7 +196,7 @@ class Log:
             for match in judged
         )
         match = None if is_explained else match_of_end(end)
-        if match is None:
+        if match is None or (match.line in [one.line for one in judged if one.weight == "benign"]):
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 

@@ -25,7 +25,7 @@ class EndLine(Value):
     node: str = ""
 
 
-class LogEnd(Value):
+class LogEnding(Value):
     """What the end of one log shows. Errors, exits and waiting are those after the last progress.
 
     `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
@@ -49,7 +49,7 @@ class LogEnd(Value):
     stacks: EndLine | None = None
 
 
-def is_sick(end: LogEnd) -> bool:
+def is_sick(end: LogEnding) -> bool:
     """Whether a log ends with an exit by an error, a signal, or errors that no progress follows."""
     if end.exit is not None and end.exit_code != 0:
         return True
@@ -61,7 +61,7 @@ def is_sick(end: LogEnd) -> bool:
     return end.num_lines - end.last_error_line < LAST_LINES
 
 
-def is_hung(end: LogEnd) -> bool:
+def is_hung(end: LogEnding) -> bool:
     """Whether a log ends with lines that wait, or with stacks that were dumped of what waits."""
     if end.exit is not None or end.ended_well is not None or end.is_complete:
         return False
@@ -74,7 +74,7 @@ def is_hung(end: LogEnd) -> bool:
     return end.num_waiting >= MIN_WAITING and end.waited_seconds >= MIN_WAITED_SECONDS
 
 
-def match_of_end(end: LogEnd) -> Match | None:
+def match_of_end(end: LogEnding) -> Match | None:
     """Return how a log ends as a match with its best line; None: it ends well, or simply stops."""
     if is_sick(end):
         # The first error after the last progress tells more than the exit.
@@ -86,7 +86,7 @@ def match_of_end(end: LogEnd) -> Match | None:
     return None
 
 
-def _match(end: LogEnd, name: str, fault: str, best: EndLine) -> Match:
+def _match(end: LogEnding, name: str, fault: str, best: EndLine) -> Match:
     numbers = {"exit_code": end.exit_code, "signal": end.signal}
     return Match(
         signature=name,

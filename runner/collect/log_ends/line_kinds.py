@@ -32,11 +32,11 @@ _EXIT = re.compile(
     r"|\bcode=(?:exited|killed|dumped), status=(?P<systemd>\d{1,3})|\breturn(?:ed)?[ _-]?code\s*[:=]\s*(?P<returned>-?\d{1,5})"
     r"|\*\*\* \[[^\]]+\] Error (?P<make>\d{1,3})|^\[\d+\]\+?\s+Exit (?P<shell>\d{1,3})\b|\bExited \((?P<docker>\d{1,3})\)"
 )
+# Exceptions are read as such, with their tracebacks.
 _LEVEL = re.compile(
     r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
     r"|^[EF]\d{4} \d\d:|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
-    r"|^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: |$)"
 )
 # What the emitter itself calls survived, or not an error.
 _SURVIVED = re.compile(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from runner.collect.lines import Line, segment, unwrapped
 from runner.collect.log_ends.line_kinds import Kind, kind_of
-from runner.rootcause.log_ends import EndLine, LogEnd
+from runner.rootcause.log_ends import EndLine, LogEnding
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
 TAIL_BYTES, MAX_LINE, MAX_TEXT = 48 * 1024, 2_000, 500
@@ -34,7 +34,7 @@ class EndReader:
         self._num_before += whole.count(b"\n", 0, cut)
         self._tail = whole[cut:]
 
-    def end(self, last_step_line: int = 0) -> LogEnd:
+    def end(self, last_step_line: int = 0) -> LogEnding:
         """Return how the log ends so far. `last_step_line`: of the last line with a step that was read."""
         found = _Found()
         number = self._num_before
@@ -106,14 +106,14 @@ class _Found:
         if name in self.waiting or len(self.waiting) < MAX_KINDS:
             self.waiting[name] = (first, line, num + 1)
 
-    def end(self, file: str, num_lines: int, last_step_line: int) -> LogEnd:
+    def end(self, file: str, num_lines: int, last_step_line: int) -> LogEnding:
         """Return the facts."""
         most = max(self.waiting.values(), key=lambda one: one[2], default=None)
         left, kind = self.exit if self.exit is not None else (None, Kind("other"))
         progress = self.progress
         if progress is None and last_step_line:
             progress = EndLine(line=last_step_line, text="")
-        return LogEnd(
+        return LogEnding(
             file=file,
             num_lines=num_lines,
             progress=progress,

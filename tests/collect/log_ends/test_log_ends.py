@@ -8,7 +8,7 @@ from runner.collect.log_ends.line_kinds import kind_of
 from runner.collect.log_ends.reader import TAIL_BYTES
 from runner.collect.scan import engine_for
 from runner.facts.causes import Verdict
-from runner.rootcause.log_ends import LogEnd
+from runner.rootcause.log_ends import LogEnding
 from tests.collect.trainers.forms import FORMS, At, losses
 
 # What follows the last progress -> the number of its line that says most, from 0.
@@ -68,7 +68,7 @@ def healthy(name: str, num: int = 12) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def judge(text: str, engine: Engine) -> tuple[list[Verdict], LogEnd]:
+def judge(text: str, engine: Engine) -> tuple[list[Verdict], LogEnding]:
     """Diagnose one log."""
     diagnosis = Diagnosis(engine=engine)
     log = diagnosis.log("rank0.log")
