@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.log_folders.origins import Origin
 from runner.collect.scan import Scan, ScannedLine, engine_for
@@ -46,14 +47,16 @@ class Diagnosis:
         engine: Engine | None = None,
         own_format: str | None = None,
         signatures: Sequence[Signature] = SIGNATURES,
+        catalogues: Catalogues | None = None,
     ) -> None:
         """`own_format`: a pattern for the trainer's lines with a step; raises UserError for a wrong one.
 
-        `engine`, if given, was made for these signatures and this format.
+        `engine`, if given, was made for these signatures and this format. `catalogues`: default: those of this release.
         """
         self._engine = engine or engine_for(signatures, own_format)
         self._signatures = signatures
         self._own_format = own_format
+        self._catalogues = catalogues or all_catalogues()
         self.logs: list[Log] = []
 
     def log(self, name: str, *, rank: int | None = None, origin: Origin | None = None) -> "Log":
@@ -63,7 +66,11 @@ class Diagnosis:
         """
         tracebacks = TracebackReader(name)
         scan = Scan(
-            name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
+            name,
+            signatures=self._signatures,
+            own_format=self._own_format,
+            engine=self._engine,
+            catalogues=self._catalogues,
         )
         scan.on_block = tracebacks.feed
         self.logs.append(Log(name, scan, tracebacks, origin or _origin_of(name, rank)))
@@ -94,8 +101,9 @@ class Diagnosis:
 
     @property
     def warnings(self) -> list[str]:
-        """Defects of the input."""
-        return [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        """Defects of the catalogues and of the input."""
+        of_logs = [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+        return [*self._catalogues.defects, *of_logs]
 
 
 class Log:

@@ -46,7 +46,7 @@ class HyperscanEngine:
                 self._database = _compile(expressions)
             except hyperscan.error as error:
                 raise ValueError(f"{_culprit(expressions)}: {error}") from error
-            _save(cache, self._database)
+            write_cache(cache, hyperscan.dumpb(self._database))
         self._scratch: Any = hyperscan.Scratch(self._database)
 
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
@@ -81,6 +81,66 @@ def make_engine(patterns: Sequence[str]) -> Engine:
     return HyperscanEngine(patterns) if hyperscan is not None else ReEngine(patterns)
 
 
+class LiteralEngine:
+    """Finds tens of thousands of literals in one pass, in any case of ASCII letters. One thread at a time may use it."""
+
+    def __init__(self, compiled: bytes) -> None:
+        """`compiled`: what `compile_literals` returned here; raises ValueError if it is not."""
+        try:
+            self._database: Any = hyperscan.loadb(compiled, mode=hyperscan.HS_MODE_BLOCK)
+            self._scratch: Any = hyperscan.Scratch(self._database)
+        except hyperscan.error as error:
+            raise ValueError(f"these are no compiled literals: {error}") from error
+
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
+        """Call `on_match(index of the literal, offset at which it ends)` for each one in `block`."""
+
+        def handle(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            on_match(index, end)
+
+        self._database.scan(block, match_event_handler=handle, scratch=self._scratch)
+
+
+def compile_literals(literals: Sequence[bytes]) -> bytes:
+    """Compile literals for `LiteralEngine`; b"" where there is no engine for them, or no literal."""
+    if hyperscan is None or not literals:
+        return b""
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    try:
+        database.compile(
+            expressions=list(literals),
+            ids=list(range(len(literals))),
+            flags=[hyperscan.HS_FLAG_CASELESS] * len(literals),
+            literal=True,
+        )
+    except hyperscan.error as error:
+        raise ValueError(f"{len(literals)} literals: {error}") from error
+    return bytes(hyperscan.dumpb(database))
+
+
+def version() -> str:
+    """Return what compiled sets depend on besides their patterns."""
+    return "re" if hyperscan is None else f"hyperscan {hyperscan.__version__}"
+
+
+def cache_folder() -> Path:
+    """Return the folder of compiled sets."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "stoker")
+
+
+def write_cache(path: Path, data: bytes) -> None:
+    """Write a compiled set, whole or not at all. Without the cache, the next process compiles it again."""
+    scratch = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch.write_bytes(data)
+        scratch.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+
+
 def _compile(expressions: Sequence[bytes]) -> Any:
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
@@ -94,8 +154,7 @@ def _compile(expressions: Sequence[bytes]) -> Any:
 def _cache_path(expressions: Sequence[bytes]) -> Path:
     """Return where a compiled set is cached: compiling takes a second, loading a millisecond."""
     content = b"\0".join([hyperscan.__version__.encode(), *expressions])
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "stoker", f"{hashlib.sha256(content).hexdigest()[:24]}.hyperscan")
+    return Path(cache_folder(), f"{hashlib.sha256(content).hexdigest()[:24]}.hyperscan")
 
 
 def _load(path: Path) -> Any:
@@ -106,15 +165,6 @@ def _load(path: Path) -> Any:
         return hyperscan.loadb(path.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
     except (OSError, hyperscan.error):
         return None
-
-
-def _save(path: Path, database: Any) -> None:
-    # Without the cache, the next process compiles the set again.
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_bytes(hyperscan.dumpb(database))
-        scratch.replace(path)
 
 
 def _culprit(expressions: Sequence[bytes]) -> str:

@@ -22,6 +22,7 @@ from runner.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
 # All chosen, not measured.
 MAX_LINE_BYTES = 64 * 1024
 MAX_WRAPPINGS = 6
+SHOWN_BYTES_AROUND_MATCH = 2048
 MAX_RANK_DIGITS = 6
 # A bare number is a rank if at least so many lines, and this ratio of all, begin with one.
 MIN_LINES, BARE_RATIO = 4, 0.9
@@ -80,6 +81,17 @@ class Line:
 def decode_line(raw: bytes) -> str:
     """Decode the first MAX_LINE_BYTES of a line, invalid UTF-8 replaced."""
     return raw[:MAX_LINE_BYTES].decode(errors="replace")
+
+
+def shown_part(line: bytes, end: int) -> bytes:
+    """Return the part of a line around a match that ends at `end`: of a progress bar, its state there."""
+    first = line.rfind(b"\r", 0, max(end - 1, 0)) + 1
+    last = line.find(b"\r", end)
+    state = line[first : len(line) if last < 0 else last]
+    if len(state) <= 2 * SHOWN_BYTES_AROUND_MATCH:
+        return state
+    middle = end - first
+    return state[max(0, middle - SHOWN_BYTES_AROUND_MATCH) : middle + SHOWN_BYTES_AROUND_MATCH]
 
 
 def plain(text: str) -> str:

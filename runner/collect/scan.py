@@ -6,11 +6,15 @@ only the lines with a hit, so the cost depends on the bytes and not on the size 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
+from runner.collect.catalogues.line_search import CataloguedLines, LineHits
 from runner.collect.engines import Engine, make_engine
-from runner.collect.lines import Bare, bare_prefix, unwrapped
+from runner.collect.lines import Bare, bare_prefix, shown_part, unwrapped
 from runner.collect.step_formats.epoch_steps import ANNOUNCED
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
@@ -26,7 +30,6 @@ BLOCK_BYTES = 256 * 1024
 # Longer lines are searched in pieces that overlap, so that no memory holds them whole. These and all below are chosen.
 MAX_LINE_BYTES = 256 * 1024
 OVERLAP_BYTES = 4096
-SHOWN_BYTES_AROUND_MATCH = 2048
 # Of the end of a line with a step.
 MAX_METRIC_BYTES = 64 * 1024
 # At the start of a log, by which the prefix of its lines is recognised.
@@ -52,19 +55,21 @@ class ScannedLine:
 class Scan:
     """Searches one log from its start."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - tests and offline callers search for other tables, or by one engine
         self,
         file: str,
         *,
         signatures: Sequence[Signature] = SIGNATURES,
         own_format: str | None = None,
         engine: Engine | None = None,
+        catalogues: Catalogues | None = None,
         first_line: int = 1,
         max_matches: int | None = MAX_MATCHES,
     ) -> None:
         """`file` names the log in matches. `own_format`: a pattern for the metric lines of a trainer of no known format.
 
-        `first_line`: the number of the first line. `max_matches`: of one signature; None: all.
+        `catalogues`: default: those of this release. `first_line`: the number of the first line. `max_matches`: of one
+        signature, or one row of a catalogue; None: all.
         """
         self.file = file
         self._signatures = signatures
@@ -74,6 +79,7 @@ class Scan:
         self._metrics = MetricLines(own_format)
         self._shapes = Shapes(self._metrics.read)
         self._engine = engine or engine_for(signatures, own_format)
+        self._catalogued = CataloguedLines(catalogues or all_catalogues(), max_matches)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
         # An unfinished line, its number, and how many bytes of it were searched for signatures and for steps.
         self._rest, self._line = b"", first_line
@@ -87,7 +93,13 @@ class Scan:
         )
         # What a bare number or name before each line is.
         self._bare: Bare | None = None
-        self.num_bytes = self.num_folded = 0
+        self.num_bytes = 0
+        self._num_folded = 0
+
+    @property
+    def num_folded(self) -> int:
+        """Matches beyond `max_matches`, which were only counted."""
+        return self._num_folded + self._catalogued.num_folded
 
     def feed(self, block: bytes) -> Iterator[ScannedLine]:
         """Add bytes; yield the matches and records of lines that are complete now, in order."""
@@ -141,16 +153,20 @@ class Scan:
             hits.setdefault(start, {}).setdefault(index, end)
 
         self._engine.search(block, on_match)
+        catalogued = self._catalogued.search(block, self._num_searched)
         if self.on_block is not None:
             starts = [at for at in sorted(hits) if not self._of_tracebacks.isdisjoint(hits[at])]
             self.on_block(block, self._line, starts, self._bare)
         counted = 0
-        for start in sorted(hits):
+        for start in sorted({**hits, **catalogued}):
             self._line += block.count(b"\n", counted, start)
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
-            yield from self._read(line, start, hits[start])
+            indexes = hits.get(start, {})
+            yield from self._read(line, start, indexes)
+            if start in catalogued:
+                yield from self._read_catalogued(line, catalogued[start], indexes)
         self._line += block.count(b"\n", counted)
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:
@@ -172,6 +188,15 @@ class Scan:
             if match is not None:
                 yield ScannedLine(line=self._line, match=match)
 
+    def _read_catalogued(
+        self, line: bytes, hits: LineHits, indexes: Iterable[int]
+    ) -> Iterator[ScannedLine]:
+        known = [self._signatures[index] for index in indexes if index < self._first_format]
+        match = self._catalogued.match(line, hits, self._bare, known)
+        if match is not None:
+            match = replace(match, file=self.file, line=self._line)
+            yield ScannedLine(line=self._line, match=match)
+
     def _steps(self, line: bytes, num_read: int) -> list[StepRecord | Reading]:
         """Read the step of a line; of a progress bar, those of all states after the first `num_read` bytes."""
         read = self._metrics.read if self._metrics.counts_epochs else self._shapes.read
@@ -189,9 +214,9 @@ class Scan:
         num = self._num_matches[signature.name]
         is_enough = self._max_matches is not None and num > self._max_matches
         if is_enough and signature.weight != "benign":
-            self.num_folded += 1
+            self._num_folded += 1
             return None
-        wrapped = _shown(line, end).decode(errors="replace")
+        wrapped = shown_part(line, end).decode(errors="replace")
         shown = unwrapped(wrapped, self._bare)
         pattern = self._patterns[index]
         # Some matches lie within the wrapping, or go across it.
@@ -238,14 +263,3 @@ def engine_for(
             f"metric pattern {own_format!r} cannot be searched for: {error}; "
             "write it without look-around and back-references"
         ) from error
-
-
-def _shown(line: bytes, end: int) -> bytes:
-    """Return the part of a line around a match that ends at `end`: of a progress bar, its state there."""
-    first = line.rfind(b"\r", 0, max(end - 1, 0)) + 1
-    last = line.find(b"\r", end)
-    segment = line[first : len(line) if last < 0 else last]
-    if len(segment) <= 2 * SHOWN_BYTES_AROUND_MATCH:
-        return segment
-    middle = end - first
-    return segment[max(0, middle - SHOWN_BYTES_AROUND_MATCH) : middle + SHOWN_BYTES_AROUND_MATCH]

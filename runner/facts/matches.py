@@ -59,6 +59,8 @@ Role = Literal[
     # It may mean anything; the frames above it decide.
     "exception",
     "exception-of-code",
+    # An exception whose message shows its fault; it counts where Python printed it.
+    "raised",
     # The file's name and the frames above show what is missing.
     "missing-file",
     "disk-full",

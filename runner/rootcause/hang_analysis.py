@@ -1,7 +1,7 @@
 """Find the missing ranks of a gang that hangs, from the stacks of its ranks. Pure; a doubtful case names no rank.
 
-1. Lagging: torch's flight recorder was read on all ranks, and some wait for nothing and never reached a collective that others
-   block in. Mismatched: a rank blocks in another operation than most of its group, at the same place in its sequence.
+1. Recorded: by the records of torch's flight recorder, the others wait for these ranks, which wait for none (`flight_analysis`, as
+   `stoker diagnose --flight`). They may be on several nodes. A rank without a record is named where its stack shows that it works.
 2. Absent: a rank in a function of `blocking_calls` waits for others. A rank absent while others block is missing, even if they
    block in different calls: one rank, or fewer ranks than wait, all on one node.
 3. Stack outliers: where that separates no rank from the others, a rank whose stack differs from most of its pipeline stage is
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runner.facts.messages.rank_stacks import PEERS, RankStack
+from runner.facts.messages.rank_stacks import RankStack
 from runner.rootcause.blocking_calls import (
     blocking_frame,
     file_and_function,
@@ -23,22 +23,25 @@ from runner.rootcause.blocking_calls import (
     peers_awaited,
     user_frame,
 )
+from runner.rootcause.flight.flight_analysis import FlightVerdict, find_awaited_ranks
+from runner.rootcause.flight.rank_spans import describe_ranks
 
 # Groups that the evidence lists; chosen.
 MAX_GROUPS = 4
-# Spans of rank numbers that it lists of one group; chosen.
-MAX_SPANS = 8
+# Ranks whose reasons it gives; chosen.
+MAX_REASONS = 8
 # Characters that describe one stack; chosen.
 MAX_DESCRIPTION = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRanks:
-    """What the stacks show. `node` is None when no rank is named; `rank` also when several ranks of a node are missing."""
+    """What the stacks show. `ranks` are missing; `node` is theirs if they share one, `rank` is the only one of them."""
 
     evidence: str
     node: str | None = None
     rank: int | None = None
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +93,26 @@ def find_missing_ranks(
     if not read:
         return None
     gang = _Gang(nodes, ranks_per_node, stages, dict(sorted(read.items())), has_gpus)
-    missing = (
-        _lagging(gang) or _mismatched_collective(gang) or _absent(gang) or _stack_outliers(gang)
-    )
+    recorded = _recorded(gang)
+    if recorded.culprits:
+        return _missing(gang, recorded.ranks, [each.reason for each in recorded.culprits])
+    missing = _absent(gang) or _stack_outliers(gang)
     if not missing:
         return MissingRanks(evidence=_describe_division(gang))
-    rank = missing[0] if len(missing) == 1 else None
+    return _missing(gang, missing)
+
+
+def _missing(gang: _Gang, ranks: Sequence[int], reasons: Sequence[str] = ()) -> MissingRanks:
+    node = gang.common_node(ranks)
+    # A rank without a stack has no place that could be described.
+    is_described = node is not None and all(rank in gang.stacks for rank in ranks)
+    places = _describe_missing(gang, ranks) if is_described else _describe_division(gang)
+    more = ["..."] if len(reasons) > MAX_REASONS else []
     return MissingRanks(
-        evidence=_describe_missing(gang, missing), node=gang.node_of(missing[0]), rank=rank
+        evidence="; ".join([*reasons[:MAX_REASONS], *more, places]),
+        node=node,
+        rank=ranks[0] if len(ranks) == 1 else None,
+        ranks=tuple(ranks),
     )
 
 
@@ -107,45 +122,21 @@ def _is_waiting(stack: RankStack) -> bool:
     return stack.state != "T" and (is_in_one or peers_awaited(stack.frames) is not None)
 
 
-def _are_all_known(gang: _Gang) -> bool:
-    """Whether each rank either has a flight record or is known to wait."""
-    return len(gang.stacks) == gang.num_ranks and all(
-        stack.collectives or _is_waiting(stack) for stack in gang.stacks.values()
-    )
+def _recorded(gang: _Gang) -> FlightVerdict:
+    """Return the ranks that others wait for by flight records. What a rank without a record does, only its stack can show."""
+    places = {rank: stack.collectives for rank, stack in gang.stacks.items() if stack.collectives}
+    waiting = [rank for rank in range(gang.num_ranks) if _may_wait_unrecorded(gang, rank)]
+    return find_awaited_ranks(places, num_ranks=gang.num_ranks, waiting=waiting)
 
 
-def _lagging(gang: _Gang) -> list[int]:
-    """Return the ranks that wait for nothing, if each is behind in a collective that others of its group wait in."""
-    furthest: dict[str, int] = {}
-    for stack in gang.stacks.values():
-        for each in stack.collectives:
-            furthest[each.group] = max(furthest.get(each.group, 0), each.waits_at)
-    idle = [rank for rank, stack in gang.stacks.items() if not _is_waiting(stack)]
-    if not idle or not _are_all_known(gang) or gang.common_node(idle) is None:
-        return []
-    are_lagging = all(
-        any(each.sequence < furthest[each.group] for each in gang.stacks[rank].collectives)
-        for rank in idle
-    )
-    return idle if are_lagging else []
-
-
-def _mismatched_collective(gang: _Gang) -> list[int]:
-    """Return ranks that wait in another operation than most at the same place of the group: they skipped one."""
-    if not _are_all_known(gang):
-        return []
-    places: dict[tuple[str, int], dict[str, list[int]]] = {}
-    for rank, stack in gang.stacks.items():
-        for each in stack.collectives:
-            if each.waits_at and each.group != PEERS and _is_waiting(stack):
-                at = places.setdefault((each.group, each.waits_at), {})
-                at.setdefault(each.operation, []).append(rank)
-    for operations in places.values():
-        most = max(operations.values(), key=len)
-        apart = [rank for ranks in operations.values() if ranks is not most for rank in ranks]
-        if apart and len(apart) < len(most) and gang.common_node(apart) is not None:
-            return sorted(apart)
-    return []
+def _may_wait_unrecorded(gang: _Gang, rank: int) -> bool:
+    """Whether a rank waits by its stack, or may do so where no record shows the contrary."""
+    stack = gang.stacks.get(rank)
+    if stack is None:
+        return True
+    if stack.collectives:
+        return _is_waiting(stack) and not any(each.waits_at for each in stack.collectives)
+    return _is_waiting(stack) or _may_be_waiting(gang, rank)
 
 
 def _absent(gang: _Gang) -> list[int]:
@@ -232,7 +223,7 @@ def _describe_missing(gang: _Gang, missing: Sequence[int]) -> str:
         (place, _), *_ = apart
         who = f"rank {missing[0]} on {node} is in {place}"
     else:
-        who = f"{_describe_ranks(missing)} on {node} are{_describe_groups(apart)}"
+        who = f"{describe_ranks(missing)} on {node} are{_describe_groups(apart)}"
     groups = _by_description(others)
     is_one, wait = len(others) == 1, all(_is_waiting(stack) for stack in others.values())
     verb = _verb(wait=wait, is_one=is_one)
@@ -251,7 +242,7 @@ def _describe_division(gang: _Gang) -> str:
             f"the ranks divide, no rank is named{_describe_groups(groups)}{_describe_unread(gang)}"
         )
     wait = all(_is_waiting(stack) for stack in gang.stacks.values())
-    ranks = f"all {num} ranks" if num > 1 else _describe_ranks(list(gang.stacks))
+    ranks = f"all {num} ranks" if num > 1 else describe_ranks(list(gang.stacks))
     who = f"{ranks} {_verb(wait=wait, is_one=num == 1)}"
     return (
         f"{who}{_describe_groups(groups)}: the missing rank does not show{_describe_unread(gang)}"
@@ -281,8 +272,7 @@ def _describe_groups(groups: Sequence[tuple[str, list[int]]]) -> str:
     if len(groups) == 1:
         return f" in {groups[0][0]}"
     listed = "; ".join(
-        f"{len(ranks)} in {place} ({_describe_ranks(ranks)})"
-        for place, ranks in groups[:MAX_GROUPS]
+        f"{len(ranks)} in {place} ({describe_ranks(ranks)})" for place, ranks in groups[:MAX_GROUPS]
     )
     more = sum(len(ranks) for _, ranks in groups[MAX_GROUPS:])
     return f": {listed}" + (f"; {more} elsewhere" if more else "")
@@ -305,7 +295,7 @@ def _describe_collective(stack: RankStack) -> str:
     if not stack.collectives:
         return ""
     last = stack.collectives[0]
-    if last.group == PEERS:
+    if last.is_between_peers:
         return f", in {last.operation} with a peer"
     verb = "in" if last.waits_at else "after"
     return f", {verb} {last.operation} {last.waits_at or last.sequence} of group {last.group}"
@@ -314,19 +304,6 @@ def _describe_collective(stack: RankStack) -> str:
 def _without_folders(frame: str) -> str:
     file, _, rest = frame.partition(":")
     return f"{file.rpartition('/')[2]}:{rest}"
-
-
-def _describe_ranks(ranks: Sequence[int]) -> str:
-    """Name ranks: `rank 3`, `ranks 0-3, 8`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    listed = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:MAX_SPANS])
-    more = ", ..." if len(spans) > MAX_SPANS else ""
-    return f"rank{'s' * (len(ranks) > 1)} {listed}{more}"
 
 
 def _describe_unread(gang: _Gang) -> str:

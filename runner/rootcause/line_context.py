@@ -70,11 +70,12 @@ def _is_of_tear_down(match: Match, lines: _Lines) -> bool:
     return _is_below("frame-of-tear-down", match, lines) and frame > lines.get("traceback", 0)
 
 
-_RAISED: tuple[Role, ...] = ("exception", "exception-of-code")
+_RAISED: tuple[Role, ...] = ("exception", "exception-of-code", "raised")
 _OF_TRACEBACKS: tuple[Role, ...] = (
     "traceback",
     "exception",
     "exception-of-code",
+    "raised",
     "missing-file",
     "error-of-any-kind",
     "frame-of-imports",

@@ -43,24 +43,20 @@ def waiting(
         ),
         # It left one out.
         ([waiting(3, 7, "barrier")], ("n1", 3)),
-        # All wait, and no record shows for which rank.
-        ([waiting(3, 6)], None),
-        (
-            [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
-            None,
-            # Of two nodes.
-        ),
-        (
-            [recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))],
-            None,
-        ),
+        # It has not completed what the others have, to which each gives a part.
+        ([waiting(3, 6)], ("n1", 3)),
+        # That shows nothing where the others may have gone on without it.
+        ([waiting(3, 6, "broadcast")], None),
+        # Of two nodes.
+        ([waiting(3, 7, "barrier"), waiting(5, 7, "barrier")], (3, 5)),
+        ([recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))], (3, 5)),
         # Stopped.
         ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),
     ],
 )
 @pytest.mark.parametrize("has_gpus", [False, True])
 def test_recorded_collectives_name_the_missing_rank_where_frames_do_not(
-    apart: list[RankStack], culprit: tuple[str, int] | None, has_gpus: bool
+    apart: list[RankStack], culprit: tuple[str | int, int] | None, has_gpus: bool
 ) -> None:
     """Eight ranks are all at the same line, as ranks that wait for their GPU are."""
     own = {rank_stack.ranks[0]: rank_stack for rank_stack in apart}
@@ -69,7 +65,10 @@ def test_recorded_collectives_name_the_missing_rank_where_frames_do_not(
         rank_stacks, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus
     )
     assert verdict is not None
-    assert (verdict.node, verdict.rank) == (culprit or (None, None)), verdict.evidence
+    if culprit is not None and isinstance(culprit[0], int):
+        assert (verdict.node, verdict.rank, verdict.ranks) == (None, None, culprit)
+    else:
+        assert (verdict.node, verdict.rank) == (culprit or (None, None)), verdict.evidence
     assert "all_reduce 7 of group 0" in verdict.evidence
 
 

@@ -45,6 +45,7 @@ def places_of(content: Content, *, most: int = MAX_COLLECTIVES) -> tuple[Collect
     for name, status in counters.items():
         if name not in by_group and name not in with_p2p:
             done.append((-1, _counter_place(status, known[name])))
+    done = [(at, _with_doubt(place, content.entries, at)) for at, place in done]
     waiting.sort(key=lambda each: each[0])
     done.sort(key=lambda each: -each[0])
     waiting = [
@@ -163,6 +164,11 @@ def _counter_place(status: Status, group: Group) -> Collective:
 
 def _with_habit(place: Collective, entries: Sequence[Entry], at: int) -> Collective:
     return replace(place, habit=habit_at([f"{e.group} {e.signature}" for e in entries], at))
+
+
+def _with_doubt(place: Collective, entries: Sequence[Entry], at: int) -> Collective:
+    is_last = 0 <= at == len(entries) - 1 and entries[at].backend == "gloo"
+    return replace(place, may_have_failed=True) if is_last else place
 
 
 def _hidden_peers(entries: Sequence[Entry]) -> tuple[Collective, ...]:

@@ -31,15 +31,15 @@ MAX_NAME, MAX_OPERATION, MAX_SHAPE, MAX_REASON = 80, 40, 60, 160
 MAX_NUMBER = 2**62
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(
-            f"it is a program that would call {module[:40]}.{name[:40]}, and was not run"
-        )
-
-
 class NoRecord(ValueError):
     """The file holds no record; the text is the reason."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise NoRecord(
+            f"it is a program that would call {module[:40]}.{name[:40]}, and was not run"
+        )
 
 
 def read(path: str) -> dict[str, Any]:
@@ -52,10 +52,8 @@ def read(path: str) -> dict[str, Any]:
         raise NoRecord("it needs too much memory") from None
     except RecursionError:
         raise NoRecord("it is nested too deeply") from None
-    except (EOFError, json.JSONDecodeError) as error:
+    except (EOFError, pickle.UnpicklingError, json.JSONDecodeError) as error:
         raise NoRecord("it is cut off, or no flight record") from error
-    except pickle.UnpicklingError as error:
-        raise NoRecord(str(error) or "it is cut off, or no flight record") from error
     except OSError as error:
         raise NoRecord(os.strerror(error.errno or 0).lower()) from error
     # A hostile pickle may raise anything.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.collect.catalogues.catalogues import all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
 from runner.collect.tails.followed_logs import (
@@ -174,8 +175,9 @@ class Follower:
             self._kernel.log.close()
 
     def _new_trouble(self) -> str:
-        """Return which logs cannot be read, each reason once."""
+        """Return which logs and which catalogues cannot be read, each reason once."""
         troubles = [log.tail.trouble or log.trouble for log in self._logs]
+        troubles += all_catalogues().defects
         troubles += [self._kernel_trouble if self._kernel is None else self._kernel.log.trouble]
         new = [text for text in troubles if text and text not in self._reported_troubles]
         self._reported_troubles |= dict.fromkeys(new)

@@ -26,6 +26,7 @@ class Collective(Value):
     the group's counters alone are known. `shape` has the sizes and types of its inputs, `recent` the last operations up to
     `sequence`. `members`: the group's ranks as spans (`0-3,8`), "" where the record does not list them. `habit`: whether
     `operation` follows where the rank's earlier steps had it ("usual"), elsewhere ("unusual"), or nothing is known ("").
+    `may_have_failed`: the rank began nothing after `operation`, of which gloo records that it ended, not how.
 
     A send or receive that is not over has the global rank of its `peer`; its numbers count the rank's own, and are not equal on
     others. Where the peer is not known its group is `PEERS`; `PEERS` at 0 means that the recorder shows no sends and receives
@@ -41,6 +42,7 @@ class Collective(Value):
     peer: int = -1
     habit: str = ""
     recent: tuple[str, ...] = ()
+    may_have_failed: bool = False
 
     @property
     def is_between_peers(self) -> bool:

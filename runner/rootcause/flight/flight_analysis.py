@@ -7,7 +7,7 @@
 3. *Mismatched*: ranks of a group wait in different operations, or in different sizes of one, at the same place of its sequence:
    the fewer, or those that depart from the group's siblings or from their own habit (`mismatches`).
 4. *Out of order*: ranks wait for each other in a circle, and one alone closes it or departs from its habit.
-5. *Unrecorded*: all that wait, wait for few ranks whose records are missing.
+5. *Unrecorded*: all that wait, wait for few ranks whose records are missing, and no two contradict each other.
 Otherwise no rank is named: all may wait in the same collective, since the network or a GPU failed.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from runner.facts.messages.rank_stacks import PEERS, Collective
-from runner.rootcause.flight.mismatches import mismatched, out_of_order
+from runner.rootcause.flight.mismatches import contradict_each_other, mismatched, out_of_order
 from runner.rootcause.flight.rank_spans import describe_ranks
 from runner.rootcause.flight.wait_graph import Places, Wait, WaitGraph
 
@@ -97,26 +97,40 @@ def find_awaited_ranks(
 
 def _stuck(graph: WaitGraph) -> list[CulpritRank]:
     found: dict[int, CulpritRank] = {}
-    for own in graph.groups.values():
+    for group, own in graph.groups.items():
         for rank, place in own.items():
-            if rank in found or not place.waits_at or not _is_symmetric(place.operation):
+            if rank in found or not place.waits_at:
                 continue
-            others = [each for other, each in own.items() if other != rank]
-            done = [each for each in others if _has_completed(each, place.waits_at)]
-            is_begun_by_all = all(each.sequence >= place.waits_at for each in others)
-            # A chunk may be lost on its way to several: more have completed it than not.
-            if is_begun_by_all and done and 2 * len(done) >= len(own):
-                who = [other for other, each in own.items() if each in done]
-                reason = (
-                    f"rank {rank} waits in {_described(place)}, which {describe_ranks(who)}"
-                    f" {'has' if len(who) == 1 else 'have'} completed"
+            done = [other for other, each in own.items() if _has_completed(each, place.waits_at)]
+            is_alone = graph.members[group] == (rank,) and graph.is_member_known(group)
+            if is_alone and graph.pending(rank)[0] is not place:
+                # It may wait for an earlier one.
+                continue
+            if is_alone or _is_held_by_itself(graph, group, place, len(done)):
+                verb = "has" if len(done) == 1 else "have"
+                others = (
+                    f"{describe_ranks(done)} {verb} completed" if done else "no other rank is in"
                 )
+                reason = f"rank {rank} waits in {_described(place)}, which {others}"
                 found[rank] = _culprit(rank, place, reason, rule="stuck")
     return list(found.values())
 
 
+def _is_held_by_itself(graph: WaitGraph, group: str, place: Collective, num_done: int) -> bool:
+    """Whether no other rank can hold up a rank in this place, of which so many of the group have completed the operation."""
+    own, members = graph.groups[group], graph.members[group]
+    num_others = len(members) - 1
+    if graph.is_member_known(group) and num_done == num_others > 0:
+        return True
+    # A chunk may be lost on its way to several: at least as many have completed it as have not.
+    is_begun_by_all = all(each.sequence >= place.waits_at for each in own.values())
+    is_symmetric = _is_symmetric(place.operation) and is_begun_by_all
+    return is_symmetric and num_done > 0 and 2 * num_done >= len(own)
+
+
 def _has_completed(place: Collective, number: int) -> bool:
-    return place.sequence >= number and not 0 < place.waits_at <= number
+    is_over = place.sequence >= number and not 0 < place.waits_at <= number
+    return is_over and not (place.may_have_failed and place.sequence == number)
 
 
 def _is_symmetric(operation: str) -> bool:
@@ -129,24 +143,33 @@ def _behind(
 ) -> list[CulpritRank]:
     awaited = graph.awaited_by()
     idle = dict[int, list[Wait]]()
-    for rank in graph.places:
+    has_failures = bool(graph.missing) or _has_failed_calls(graph)
+    for rank, places in graph.places.items():
         edges = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
-        if edges and not graph.pending(rank) and rank not in waiting and rank not in stuck:
+        # Its last call may have failed, and the rank may be a victim of another that is gone.
+        is_doubtful = has_failures and any(place.may_have_failed for place in places)
+        if edges and not graph.pending(rank) and rank not in (*waiting, *stuck) and not is_doubtful:
             idle[rank] = edges
     if not _are_few(graph, idle):
         return []
     found = [_described_lag(rank, edges) for rank, edges in idle.items()]
-    named = (*idle, *stuck)
-    for rank in graph.waiting:
-        ahead = _peer_ahead(graph, rank) if rank not in named and rank not in waiting else None
-        if ahead is not None:
-            other, place = ahead
-            reason = (
-                f"rank {rank} has begun {place.sequence} collectives of group {place.group} and"
-                f" rank {other} more, though it waits for nothing that rank {other} does not wait for"
-            )
-            found.append(_culprit(rank, place, reason, rule="behind"))
-    return found
+    lagging = [
+        lag
+        for rank in graph.waiting
+        if rank not in (*idle, *stuck, *waiting) and (lag := _lag(graph, rank)) is not None
+    ]
+    return found + (lagging if len(lagging) < len(graph.waiting) / 2 else [])
+
+
+def _has_failed_calls(graph: WaitGraph) -> bool:
+    """Whether a call ended for which a rank of the group has not come: it failed."""
+    return any(
+        place.may_have_failed
+        and _is_symmetric(place.operation)
+        and any(each.sequence < place.sequence for each in own.values())
+        for own in graph.groups.values()
+        for place in own.values()
+    )
 
 
 def _are_few(graph: WaitGraph, idle: Collection[int]) -> bool:
@@ -176,18 +199,35 @@ def _described_lag(rank: int, edges: Sequence[Wait]) -> CulpritRank:
     return _culprit(rank, place, reason, rule="behind")
 
 
-def _peer_ahead(graph: WaitGraph, rank: int) -> tuple[int, Collective] | None:
-    """Return a peer that has begun twice as much with the same operations open: so these do not hold the rank."""
+def _lag(graph: WaitGraph, rank: int) -> CulpritRank | None:
+    """Name a rank where two peers or more have begun twice as much with the same operations open: so these do not hold it."""
     for group, own in graph.groups.items():
         place = own.get(rank)
         if place is None or not place.operation:
             continue
-        for other, its in own.items():
-            if its.sequence > place.sequence and _has_same_open(graph, rank, other):
-                begun, ahead = _num_open(graph, rank), _num_open(graph, other)
-                if begun <= MAX_LAG_RATIO * ahead and its.group == group:
-                    return other, place
+        ahead, level = list[int](), list[int]()
+        for other in graph.waiting:
+            its = _own_place(graph, other, place)
+            if other == rank or its is None or not _has_same_open(graph, rank, other):
+                continue
+            (ahead if its.sequence > place.sequence else level).append(other)
+        most = min((_num_open(graph, other) for other in ahead), default=0)
+        if len(ahead) > 1 and not level and _num_open(graph, rank) <= MAX_LAG_RATIO * most:
+            reason = (
+                f"rank {rank} has begun {place.sequence} collectives of group {group} and"
+                f" {describe_ranks(ahead)} more, though it waits for nothing that they do not wait for"
+            )
+            return _culprit(rank, place, reason, rule="behind")
     return None
+
+
+def _own_place(graph: WaitGraph, rank: int, place: Collective) -> Collective | None:
+    """Return a rank's place in a group, or in its own group of the same description."""
+    own = graph.groups[place.group].get(rank)
+    if own is not None or not _description(place):
+        return own
+    mine = (group[rank] for group in graph.groups.values() if rank in group)
+    return next((each for each in mine if _description(each) == _description(place)), None)
 
 
 def _num_open(graph: WaitGraph, rank: int) -> int:
@@ -249,14 +289,17 @@ def _unrecorded(graph: WaitGraph, waiting: Collection[int]) -> list[CulpritRank]
     """Return the ranks without a record, if they are few and all that wait lead to them."""
     awaited = graph.awaited_by()
     missing = [rank for rank in graph.missing if rank in awaited and rank not in waiting]
-    if not missing or len(missing) > max(1, graph.num_ranks // MISSING_SHARE):
+    are_few = 0 < len(missing) <= max(1, graph.num_ranks // MISSING_SHARE)
+    alone = _awaited_alone(graph, missing)
+    if (
+        not are_few
+        or (len(missing) > 1 and len(alone) < len(missing))
+        or contradict_each_other(graph)
+    ):
         return []
     reaching = graph.reaching(missing)
-    for rank in graph.waiting:
-        head = graph.pending(rank)[0]
-        is_open = not head.is_between_peers and not graph.is_member_known(head.group)
-        if rank not in reaching and not is_open:
-            return []
+    if any(rank not in reaching for rank in graph.waiting):
+        return []
     # A rank that waits for nothing may be what the others wait for.
     if any(
         not graph.pending(rank) and rank not in waiting for rank in graph.places if rank in awaited
@@ -271,6 +314,16 @@ def _unrecorded(graph: WaitGraph, waiting: Collection[int]) -> list[CulpritRank]
         )
         for rank in missing
     ]
+
+
+def _awaited_alone(graph: WaitGraph, missing: Sequence[int]) -> list[int]:
+    """Return the ranks of which each is the only one without a record that some rank waits for, first of all."""
+    awaited: dict[int, list[int]] = {}
+    for edge in graph.edges:
+        if edge.kind == "unknown" and edge.place is graph.pending(edge.rank)[0]:
+            awaited.setdefault(edge.rank, []).append(edge.awaited)
+    only = {ranks[0] for ranks in awaited.values() if len(ranks) == 1}
+    return [rank for rank in missing if rank in only]
 
 
 # ---- sentences

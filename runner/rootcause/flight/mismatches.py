@@ -4,9 +4,7 @@ Where two ranks contradict each other, what the siblings of their group do decid
 steps (`Collective.habit`); else neither is named.
 """
 
-from collections.abc import Sequence
-
-from runner.facts.messages.rank_stacks import Collective
+from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, Collective
 from runner.rootcause.flight.wait_graph import WaitGraph
 
 # Operations in which ranks may give parts of different sizes. Substrings of torch's names, in lower case.
@@ -21,6 +19,7 @@ EVEN = (
 )
 
 Mismatch = tuple[int, Collective, list[int], str]
+Disorder = tuple[int, Collective, list[int]]
 
 
 def mismatched(graph: WaitGraph) -> list[Mismatch]:
@@ -41,6 +40,18 @@ def mismatched(graph: WaitGraph) -> list[Mismatch]:
                     for rank in ranks
                 ]
     return []
+
+
+def contradict_each_other(graph: WaitGraph) -> bool:
+    """Whether any ranks wait in different operations at one place, or came to two collectives in different orders."""
+    for own in graph.groups.values():
+        at: dict[int, str] = {}
+        for place in own.values():
+            if place.waits_at and at.setdefault(place.waits_at, _signature(place)) != _signature(
+                place
+            ):
+                return True
+    return bool(_contradictions(graph))
 
 
 def _signature(place: Collective) -> str:
@@ -103,64 +114,100 @@ def _of_habit(graph: WaitGraph, group: str, signatures: dict[str, list[int]]) ->
     return usual[0] if len(usual) == 1 and others_depart else None
 
 
-def out_of_order(graph: WaitGraph) -> list[tuple[int, Collective, list[int]]]:
-    """Return the ranks that wait elsewhere than the others of a circle of waits, their places, and who waits for them."""
-    circle = _circle(graph)
-    if not circle:
-        return []
-    heads = {rank: graph.pending(rank)[0] for rank in circle}
-    departing = [rank for rank in circle if heads[rank].habit == "unusual"]
-    others = [rank for rank in circle if rank not in departing]
-    if departing:
-        are_usual = any(heads[rank].habit == "usual" for rank in others)
-        named = departing if are_usual and len(departing) <= len(others) else []
-    else:
-        named = _closing(graph, circle)
-    awaited = graph.awaited_by()
-    return [
-        (rank, heads[rank], [wait.rank for wait in awaited[rank] if wait.kind == "behind"])
-        for rank in named
+def out_of_order(graph: WaitGraph) -> list[Disorder]:
+    """Return the ranks that began two collectives in another order than their peers: rank, place, and who waits for it."""
+    found: dict[int, Disorder] = {}
+    innocent, undecided = dict[int, None](), list[tuple[int, int]]()
+    for one, other in _contradictions(graph):
+        named = _departing(graph, one, other)
+        if named is None:
+            undecided.append((one, other))
+            continue
+        right = other if named == one else one
+        innocent[right] = None
+        known = found.setdefault(named, (named, _head(graph, named), []))
+        known[2].append(right)
+    is_clear = all(rank not in innocent for rank in found) and all(
+        one in found or other in found for one, other in undecided
+    )
+    return list(found.values()) if is_clear else []
+
+
+def _contradictions(graph: WaitGraph) -> list[tuple[int, int]]:
+    """Return pairs of ranks of which each waits in a collective that the other has yet to come to, behind its own."""
+    found: dict[tuple[int, int], None] = {}
+    for edge in graph.edges:
+        one, other = edge.rank, edge.awaited
+        if edge.kind == "unknown" or edge.place.is_between_peers or other not in graph.places:
+            continue
+        mine, its = _head(graph, one), _head(graph, other)
+        is_pair = bool(mine.waits_at and its.waits_at) and edge.place == mine
+        if is_pair and _comes_later(graph, one, its) and _comes_later(graph, other, mine):
+            found[min(one, other), max(one, other)] = None
+    return list(found)
+
+
+def _head(graph: WaitGraph, rank: int) -> Collective:
+    """Return the first collective in which a rank waits; without a number: it waits in none."""
+    heads = (place for place in graph.pending(rank) if not place.is_between_peers)
+    return next(heads, Collective(group="", sequence=0))
+
+
+def _comes_later(graph: WaitGraph, rank: int, place: Collective) -> bool:
+    """Whether a rank of the group has yet to begin a collective, or began it after the one in which it waits."""
+    if rank not in graph.members.get(place.group, ()) or _head(graph, rank).group == place.group:
+        return False
+    its = graph.groups[place.group].get(rank)
+    return its is None or its.sequence < place.waits_at or its.waits_at == place.waits_at
+
+
+def _departing(graph: WaitGraph, one: int, other: int) -> int | None:
+    """Return which of two ranks departs from the order of the other ranks and from its habit; None: that is not clear."""
+    first, second = _head(graph, one), _head(graph, other)
+    orders = [
+        order
+        for rank in graph.places
+        if rank not in (one, other) and (order := _order(graph, rank, first, second))
     ]
+    by_votes = None
+    if orders and all(order == orders[0] for order in orders):
+        # The others come to what `one` waits in before what `other` waits in: so `other` departs.
+        by_votes = other if orders[0] == "first" else one
+    by_habit = _unusual(first, second, one, other)
+    if by_votes is not None and by_habit is not None:
+        return by_votes if by_votes == by_habit else None
+    return by_habit if not orders else by_votes
 
 
-def _circle(graph: WaitGraph) -> list[int]:
-    """Return the ranks that wait for each other, each for another that has not begun what it waits in."""
-    edges = _behind_edges(graph)
-    reach = {rank: _reached(edges, rank) for rank in edges}
-    return [rank for rank in edges if rank in reach[rank]]
+def _unusual(first: Collective, second: Collective, one: int, other: int) -> int | None:
+    if (first.habit, second.habit) == ("unusual", "usual"):
+        return one
+    return other if (first.habit, second.habit) == ("usual", "unusual") else None
 
 
-def _behind_edges(graph: WaitGraph) -> dict[int, list[int]]:
-    edges: dict[int, list[int]] = {rank: [] for rank in graph.waiting}
-    for wait in graph.edges:
-        if wait.kind == "behind" and wait.awaited in edges and wait.rank in edges:
-            edges[wait.rank].append(wait.awaited)
-    return edges
+def _order(graph: WaitGraph, rank: int, first: Collective, second: Collective) -> str:
+    """Return which of two collectives, or of those of its own groups of these kinds, a rank came to first; "": not clear."""
+    at = [_progress(graph, rank, place) for place in (first, second)]
+    if None in at or at[0] == at[1]:
+        return ""
+    return "first" if (at[0] or 0) < (at[1] or 0) else "second"
 
 
-def _reached(edges: dict[int, list[int]], start: int, without: int = -1) -> dict[int, None]:
-    found: dict[int, None] = {}
-    left = [start]
-    while left:
-        for other in edges[left.pop()]:
-            if other not in found and other != without:
-                found[other] = None
-                left.append(other)
-    return found
+def _progress(graph: WaitGraph, rank: int, place: Collective) -> int | None:
+    """Return 0 if a rank has completed the collective of this number, n if it waits in it in its n-th place, more before it.
 
-
-def _closing(graph: WaitGraph, circle: Sequence[int]) -> list[int]:
-    """Return the only rank without which no circle is left, if it contradicts two others or more."""
-    edges = _behind_edges(graph)
-    closing = [
-        rank
-        for rank in circle
-        if not any(
-            other in _reached(edges, other, without=rank) for other in circle if other != rank
-        )
-    ]
-    if len(closing) != 1:
-        return []
-    (rank,) = closing
-    contradicted = [other for other in edges[rank] if rank in edges[other]]
-    return closing if len(contradicted) > 1 else []
+    None where it has begun it, and waits in an earlier one of the group: when it began it is not known.
+    """
+    group = place.group
+    if rank not in graph.groups[group]:
+        kind = _kind(graph, group)
+        own = [name for name, of in graph.groups.items() if rank in of and kind[0]]
+        group = next((name for name in own if _kind(graph, name) == kind), "")
+    its = graph.groups[group].get(rank) if group else None
+    if its is None:
+        return None
+    if its.sequence < place.waits_at:
+        return MAX_COLLECTIVES + 1
+    if not its.waits_at or its.waits_at > place.waits_at:
+        return 0
+    return graph.pending(rank).index(its) + 1 if its.waits_at == place.waits_at else None

@@ -92,14 +92,22 @@ class WaitGraph:
         return ranks or tuple(sorted(own))
 
     def _edges_of(self, rank: int) -> Iterator[Wait]:
-        for place in self.pending(rank):
+        pending = self.pending(rank)
+        for place in pending:
             if place.is_between_peers:
                 yield from self._edges_to_peer(rank, place)
             elif place.group in self.groups:
-                for other in self.members[place.group]:
-                    kind = self._kind(place, other) if other != rank else None
-                    if kind is not None:
-                        yield Wait(rank, other, kind, place)
+                edges = list(self._edges_to_members(rank, place))
+                yield from edges
+                if not edges and place is pending[0] and not self.is_member_known(place.group):
+                    # Another rank of the group may be among those without a record.
+                    yield from (Wait(rank, other, "unknown", place) for other in self.missing)
+
+    def _edges_to_members(self, rank: int, place: Collective) -> Iterator[Wait]:
+        for other in self.members[place.group]:
+            kind = self._kind(place, other) if other != rank else None
+            if kind is not None:
+                yield Wait(rank, other, kind, place)
 
     def _kind(self, place: Collective, other: int) -> Kind | None:
         """Return how a rank that is in `place` waits for another of the group; None: it does not."""

@@ -1,0 +1,92 @@
+"""Cache: the table of all catalogues, compiled once on a machine by whichever process needs it first.
+
+The file's name is a hash of the catalogues, of the engine and of how tables are made, and its content has a checksum; it is written
+beside its place and moved there, so that a process that is killed, and several that compile at once, leave whole files only.
+"""
+
+import hashlib
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from runner import rootcause
+from runner.collect import engines
+from runner.collect.catalogues.files import FORMAT, paths_in, read_catalogue
+from runner.collect.catalogues.table import MAGIC, Table, is_whole, pack
+
+FOLDER = Path(rootcause.__file__).parent / "catalogues"
+# Rises when tables are made another way of the same catalogues.
+CACHE_VERSION = 2
+# Compiling takes three seconds; chosen.
+COMPILE_SECONDS = 120.0
+_READ_BYTES = 1 << 18
+
+
+def load_table(folder: Path = FOLDER) -> Table:
+    """Return the table of a folder's catalogues: from the cache, or compiled now.
+
+    It is compiled in a process of its own, whose memory is free afterwards, or in this one where that
+    one cannot write the cache.
+    """
+    path = cache_path(folder)
+    table = _cached(path)
+    if table is None:
+        _compile_apart(folder)
+        table = _cached(path)
+    return Table(memoryview(compiled(folder))) if table is None else table
+
+
+def compiled(folder: Path = FOLDER) -> bytes:
+    """Compile the catalogues of a folder, and write them to the cache if that can be written."""
+    data = pack(read_catalogue(path) for path in paths_in(folder))
+    engines.write_cache(cache_path(folder), data)
+    return data
+
+
+def cache_path(folder: Path = FOLDER) -> Path:
+    """Return where the table of these catalogues is cached."""
+    digest = hashlib.sha256(MAGIC + f"{CACHE_VERSION} {FORMAT} {engines.version()}".encode())
+    for path in paths_in(folder):
+        digest.update(b"\0" + path.name.encode(errors="replace") + b"\0")
+        try:
+            with path.open("rb") as file:
+                while block := file.read(_READ_BYTES):
+                    digest.update(block)
+        except OSError:
+            # Reading it names the reason.
+            digest.update(b"\0unread")
+    return engines.cache_folder() / f"{digest.hexdigest()[:24]}.catalogues"
+
+
+def _cached(path: Path) -> Table | None:
+    """Return a cached table; None: there is none, it is another user's, or it is not whole."""
+    try:
+        with path.open("rb") as file:
+            state = os.fstat(file.fileno())
+            if state.st_uid != os.geteuid():
+                return None
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not is_whole(memoryview(mapped)):
+            return None
+        # Only what lines ask for is to stay in memory.
+        mapped.madvise(mmap.MADV_DONTNEED)
+        return Table(memoryview(mapped))
+    except (OSError, ValueError):
+        return None
+
+
+def _compile_apart(folder: Path) -> None:
+    command = [sys.executable, "-m", "runner.collect.catalogues", str(folder)]
+    try:
+        subprocess.run(
+            command,
+            timeout=COMPILE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        # It is compiled in this process.
+        return

@@ -1,0 +1,97 @@
+"""Catalogues: judge a line by all rows that it may be of. The most specific row wins, whatever its level."""
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from runner.collect.catalogues.cache import FOLDER, load_table
+from runner.collect.catalogues.formats import line_pattern
+from runner.collect.catalogues.table import Row, Table
+from runner.collect.engines import LiteralEngine
+
+# All chosen. Rows that stay decoded and compiled; words of a line that are looked up, and rows that are tried.
+MAX_ROWS_COMPILED, MAX_WORDS, MAX_TRIED = 512, 400, 4000
+_WORD = re.compile(r"\w+")
+_WORD_BYTES = re.compile(rb"[\w\x80-\xff]+")
+
+
+class Catalogues:
+    """The rows of all catalogues, and the engine that finds lines which may be of one. One thread at a time may use it."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.defects = table.defects
+        self._engine = LiteralEngine(bytes(table.literals)) if len(table.literals) else None
+        # Without an engine, words of the rows of which lines count are searched for.
+        self._words = frozenset(() if self._engine else _acting_words(table))
+        self._pattern = lru_cache(MAX_ROWS_COMPILED)(_compiled)
+        self._row = lru_cache(MAX_ROWS_COMPILED)(table.row)
+
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
+        """Call `on_match(number of a literal, offset at which it ends)` for what may be of a row of which lines count."""
+        if self._engine is not None:
+            self._engine.search(block, on_match)
+        elif self._words:
+            for found in _WORD_BYTES.finditer(block.lower()):
+                word = zlib.crc32(found[0])
+                if word in self._words:
+                    on_match(word, found.end())
+
+    def row_of(self, text: str, whole: str) -> Row | None:
+        """Return the row that a line is of; None: of none. `text`: without its wrapping, `whole`: with it."""
+        found = self._rows_of(text, whole.lower())
+        errors = [row for row in found if row.level == "error"]
+        others = [row for row in found if row.level != "error"]
+        best = max(errors, key=_order, default=None)
+        lower = max(others, key=_order, default=None)
+        if best is None or (lower is not None and lower.specificity > best.specificity):
+            return lower
+        # The row of the error that a longer one quotes may be known better.
+        return max((row for row in errors if row.fault), key=_order, default=best)
+
+    def _rows_of(self, text: str, whole: str) -> list[Row]:
+        lowered = text.lower()
+        words = dict.fromkeys(_WORD.findall(lowered))
+        found = list[Row]()
+        for num, number in enumerate(self.table.numbers(list(words)[:MAX_WORDS])):
+            if num >= MAX_TRIED:
+                break
+            row = self._row(number)
+            if row.literal not in lowered or not _has_any(row.requires, whole):
+                continue
+            if self._pattern(row.format, row.style).search(text) is not None:
+                found.append(row)
+        return found
+
+
+@lru_cache(4)
+def all_catalogues(folder: Path = FOLDER) -> Catalogues:
+    """Return the catalogues of this release, loaded once by a process."""
+    return Catalogues(load_table(folder))
+
+
+def _acting_words(table: Table) -> Iterator[int]:
+    """Yield the hashes of the words by which rows are looked up of which lines are evidence."""
+    return (word for word, rows in table.index() if any(table.row(row).acts for row in rows))
+
+
+def _compiled(text: str, style: str) -> re.Pattern[str]:
+    return re.compile(line_pattern(text, style).regex, re.IGNORECASE)  # type: ignore[arg-type]
+
+
+def _has_any(words: Sequence[str], text: str) -> bool:
+    return not words or any(word in text for word in words)
+
+
+def _order(row: Row) -> tuple[int, int, bool, str, str, str]:
+    """Order rows by how specific they are; then those that require a word, then by name, so that all readers agree."""
+    return (
+        row.specificity,
+        len(row.requires) > 0,
+        bool(row.fault),
+        row.emitter,
+        row.at,
+        row.format,
+    )

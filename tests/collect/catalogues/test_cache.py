@@ -1,0 +1,93 @@
+"""Tables are compiled once; a cache that is not whole, or another user's, is made again, and no two writers disturb each other."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.collect.catalogues import cache as cache_module
+from runner.collect.catalogues.cache import cache_path, compiled, load_table
+from runner.collect.catalogues.catalogues import Catalogues
+from runner.collect.catalogues.table import is_whole
+from tests.collect.catalogues.samples import FABRIC, catalogued, write_catalogue
+
+LINE = "port 3 of mlx5_0: link training gave up after 12 tries"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with one catalogue."""
+    write_catalogue(tmp_path)
+    return tmp_path
+
+
+def test_a_table_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own; the next process maps what that one wrote."""
+    table = load_table(folder)
+    monkeypatch.setattr(cache_module, "pack", None)
+    monkeypatch.setattr(cache_module, "_compile_apart", None)
+    assert len(load_table(folder)) == len(table) == len(FABRIC) - 1
+    assert len(catalogued(LINE, Catalogues(table))) == 1
+
+
+def test_other_catalogues_have_another_cache(folder: Path) -> None:
+    """One character is enough."""
+    before = cache_path(folder)
+    write_catalogue(folder, rows=FABRIC[:-1])
+    assert cache_path(folder) != before
+
+
+@pytest.mark.parametrize("size", [0, 60, -1])
+def test_a_truncated_cache_is_made_again(folder: Path, size: int) -> None:
+    """As after a crash of the machine."""
+    compiled(folder)
+    path = cache_path(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size])
+    assert len(load_table(folder)) == len(FABRIC) - 1
+    assert path.read_bytes() == whole
+
+
+def test_a_cache_with_a_wrong_byte_is_made_again(folder: Path) -> None:
+    """Wherever it is: a checksum covers all of it."""
+    compiled(folder)
+    path = cache_path(folder)
+    whole = path.read_bytes()
+    for at in (0, 25, 60, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert not is_whole(memoryview(path.read_bytes()))
+    assert len(load_table(folder)) == len(FABRIC) - 1
+    assert path.read_bytes() == whole
+
+
+def test_a_cache_of_another_user_is_not_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content is not used, whole or not."""
+    compiled(folder)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    folders = list[Path]()
+    monkeypatch.setattr(cache_module, "_compile_apart", folders.append)
+    assert len(load_table(folder)) == len(FABRIC) - 1
+    assert folders == [folder]
+
+
+def test_without_a_place_for_the_cache_the_table_is_compiled_in_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every process compiles then."""
+    (folder / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "file"))
+    assert len(load_table(folder)) == len(FABRIC) - 1
+
+
+def test_processes_that_compile_at_once_leave_one_whole_table(folder: Path, cache: Path) -> None:
+    """Each of them ends well, and nothing but the table is left."""
+    command = [sys.executable, "-m", "runner.collect.catalogues", str(folder)]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0] * 3
+    assert [path.name for path in cache.iterdir()] == [cache_path(folder).name]
+    assert len(load_table(folder)) == len(FABRIC) - 1
