@@ -41,7 +41,7 @@ INJECTED = (
         "checkpoint_io",
         "persist",
         RESUME,
-        "cut junk junk_safe tensors absent absent_folder restore_progress restore_generators load_part verify_checkpoint "
+        "cut junk tensors absent absent_folder restore_progress restore_generators load_part verify_checkpoint "
         "load_sharded load_model_of_hub",
     ),
     *_all(
@@ -50,6 +50,8 @@ INJECTED = (
         WRITE,
         "full save_over_file save_sharded save_in_thread save_model_of_hub",
     ),
+    # torch suggests a setting for bytes that are no checkpoint.
+    *_all("checkpoint_io", "persist", RESUME, "junk_safe", accepted="config_error"),
     # The storage failed while a checkpoint was written.
     *_all(
         "checkpoint_io",
