@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from runner.collect.catalogues.catalogues import all_catalogues
 from runner.collect.diagnosis import Diagnosis, Log
 from runner.collect.lines import decode_line, plain, unwrapped
 from runner.collect.log_folders.inputs import LogSource
@@ -54,6 +55,8 @@ class SourceReader:
     def __init__(self, *, own_format: str | None, repeats: int) -> None:
         """`own_format`: a pattern for lines with a step; raises UserError for a wrong one. `repeats`: see `max_repeats`."""
         self._diagnosis = Diagnosis(own_format=own_format)
+        # Loaded before workers are forked, which have them then.
+        all_catalogues()
         self._repeats = repeats
 
     def read(self, source: LogSource, on_bytes: Callable[[int], None]) -> ReadLog:
