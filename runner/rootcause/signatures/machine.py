@@ -175,6 +175,7 @@ MACHINE = (
         r"Kernel panic - not syncing|BUG: soft lockup|[Ww]atchdog.*[Hh]ard LOCKUP"
         r"|rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall"
         r"|BUG: unable to handle (?:kernel|page fault)",
+        fault="node_failure",
         source="Linux, kernel/watchdog.c, kernel/panic.c",
         sample="watchdog: BUG: soft lockup - CPU#23 stuck for 26s! [python3:5511]",
         near="watchdog: soft lockup detector is enabled on 128 CPUs",
@@ -182,7 +183,8 @@ MACHINE = (
     _node(
         "node-failed",
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
-        r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node",
+        r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
+        r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,
         source="Slurm, srun and slurmctld",
