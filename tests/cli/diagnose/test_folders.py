@@ -70,6 +70,18 @@ def test_jobs_of_slurm_come_one_after_the_other(tmp_path: Path) -> None:
     assert found[1]["fault"] == "gpu_lost"
 
 
+def test_an_older_part_of_a_log_is_over(tmp_path: Path) -> None:
+    """A crash in train.log.1 that steps in train.log follow is an incident that the run recovered from."""
+    write(tmp_path / "train.log.1", STEPS + SICK)
+    write(tmp_path / "train.log", STEPS)
+    (found,) = incidents(tmp_path)
+    assert (found["fault"], found["recovered"], found["launch"]) == (
+        "cuda_illegal_access",
+        True,
+        "part 1",
+    )
+
+
 def test_a_dump_of_kubernetes_names_the_pod_and_its_events(tmp_path: Path) -> None:
     """Events are JSON, and the log of a pod is in the pod's folder."""
     write(tmp_path / "ns/llm-worker-0/logs.txt", STEPS)

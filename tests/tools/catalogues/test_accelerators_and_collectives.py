@@ -15,6 +15,7 @@ from tools.catalogues.rows import FOLDER, Row, check
 
 # Rows of level error that a catalogue has at least.
 LEAST_ERRORS = {
+    "amd-smi": 10,
     "amdgpu": 1200,
     "aws-ofi-nccl": 250,
     "cuda": 350,
@@ -25,6 +26,7 @@ LEAST_ERRORS = {
     "hsa": 55,
     "libfabric": 1300,
     "nccl": 470,
+    "nccl-wheels": 280,
     "nvidia-driver": 300,
     "nvidia-fabric-manager": 7,
     "nvidia-sxid": 150,
@@ -94,6 +96,7 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("hip", "HIP error: out of memory", "cuda_oom"),
         ("hsa", "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION", "cuda_illegal_access"),
         ("rocr", "Memory access fault by GPU", "cuda_illegal_access"),
+        ("amd-smi", "AMDSMI_STATUS_DRIVER_NOT_LOADED", "gpu_lost"),
         ("nvml", "NVML_ERROR_GPU_IS_LOST", "gpu_lost"),
         ("nvml", "Driver/library version mismatch", "config_error"),
         ("dcgm", "volatile double-bit ECC", "gpu_ecc"),
@@ -118,6 +121,9 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nccl", "P2P is disabled between NVLINK connected GPUs", "nvlink_error"),
         ("nccl", "remote process exited or there was a network error", "nccl_network"),
         ("nccl", "invalid usage", "config_error"),
+        ("nccl-wheels", "Call to ibv_modify_qp failed with error", "nccl_network"),
+        ("nccl-wheels", "Call to ibv_reg_mr failed with error", "config_error"),
+        ("nccl-wheels", "NCCL_IB_PKEY_VALUE=0x%x not found", "config_error"),
         ("torch-c10d", "ncclRemoteError: A call failed", "nccl_network"),
         ("aws-ofi-nccl", "Request %p completed with error", "nccl_network"),
         ("aws-ofi-nccl", "EFA provider requires at least libfabric", "config_error"),
@@ -146,6 +152,8 @@ def test_a_row_has_the_class_that_its_documents_give(name: str, part: str, fault
         ("nccl", "NCCL_SOCKET_NTHREADS is greater than the maximum", "warning"),
         ("nccl", "Got non-fatal async event", "warning"),
         ("nccl", "NET/IB : Using", "info"),
+        ("nccl-wheels", "Call to ibv_destroy_qp failed", "warning"),
+        ("amd-smi", "AMDSMI_STATUS_NOT_SUPPORTED", "warning"),
         ("nvidia-xid", "Xid (%s): 45,", "info"),
         ("nvidia-xid", "Xid (%s): 63,", "warning"),
         ("nvidia-xid", "Xid (%s): 154,", "info"),
