@@ -19,8 +19,10 @@ Places = Mapping[int, Sequence[Collective]]
 
 # torch's group of all ranks, where a record does not list ranks.
 WORLD = "0 default_pg"
+# Places in which a rank waits that are followed: Megatron-LM's have ten. Chosen.
+MAX_OPEN = 16
 # Waits of one kind that a place has, all waits, and ranks of all groups that are followed. Chosen for gangs of 16,000 ranks.
-MIN_AWAITED, MAX_AWAITED, MAX_EDGES, MAX_MEMBERS = 16, 256, 250_000, 4_000_000
+MIN_AWAITED, MAX_AWAITED, MAX_EDGES, MAX_MEMBERS = 16, 256, 250_000, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class WaitGraph:
     def __post_init__(self) -> None:
         self.groups = _by_group(self.places)
         self._pending = {
-            rank: [place for place in own if place.waits_at] for rank, own in self.places.items()
+            rank: [place for place in own if place.waits_at][:MAX_OPEN]
+            for rank, own in self.places.items()
         }
         self.members, left = {}, MAX_MEMBERS
         for name in self.groups:
@@ -130,17 +133,21 @@ class WaitGraph:
         self, rank: int, awaited: dict[tuple[str, int], list[tuple[int, WaitKind]]], most: int
     ) -> Iterator[Wait]:
         """Yield a rank's waits. `awaited` keeps for each collective which ranks are waited for, of each kind at most so many."""
-        pending = self.pending(rank)
+        pending, num_edges = self.pending(rank), 0
         for place in pending:
             if place.is_between_peers:
                 yield from self._edges_to_peer(rank, place)
                 continue
+            if num_edges > 2 * most:
+                # The first ones decide.
+                return
             if place.group not in self.groups:
                 continue
             key = place.group, place.waits_at
             if key not in awaited:
                 awaited[key] = self._awaited_in(place, most)
             others = [(other, kind) for other, kind in awaited[key] if other != rank]
+            num_edges += len(others)
             yield from (Wait(rank, other, kind, place) for other, kind in others)
             if not others and place is pending[0] and not self.is_member_known(place.group):
                 # Another rank of the group may be among those without a record.
