@@ -31,6 +31,8 @@ _WORDS = {
 }
 _BEFORE = {what: re.compile(rf"(?:^|[^a-z])(?:{words})[-_.= ]?$") for what, words in _WORDS.items()}
 _NUMBER = re.compile(r"[0-9]+")
+# Not one that begins a hash: worker-0a1b of Ray.
+_WHOLE_NUMBER = re.compile(r"[0-9]+(?![0-9a-zA-Z])")
 _STREAMS = frozenset({"stdout", "stderr", "out", "err", "output", "error", "log", "logs"})
 # Folders whose children are nodes.
 _OF_NODES = frozenset({"nodes", "hosts", "machines"})
@@ -115,7 +117,7 @@ def _by_words(parts: tuple[str, ...]) -> Origin:
     if (array := _ARRAY_JOB.match(name)) and len(array[1]) < MAX_JOB_DIGITS:
         launch = (int(array[1]), int(array[2][:MAX_DIGITS]))
         return replace(origin, launch=launch, launch_name=f"job {array[1]}_{array[2]}")
-    for match in _NUMBER.finditer(name):
+    for match in _WHOLE_NUMBER.finditer(name):
         origin = _of_number(origin, name[: match.start()].lower(), match[0])
     return replace(origin, node=origin.node or _host_in(name))
 

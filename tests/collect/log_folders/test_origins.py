@@ -53,6 +53,7 @@ def test_words_before_a_number_say_what_it_is() -> None:
     assert ranks("epoch_0.log", "epoch_1.log") == [None, None]
     assert ranks("step-0.txt", "step-1.txt") == [None, None]
     assert ranks("lora_rank_8.log") == [8] or ranks("lora_8.log") == [None]
+    assert ranks("worker-0a1b2c-01000000-4242.err", "worker-3.log") == [None, 3]
     assert ranks("task0/log.txt", "task1/log.txt") == [0, 1]
     repeated = origins("node0_rank0.log", "node0_rank1.log", "node1_rank0.log")
     assert [one.rank for one in repeated.values()] == [None] * 3
