@@ -98,3 +98,4 @@ clean:
 
 catalogues: $(STAMP)
 	@$(BIN)/python -m tools.catalogues
+	@$(BIN)/python -m tools.catalogues.wordings

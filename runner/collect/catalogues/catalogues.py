@@ -10,9 +10,12 @@ from runner.collect.catalogues.cache import FOLDER, load_table
 from runner.collect.catalogues.formats import line_pattern
 from runner.collect.catalogues.table import Row, Table
 from runner.collect.engines import LiteralEngine
+from runner.facts.matches import Layer
 
 # All chosen. Rows that stay decoded and compiled; words of a line that are looked up, and rows that are tried.
 MAX_ROWS_COMPILED, MAX_WORDS, MAX_TRIED = 512, 400, 4000
+# Layers of programs of their own: the kernel, schedulers, launchers.
+OF_DAEMONS: tuple[Layer, ...] = ("machine", "scheduler", "launcher")
 _WORD = re.compile(r"\w+")
 _WORD_BYTES = re.compile(rb"[\w\x80-\xff]+")
 
@@ -39,17 +42,24 @@ class Catalogues:
                 if word in self._words:
                     on_match(word, found.end())
 
-    def row_of(self, text: str, whole: str) -> Row | None:
-        """Return the row that a line is of; None: of none. `text`: without its wrapping, `whole`: with it."""
+    def row_of(self, text: str, whole: str, *, is_raised: bool = False) -> Row | None:
+        """Return the row that a line is of; None: of none. `text`: without its wrapping, `whole`: with it.
+
+        `is_raised`: the line is the message of an exception, which no daemon writes unless it is named there.
+        """
         found = self._rows_of(text, whole.lower())
+        if is_raised:
+            found = [row for row in found if row.requires or row.layer not in OF_DAEMONS]
         errors = [row for row in found if row.level == "error"]
         others = [row for row in found if row.level != "error"]
         best = max(errors, key=_order, default=None)
         lower = max(others, key=_order, default=None)
         if best is None or (lower is not None and lower.specificity > best.specificity):
             return lower
-        # The row of the error that a longer one quotes may be known better.
-        return max((row for row in errors if row.fault), key=_order, default=best)
+        # The row of the error that a longer one quotes may be known better; one without conversions quotes none.
+        may_quote = not best.fault and any(mark in best.format for mark in "%{")
+        known = [row for row in errors if row.fault and (may_quote or row.emitter == best.emitter)]
+        return max(known, key=_order, default=best)
 
     def _rows_of(self, text: str, whole: str) -> list[Row]:
         lowered = text.lower()

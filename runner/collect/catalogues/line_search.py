@@ -54,7 +54,8 @@ class CataloguedLines:
             # A signature says what this line is, be it evidence or not.
             return None
         naming = [one for one in known if one.fault]
-        row, shown = self._row_of(line, hits, bare)
+        is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
+        row, shown = self._row_of(line, hits, bare, is_raised=is_raised)
         weight = "benign" if row is None or not row.acts else "primary"
         is_known = row is not None and not row.fault and bool(naming)
         if row is None or shown is None or weight == "benign" or is_known:
@@ -65,7 +66,6 @@ class CataloguedLines:
         if self._max_matches is not None and self._num_matches[row.name] > self._max_matches:
             self.num_folded += 1
             return None
-        is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
         return _match(row, shown, role="raised" if is_raised and row.layer == "program" else "")
 
     def _is_over(self, hits: LineHits) -> bool:
@@ -79,13 +79,13 @@ class CataloguedLines:
         return is_over
 
     def _row_of(
-        self, line: bytes, hits: LineHits, bare: Bare | None
+        self, line: bytes, hits: LineHits, bare: Bare | None, *, is_raised: bool
     ) -> tuple[Row | None, Line | None]:
         parts = dict.fromkeys(shown_part(line, end) for end in sorted(hits.values())[:MAX_PARTS])
         for part in parts:
             whole = part.decode(errors="replace")
             shown = unwrapped(whole, bare)
-            row = self._catalogues.row_of(shown.text, whole)
+            row = self._catalogues.row_of(shown.text, whole, is_raised=is_raised)
             if row is not None:
                 return row, shown
         return None, None

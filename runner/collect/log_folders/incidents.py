@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding
 from runner.collect.log_folders.inputs import LogSource
-from runner.collect.log_folders.origins import Launch
+from runner.collect.log_folders.origins import NEWEST_PART, Launch
 from runner.collect.metric_files.curves import curves_in
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
@@ -76,7 +76,8 @@ def judge(
     newest, *earlier = (launches[key] for key in sorted(launches, reverse=True))
     newest.matches += shared.matches
     newest.steps += shared.steps
-    found = [LaunchIncident(verdict, newest.name) for verdict in newest.verdicts()]
+    name = newest.name if newest.name != NEWEST_PART else ""
+    found = [LaunchIncident(verdict, name) for verdict in newest.verdicts()]
     has_steps = bool(newest.steps)
     for launch in earlier[:MAX_EARLIER]:
         for verdict in launch.verdicts()[:1]:

@@ -16,6 +16,8 @@ JOB_DIGITS = 4
 MAX_DIGITS = 6
 MAX_JOB_DIGITS = 19
 Launch = tuple[int, ...]
+# Of a log whose older parts are beside it.
+NEWEST_PART = "part 0"
 
 _WORDS = {
     "local": r"local[-_.]?rank|lrank|device|cuda|local",
@@ -29,6 +31,8 @@ _WORDS = {
 }
 _BEFORE = {what: re.compile(rf"(?:^|[^a-z])(?:{words})[-_.= ]?$") for what, words in _WORDS.items()}
 _NUMBER = re.compile(r"[0-9]+")
+# Not one that begins a hash: worker-0a1b of Ray.
+_WHOLE_NUMBER = re.compile(r"[0-9]+(?![0-9a-zA-Z])")
 _STREAMS = frozenset({"stdout", "stderr", "out", "err", "output", "error", "log", "logs"})
 # Folders whose children are nodes.
 _OF_NODES = frozenset({"nodes", "hosts", "machines"})
@@ -39,10 +43,15 @@ _HOST = re.compile(
     re.IGNORECASE,
 )
 _KERNEL = re.compile(r"(?:^|[^a-z])(?:dmesg|kern|kernel|kmsg|messages|syslog|journal)(?:[^a-z]|$)")
+_SHORT_HOST = re.compile(
+    r"(?<![a-z0-9])(?:ip-\d+-\d+-\d+-\d+|(?:node|host|gpu|dgx|hgx|nid|cn|gn)[-_]?\d{2,}[a-z]?)(?![a-z0-9])",
+    re.IGNORECASE,
+)
 _ANY_HOST = re.compile(r"(?=.*\d)[a-z][\w.\-]*", re.IGNORECASE)
 _KERNEL_WORDS = "dmesg|kern|kernel|kmsg|messages|syslog|journal"
 _BETWEEN = re.compile(rf"_|(?:^|[-.])(?:{_KERNEL_WORDS})(?:[-.]|$)")
 _ENDINGS = re.compile(r"(?:\.(?:txt|log|out|err|gz|xz|bz2|zst))+$")
+_ROTATED = re.compile(r"(.+)\.([1-9]\d{0,4})(?:\.(?:gz|bz2|xz|zst))?")
 _ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
 _STOKER_ATTEMPT = re.compile(r"\d+\.\d+\.\d+")
 _ARRAY_JOB = re.compile(r"slurm-(\d+)_(\d+)\.")
@@ -70,7 +79,12 @@ def origins_of(paths: Sequence[str], roots: Mapping[str, str] | None = None) -> 
     roots = roots or {}
     parts_of = {path: _parts(path, roots.get(path, "")) for path in paths}
     origins = {path: _by_words(parts) for path, parts in parts_of.items()}
-    _by_numbers({path: parts_of[path] for path in paths if not _is_of_host(origins[path])}, origins)
+    of_ranks = {path: parts_of[path] for path in paths if not _is_of_host(origins[path])}
+    rotated = _rotated(of_ranks)
+    for path, age in rotated.items():
+        name = f"part {age}" if age else NEWEST_PART
+        origins[path] = replace(origins[path], launch=(-age,), launch_name=name)
+    _by_numbers({path: of_ranks[path] for path in of_ranks if path not in rotated}, origins)
     _local_where_repeated(origins)
     _global_where_alone(origins)
     return origins
@@ -103,7 +117,7 @@ def _by_words(parts: tuple[str, ...]) -> Origin:
     if (array := _ARRAY_JOB.match(name)) and len(array[1]) < MAX_JOB_DIGITS:
         launch = (int(array[1]), int(array[2][:MAX_DIGITS]))
         return replace(origin, launch=launch, launch_name=f"job {array[1]}_{array[2]}")
-    for match in _NUMBER.finditer(name):
+    for match in _WHOLE_NUMBER.finditer(name):
         origin = _of_number(origin, name[: match.start()].lower(), match[0])
     return replace(origin, node=origin.node or _host_in(name))
 
@@ -158,6 +172,9 @@ def _host_in(name: str, *, is_kernel: bool = False) -> str:
     if not hosts and is_kernel:
         # Beside the name of a kernel's log, only a host is left.
         hosts = [token for token in tokens if _ANY_HOST.fullmatch(token)]
+    if not hosts:
+        # Beside a job's name or number: train-81234-gpu017.out.
+        hosts = list(dict.fromkeys(_SHORT_HOST.findall(name)))
     return hosts[0] if len(hosts) == 1 else ""
 
 
@@ -195,11 +212,8 @@ def _stream_free(template: str) -> str:
 
 def _by_numbers(parts_of: Mapping[str, tuple[str, ...]], origins: dict[str, Origin]) -> None:
     """Add launches and ranks where numbers without a word count: %j-%n-%t of Slurm, 0.log to 7.log."""
-    names = set(parts_of.values())
     for family in _families(parts_of):
-        if len(family.paths) < 2 or any(
-            _is_rotated(parts_of[path], names) for path in family.paths
-        ):
+        if len(family.paths) < 2:
             continue
         columns = list(zip(*family.values, strict=True))
         open_columns = [
@@ -218,10 +232,15 @@ def _by_numbers(parts_of: Mapping[str, tuple[str, ...]], origins: dict[str, Orig
         _dense_ranks(family, columns, [at for at in open_columns if at not in jobs], origins)
 
 
-def _is_rotated(parts: tuple[str, ...], names: set[tuple[str, ...]]) -> bool:
-    """Whether a file is an older part of another one beside it: train.log.1 of train.log."""
-    base, dot, number = parts[-1].rpartition(".")
-    return bool(dot) and number.isdigit() and (*parts[:-1], base) in names
+def _rotated(parts_of: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """Return the age of parts of one log: train.log is 0, train.log.1 is 1, train.log.2.gz is 2; nothing of other files."""
+    paths = {parts: path for path, parts in parts_of.items()}
+    ages: dict[str, int] = {}
+    for parts, path in paths.items():
+        found = _ROTATED.fullmatch(parts[-1])
+        if found is not None and (base := paths.get((*parts[:-1], found[1]))) is not None:
+            ages[base], ages[path] = 0, int(found[2])
+    return ages
 
 
 def _dense_ranks(

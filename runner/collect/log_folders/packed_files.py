@@ -88,7 +88,7 @@ class LogBytes:
         """Yield the bytes, unpacked; raises UserError where they cannot be read on."""
         try:
             if self.name == STANDARD_INPUT:
-                yield from iter(partial(_read_some, sys.stdin.buffer), b"")
+                yield from self._of_stream(sys.stdin.buffer)
                 return
             with open(self.name, "rb") as file:
                 self._file = file
@@ -100,6 +100,12 @@ class LogBytes:
             raise UserError(f"{self.name}: cannot be read ({why}); {ADVICE}") from error
         finally:
             self._file = None
+
+    def _of_stream(self, stream: BinaryIO) -> Iterator[bytes]:
+        if isinstance(stream, io.BufferedReader):
+            yield from self._of_file(stream)
+        else:
+            yield from iter(partial(_read_some, stream), b"")
 
     def _of_file(self, file: io.BufferedReader) -> Iterator[bytes]:
         head = file.peek(BLOCK_BYTES)

@@ -126,15 +126,14 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
-    while True:
-        try:
+    # The parent closed the pipe, or ended: nothing asks for more.
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
             at = pipe.recv()
-        except EOFError:
-            return
-        report = _Progress(pipe)
-        found = reader.read(sources[at], report.add)
-        report.flush()
-        pipe.send_bytes(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+            report = _Progress(pipe)
+            found = reader.read(sources[at], report.add)
+            report.flush()
+            pipe.send_bytes(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 class _Progress:

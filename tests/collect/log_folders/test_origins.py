@@ -53,6 +53,7 @@ def test_words_before_a_number_say_what_it_is() -> None:
     assert ranks("epoch_0.log", "epoch_1.log") == [None, None]
     assert ranks("step-0.txt", "step-1.txt") == [None, None]
     assert ranks("lora_rank_8.log") == [8] or ranks("lora_8.log") == [None]
+    assert ranks("worker-0a1b2c-01000000-4242.err", "worker-3.log") == [None, 3]
     assert ranks("task0/log.txt", "task1/log.txt") == [0, 1]
     repeated = origins("node0_rank0.log", "node0_rank1.log", "node1_rank0.log")
     assert [one.rank for one in repeated.values()] == [None] * 3
@@ -64,9 +65,25 @@ def test_bare_numbers_are_ranks_only_if_they_count_from_zero() -> None:
     assert ranks("log_0.txt", "log_1.txt", "log_2.txt") == [0, 1, 2]
     assert ranks("log_1.txt", "log_2.txt") == [None, None]
     assert ranks("log_0.txt", "log_2.txt") == [None, None]
-    assert ranks("train.log", "train.log.0", "train.log.1") == [None] * 3
+    assert ranks("train.log", "train.log.1", "train.log.2") == [None] * 3
     assert ranks("0.out", "0.err", "1.out", "1.err") == [0, 0, 1, 1]
     assert ranks("2026-01-01.log", "2026-01-02.log") == [None, None]
+
+
+def test_parts_of_a_rotated_log_come_one_after_the_other() -> None:
+    """The file without a number is the newest; of the kernel's log all parts are of one node."""
+    found = origins(
+        "train.log", "train.log.1", "train.log.2.gz", "other.log.1", "messages", "messages.1"
+    )
+    assert [one.launch for one in found.values()] == [(0,), (-1,), (-2,), (), (), ()]
+    assert [one.rank for one in found.values()] == [None] * 6
+
+
+def test_a_host_beside_a_jobs_name_is_the_node() -> None:
+    """%x-%j-%N of Slurm."""
+    found = origins("llama-81234-gpu017.out", "llama-81234-gpu018.out", "ip-10-0-3-7.log")
+    assert [one.node for one in found.values()] == ["gpu017", "gpu018", "ip-10-0-3-7"]
+    assert [one.rank for one in found.values()] == [None] * 3
 
 
 def test_kernel_logs_and_pods_are_of_a_node_and_of_no_rank() -> None:

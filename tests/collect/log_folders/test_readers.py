@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,32 @@ def test_matches_of_a_log_are_bounded_by_the_number_of_logs(tmp_path: Path) -> N
     assert (of_signature[0], of_signature[-1]) == (2, 1000)
     assert max_repeats(1) == 1000 > max_repeats(1000) > max_repeats(50_000) >= 20
     assert len(pickle.dumps(found)) < 100_000
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """SIGKILL of the command leaves no process that reads on, and nothing on the terminal."""
+    log = tmp_path / "rank0.log"
+    log.write_text(STEPS * 20_000)
+    for rank in range(1, 200):
+        os.link(log, tmp_path / f"rank{rank}.log")
+    program = (
+        "import sys\n"
+        "from runner.collect.log_folders.inputs import find_inputs\n"
+        "from runner.collect.log_folders.readers import SourceReader\n"
+        "from runner.collect.log_folders.worker_processes import read_with_workers\n"
+        "def started(num): print(num, flush=True)\n"
+        "read_with_workers(find_inputs(sys.argv[1:]).logs, SourceReader(own_format=None, repeats=9), started, 2)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline()
+    parent.kill()
+    # Its workers have the same standard error: it ends when they have ended.
+    assert parent.communicate(timeout=60)[1] == b""
 
 
 def test_small_inputs_are_read_by_one_process() -> None:

@@ -15,6 +15,7 @@ from tools.catalogues.rows import FOLDER, Row, check
 
 # Rows of level error that a catalogue has at least.
 LEAST_ERRORS = {
+    "amd-smi": 10,
     "amdgpu": 1200,
     "aws-ofi-nccl": 250,
     "cuda": 350,
@@ -25,6 +26,7 @@ LEAST_ERRORS = {
     "hsa": 55,
     "libfabric": 1300,
     "nccl": 470,
+    "nccl-wheels": 280,
     "nvidia-driver": 300,
     "nvidia-fabric-manager": 7,
     "nvidia-sxid": 150,
@@ -37,6 +39,7 @@ LEAST_ERRORS = {
     "torch-c10d": 350,
     "torch-cuda": 400,
     "ucx": 700,
+    "ucx-wheels": 130,
 }
 
 
@@ -94,6 +97,7 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("hip", "HIP error: out of memory", "cuda_oom"),
         ("hsa", "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION", "cuda_illegal_access"),
         ("rocr", "Memory access fault by GPU", "cuda_illegal_access"),
+        ("amd-smi", "AMDSMI_STATUS_DRIVER_NOT_LOADED", "gpu_lost"),
         ("nvml", "NVML_ERROR_GPU_IS_LOST", "gpu_lost"),
         ("nvml", "Driver/library version mismatch", "config_error"),
         ("dcgm", "volatile double-bit ECC", "gpu_ecc"),
@@ -118,12 +122,18 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nccl", "P2P is disabled between NVLINK connected GPUs", "nvlink_error"),
         ("nccl", "remote process exited or there was a network error", "nccl_network"),
         ("nccl", "invalid usage", "config_error"),
+        ("nccl-wheels", "NET/IB : Got completion from peer %s with status=%d", "nccl_network"),
+        ("nccl-wheels", "Call to ibv_modify_qp failed with error", "nccl_network"),
+        ("nccl-wheels", "Call to ibv_reg_mr failed with error", "config_error"),
+        ("nccl-wheels", "NCCL_IB_PKEY_VALUE=0x%x not found", "config_error"),
         ("torch-c10d", "ncclRemoteError: A call failed", "nccl_network"),
         ("aws-ofi-nccl", "Request %p completed with error", "nccl_network"),
         ("aws-ofi-nccl", "EFA provider requires at least libfabric", "config_error"),
         ("rccl", "Net : Connection closed by remote peer", "nccl_network"),
         ("ucx", "Failed to allocate memory for tag matching list", "host_oom"),
         ("ucx", "Unsupported callback flag", "config_error"),
+        ("ucx-wheels", "failed to allocate memory for sys_dev_bdf_name", "host_oom"),
+        ("ucx-wheels", "invalid port '%s'", "config_error"),
         ("libfabric", "Failed to dlopen libcuda.so.1", "config_error"),
         ("libfabric", "efa_rdm_pke_write failed", "nccl_network"),
         ("gloo", "Connection closed by peer", "nccl_network"),
@@ -146,6 +156,8 @@ def test_a_row_has_the_class_that_its_documents_give(name: str, part: str, fault
         ("nccl", "NCCL_SOCKET_NTHREADS is greater than the maximum", "warning"),
         ("nccl", "Got non-fatal async event", "warning"),
         ("nccl", "NET/IB : Using", "info"),
+        ("nccl-wheels", "Call to ibv_destroy_qp failed", "warning"),
+        ("amd-smi", "AMDSMI_STATUS_NOT_SUPPORTED", "warning"),
         ("nvidia-xid", "Xid (%s): 45,", "info"),
         ("nvidia-xid", "Xid (%s): 63,", "warning"),
         ("nvidia-xid", "Xid (%s): 154,", "info"),
@@ -153,6 +165,7 @@ def test_a_row_has_the_class_that_its_documents_give(name: str, part: str, fault
         ("nvidia-fabric-manager", "non-fatal error", "warning"),
         ("dcgm", "single-bit ECC", "warning"),
         ("amdgpu", "GPU reset(%d) succeeded", "info"),
+        ("ucx-wheels", "unused environment variable%s: %s", "warning"),
         ("torch-c10d", "The server socket has started to listen", "info"),
         ("cuda", "cudaErrorNotReady", "warning"),
     ],

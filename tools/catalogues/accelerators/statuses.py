@@ -55,6 +55,7 @@ _FAULTS = rules(
         "the device, as often as the program",
     ),
     (r"INTERNAL|OPERATING_SYSTEM|TIMEOUT|ERROR_GENERIC|STATUS_ERROR$|ERROR_TBD", "", ""),
+    (r"(?:^|_)INVALID_VALUE$|InvalidValue$", "", "the frames show who passed it"),
     (r"MPS_|MPS[A-Z]", "config_error", "the MPS server, which jobs share"),
     (r".", "config_error", "a wrong call, or what is installed"),
 )

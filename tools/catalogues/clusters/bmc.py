@@ -114,7 +114,7 @@ def _rows(tree: SourceTree) -> Iterator[Row]:
 
 
 def _row(sensor: str, event: str, level: rows.Level) -> Row:
-    # `12 | 11/26/2026 | 03:04:05 | Memory #0x53 | Uncorrectable ECC | Asserted`
-    row = Row(_TABLE, f"| {sensor} %s | {event} | Asserted", level, requires=("Asserted",))
+    # `12 | 11/26/2026 | 03:04:05 | Memory #0x53 | Uncorrectable ECC (DIMM_A1) | Asserted`
+    row = Row(_TABLE, f"| {sensor} %s | {event}%s | Asserted", level, requires=("Asserted",))
     rule = first_rule(RULES, "", f"{sensor} {event}", level) if level in AT_FAULT else None
     return judged(row, rule)

@@ -59,6 +59,7 @@ CONTAINERD = Emitter(
     scope="node",
     rules=_RULES,
     suffixes=(".go",),
+    daemons=("",),
     left_out=("test", "windows", "freebsd", "devmapper", "zfs", "fuzz"),
 )
 DOCKER = Emitter(
@@ -78,5 +79,6 @@ DOCKER = Emitter(
     scope="node",
     rules=_RULES,
     suffixes=(".go",),
+    daemons=("",),
     left_out=("test", "windows", "freebsd", "swarm", "cluster", "zfs", "splunk", "awslogs", "gelf"),
 )

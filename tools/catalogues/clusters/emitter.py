@@ -1,7 +1,7 @@
 """An emitter whose sources Debian ships: what is read of it, and what its messages mean."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from runner.facts.matches import Layer, Scope
@@ -22,7 +22,10 @@ def _none(_: SourceTree) -> Iterable[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """`requires`: words by level, of which one is in each line. `left_out`: parts of paths that are not read."""
+    """`requires`: words by level, of which one is in each line. `left_out`: parts of paths that are not read.
+
+    `daemons`: where processes that serve many runs are. An error of one that has no class says nothing of a run: it is a warning.
+    """
 
     name: str
     title: str
@@ -36,6 +39,7 @@ class Emitter:
     rules: tuple[Rule, ...]
     suffixes: tuple[str, ...] = (".c", ".h")
     left_out: tuple[str, ...] = ("test",)
+    daemons: tuple[str, ...] = ()
     macros: Mapping[str, str] = field(default_factory=dict)
     requires: Mapping[Level, tuple[str, ...]] = field(default_factory=dict)
     tables: Tables = _none
@@ -63,4 +67,9 @@ def _of_file(emitter: Emitter, file: Path, at: str) -> Iterator[Row]:
         # A word such as "error:" is in the lines of many programs: a text that says little must at least have a class.
         is_known = bool(rule and rule.fault and row.requires)
         if is_findable(row.format) or (is_known and is_findable(row.format, row.requires)):
-            yield judged(row, rule)
+            yield _of_daemon(judged(row, rule), emitter.daemons)
+
+
+def _of_daemon(row: Row, daemons: tuple[str, ...]) -> Row:
+    is_mild = row.level == "error" and not row.fault and row.at.startswith(daemons)
+    return replace(row, level="warning") if is_mild else row

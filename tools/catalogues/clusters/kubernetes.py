@@ -126,5 +126,6 @@ KUBERNETES = Emitter(
     scope="scheduler",
     rules=RULES,
     suffixes=(".go",),
+    daemons=("",),
     left_out=("test", "fake", "windows", "/apis/", "zz_generated", "dockershim/network", "server/"),
 )

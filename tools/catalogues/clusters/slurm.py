@@ -228,6 +228,7 @@ SLURM = Emitter(
     layer="scheduler",
     scope="scheduler",
     rules=RULES,
+    daemons=("src/slurmctld", "src/slurmd/slurmd", "src/plugins", "src/stepmgr"),
     left_out=("test", "cray", "slurmdb", "hpe_slingshot/config", "fed_mgr", "front_end"),
     requires={"error": _ERROR_WORDS},
     tables=_numbers,

@@ -68,6 +68,7 @@ SYSTEMD = Emitter(
     layer="machine",
     scope="node",
     rules=RULES,
+    daemons=("",),
     left_out=("test", "fuzz", "selinux", "smack", "apparmor"),
     requires=dict.fromkeys(ALL_LEVELS, ("systemd",)),
 )

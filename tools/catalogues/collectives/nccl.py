@@ -37,25 +37,6 @@ _INVALID = ("InvalidArgument", "InvalidUsage")
 _FAILED = re.compile(
     r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
 )
-_RESULT_TEXT = re.compile(r'case\s+nccl(\w+)\s*:\s*return\s*"([^"]*)"')
-_RESULTS = {
-    "UnhandledCudaError": ("", "the error of the runtime on lines before it decides"),
-    "SystemError": ("nccl_network", "a system call, of a socket as often as not"),
-    "InternalError": ("", "a check of the library; lines before it say which"),
-    "InvalidArgument": ("config_error", "a wrong call"),
-    "InvalidUsage": ("config_error", "a wrong call"),
-    "RemoteError": ("nccl_network", "a peer, or the way to it"),
-}
-_INVALID = ("InvalidArgument", "InvalidUsage")
-# A WARN whose code goes on is an error all the same if another thread gives up for it.
-_FAILED = re.compile(
-    r"fatal event|got completion from peer|socket progress error|corrupt", re.IGNORECASE
-)
-_GOES_ON = re.compile(
-    r"non-fatal|fall(?:ing)? ?back|ignor|skipping|disabl|instead|setting to|retry|unsetting|"
-    r"not supported|will use|using|recommend|destroy|dereg|cleanup|reclaim|finaliz",
-    re.I,
-)
 _RULES = rules(
     (r"cuda failure|^hip failure", "", "the text of the runtime's error on the same line decides"),
     (r"fail\w* to cuda ?(?:host)?malloc|cuMem\w+ failed|cuda ?malloc", "cuda_oom", "GPU memory"),
@@ -165,7 +146,9 @@ def _row(at: str, text: str, call: CallSite) -> Iterator[Row]:
     level = _level(text, call)
     if not re.search(r"[A-Za-z]{3}", text):
         return
-    fault, why = _fault(at, text, call) if level == "error" else ("", "")
+    result = _RESULT.search(call.after)
+    given = result[1] if result else ""
+    fault, why = fault_of(at, text, given) if level == "error" else ("", "")
     # A failure is reported again without the prefix, as the last error that the library remembers.
     requires = required(text, "printf", ("NCCL",)) if level == "error" else ("NCCL",)
     yield row(at, text, level, fault, requires=requires, why=why)
@@ -181,13 +164,13 @@ def _level(text: str, call: CallSite) -> Level:
     return "debug" if call.name.startswith("TRACE") else "info"
 
 
-def _fault(at: str, text: str, call: CallSite) -> tuple[str, str]:
+def fault_of(at: str, text: str, result: str = "") -> tuple[str, str]:
+    """Return (fault, why) of an error: by its words, by the result that the code returns, or by its file."""
     by_file = next((fault for pattern, fault in _FILES if pattern.search(at)), "")
-    result = _RESULT.search(call.after)
-    if result and result[1] in _INVALID:
+    if result in _INVALID:
         by_file = "config_error"
-    elif result and result[1] == "RemoteError":
+    elif result == "RemoteError":
         by_file = "nccl_network"
-    elif result and result[1] == "UnhandledCudaError":
+    elif result == "UnhandledCudaError":
         by_file = ""
     return classify(text, _RULES, by_file)

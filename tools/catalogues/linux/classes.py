@@ -1,4 +1,8 @@
-"""The class of a kernel message: that of its part where it is an error or a warning, and overrides by what it says."""
+"""The class of a kernel message: that of its part where it is an error or a warning, and overrides by what it says.
+
+A row is an error where a class says of what. Others are warnings: each node writes errors while it starts, of set-up and of parts
+that it lacks, and runs for months.
+"""
 
 import re
 from dataclasses import dataclass
@@ -30,11 +34,16 @@ def class_of(call: LogCall, at: str, area: Area) -> Judged:
     """Return the class of one format of a file."""
     for one in OVERRIDES:
         if _applies(one, call, at):
-            return Judged(call.level, one.fault, one.scope, one.lasting, one.why)
+            level = _level(call.level, one.fault)
+            return Judged(level, one.fault, one.scope if one.fault else None, one.lasting, one.why)
     # A check of the kernel's own code, which says little about the machine.
     is_check = "WARN" in call.function
     fault = area.fault if call.level in ("error", "warning") and not is_check else ""
-    return Judged(call.level, fault, area.scope if fault else None)
+    return Judged(_level(call.level, fault), fault, area.scope if fault else None)
+
+
+def _level(level: Level, fault: str) -> Level:
+    return "warning" if level == "error" and not fault else level
 
 
 def _applies(one: Override, call: LogCall, at: str) -> bool:

@@ -1,6 +1,6 @@
 """Messages about network cards, disks and file systems that their folder does not judge, with the reason."""
 
-from tools.catalogues.linux.override import ANY_LEVEL, Override
+from tools.catalogues.linux.override import ANY_LEVEL, SET_UP, Override
 
 _NET = ("drivers/infiniband", "drivers/net", "net/core", "net/sched")
 _DISKS = ("drivers/nvme", "drivers/scsi", "drivers/ata", "drivers/md", "drivers/block", "block")
@@ -68,6 +68,7 @@ _LINKS: tuple[Override, ...] = (
         "",
         "a setting of the card that its driver refuses, or a part of it that runs do not use",
     ),
+    Override(("drivers/net", "net/"), SET_UP, "", "set-up of the card or of the stack"),
     Override(
         ("drivers/net/ethernet/mellanox/mlx5/core/steering",),
         "",
@@ -113,6 +114,12 @@ _STORAGE: tuple[Override, ...] = (
         r"|deprecated|unsupported",
         "",
         "a table of the device mapper that cannot work",
+    ),
+    Override(
+        ("drivers/scsi", "drivers/ata", "drivers/md", "drivers/block"),
+        SET_UP,
+        "",
+        "set-up of the driver",
     ),
     Override(
         _DISKS,

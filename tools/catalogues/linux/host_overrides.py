@@ -1,16 +1,8 @@
 """Messages about the memory, the core and the hardware of the host that their folder does not judge, with the reason."""
 
-from tools.catalogues.linux.override import ANY_LEVEL, Override
+from tools.catalogues.linux.override import ANY_LEVEL, SET_UP, Override
 
 _MEMORY_LEFT = r"out of memory|no memory|not enough memory|unable to allocate|allocation fail|failed to allocate"
-_SET_UP = (
-    r"(?:fail\w*|unable|could ?n.?t|cannot|can't|can not|error\b.*) (?:to |in )?(?:un)?"
-    r"(?:register|allocat|creat|init|request|map|get |parse|set ?up|add |find|load|enable|reserve|"
-    r"ioremap|remap|claim|install|obtain|attach|start)"
-    r"|(?:regist\w+|init\w*|alloc\w*|creat\w+|setup|request\w*|ioremap|probe) (?:has )?fail"
-    r"|not support|unsupported|deprecated|invalid argument|unknown (?:option|parameter|module)"
-    r"|out of memory|sysfs|debugfs|\bkobj|module_param|command line|\boption|hotmod|retry get|message count"
-)
 
 _MEMORY: tuple[Override, ...] = (
     Override(
@@ -82,9 +74,6 @@ _CORE: tuple[Override, ...] = (
         "the kernel goes on",
     ),
     Override(("kernel/watchdog.c",), "Detect HardIRQ|Utilization every", "", "detail of a report"),
-    Override(
-        ("kernel/hung_task.c",), r"^\"echo 0|^Future hung", "", "says how reports are turned off"
-    ),
     Override(
         ("kernel/reboot.c",),
         r"^HARDWARE PROTECTION|^Hardware protection",
@@ -243,7 +232,7 @@ _HARDWARE: tuple[Override, ...] = (
             "drivers/hwmon",
             "drivers/ras",
         ),
-        _SET_UP,
+        SET_UP,
         "",
         "set-up of the driver",
     ),

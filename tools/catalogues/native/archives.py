@@ -60,7 +60,8 @@ def c_files(root: Path, *folders: str) -> Iterator[tuple[str, str]]:
 def packed_wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
     """Yield a wheel, packed, from the folder that the environment names or from the package index. Raises SourceMissing."""
     below = os.environ.get(VARIABLE)
-    pattern = f"{requirement.replace('-', '_')}-*.whl"
+    name, _, version = requirement.partition("==")
+    pattern = f"{name.replace('-', '_')}-{version}*.whl"
     if below and (found := sorted(Path(below).glob(pattern))):
         with zipfile.ZipFile(found[-1]) as local:
             yield local
