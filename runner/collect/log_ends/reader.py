@@ -1,14 +1,13 @@
 """The reader of the end of one log: it keeps the last bytes, and makes facts of their lines once the log is over."""
 
 import re
-from collections.abc import Iterator
 
 from runner.collect.lines import Line, segment, unwrapped
 from runner.collect.log_ends.line_kinds import Kind, kind_of
 from runner.rootcause.log_ends import EndLine, LogEnding
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
-TAIL_BYTES, MAX_LINE, MAX_TEXT = 48 * 1024, 2_000, 500
+TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
 # Kinds of waiting lines that are counted.
 MAX_KINDS = 64
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+(?:[.:\-]\d+)*")
@@ -36,22 +35,25 @@ class EndReader:
 
     def end(self, last_step_line: int = 0) -> LogEnding:
         """Return how the log ends so far. `last_step_line`: of the last line with a step that was read."""
-        found = _Found()
-        number = self._num_before
-        for number, text in self._lines():
+        lines = self._tail.split(b"\n")
+        num_lines = self._num_before + len(lines) - (not lines[-1].strip())
+        after: list[tuple[Kind, EndLine]] = []
+        # From the end back to the last progress: what came before it was survived.
+        for offset in reversed(range(len(lines))):
+            number = self._num_before + offset + 1
+            text = segment(lines[offset][-MAX_LINE:].decode(errors="replace"))
+            if not text.strip():
+                continue
             line = unwrapped(text)
             kind = Kind("progress") if number == last_step_line else kind_of(line.text)
-            found.add(kind, _end_line(number, line))
-        return found.end(self.file, number, last_step_line)
-
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the numbered lines of the tail that are not empty."""
-        for offset, raw in enumerate(
-            self._tail.splitlines() if b"\r" not in self._tail else self._tail.split(b"\n")
-        ):
-            text = segment(raw[-MAX_LINE:].decode(errors="replace"))
-            if text.strip():
-                yield self._num_before + offset + 1, text
+            if kind.name != "other":
+                after.append((kind, _end_line(number, line)))
+            if kind.name == "progress":
+                break
+        found = _Found()
+        for kind, end_line in reversed(after):
+            found.add(kind, end_line)
+        return found.ending(self.file, num_lines, last_step_line)
 
 
 def _end_line(number: int, line: Line) -> EndLine:
@@ -65,15 +67,11 @@ def _end_line(number: int, line: Line) -> EndLine:
 
 
 class _Found:
-    """What was found so far; progress makes what came before it survived."""
+    """What was found so far, from the last progress on."""
 
     def __init__(self) -> None:
         self.progress: EndLine | None = None
         self.is_complete = False
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget what progress followed."""
         self.well: EndLine | None = None
         self.exit: tuple[EndLine, Kind] | None = None
         self.errors: list[EndLine] = []
@@ -85,7 +83,6 @@ class _Found:
     def add(self, kind: Kind, line: EndLine) -> None:
         """Add the next line."""
         if kind.name == "progress":
-            self.forget()
             self.progress, self.is_complete = line, kind.is_complete
         elif kind.name == "well":
             self.well = line
@@ -106,7 +103,7 @@ class _Found:
         if name in self.waiting or len(self.waiting) < MAX_KINDS:
             self.waiting[name] = (first, line, num + 1)
 
-    def end(self, file: str, num_lines: int, last_step_line: int) -> LogEnding:
+    def ending(self, file: str, num_lines: int, last_step_line: int) -> LogEnding:
         """Return the facts."""
         most = max(self.waiting.values(), key=lambda one: one[2], default=None)
         left, kind = self.exit if self.exit is not None else (None, Kind("other"))

@@ -19,7 +19,7 @@ COMPARED_CHARACTERS = 200
 _KEY = '"message": "'
 
 
-class Event(NamedTuple):
+class ClusterEvent(NamedTuple):
     """An event: its message, its time (Unix seconds), and the node or the pod that it is about ("": not known)."""
 
     message: str
@@ -29,14 +29,14 @@ class Event(NamedTuple):
 
 def with_events(matches: Sequence[Match], content: bytes) -> list[Match]:
     """Add the time and the node of their event to matches; those of no event stay as they are."""
-    by_message: dict[str, Event] = {}
+    by_message: dict[str, ClusterEvent] = {}
     for event in _events(content):
         # As JSON writes it, without the quotes.
         by_message.setdefault(json.dumps(event.message)[1:-1][:COMPARED_CHARACTERS], event)
     return [_with_event(match, by_message) for match in matches]
 
 
-def _with_event(match: Match, by_message: Mapping[str, Event]) -> Match:
+def _with_event(match: Match, by_message: Mapping[str, ClusterEvent]) -> Match:
     written = match.text.partition(_KEY)[2].rstrip().rstrip(",").removesuffix('"')
     event = by_message.get(written[:COMPARED_CHARACTERS]) if written else None
     if event is None:
@@ -45,7 +45,7 @@ def _with_event(match: Match, by_message: Mapping[str, Event]) -> Match:
     return replace(match, at=at, node=match.node or event.node)
 
 
-def _events(content: bytes) -> Iterator[Event]:
+def _events(content: bytes) -> Iterator[ClusterEvent]:
     """Yield the events of a list, the newest of those with the same message first; none of any other document."""
     try:
         document = json.loads(content)
@@ -57,14 +57,14 @@ def _events(content: bytes) -> Iterator[Event]:
     yield from sorted(found, key=lambda event: -(event.at or 0.0))
 
 
-def _event(item: dict[str, Any]) -> Event:
+def _event(item: dict[str, Any]) -> ClusterEvent:
     about, source = _object(item, "involvedObject"), _object(item, "source")
     name, host = about.get("name"), source.get("host")
     node = name if about.get("kind") == "Node" else host or name
     times = (item.get(field) for field in ("lastTimestamp", "eventTime", "firstTimestamp"))
     time = next((one for one in times if isinstance(one, str)), "")
     message = item.get("message")
-    return Event(
+    return ClusterEvent(
         message if isinstance(message, str) else "",
         unix_seconds(time) if time else None,
         node if isinstance(node, str) else "",

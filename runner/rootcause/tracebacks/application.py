@@ -1,5 +1,6 @@
 """Application: tracebacks take the place of the lines that were matched one by one within them."""
 
+import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -63,6 +64,9 @@ def with_tracebacks(
             continue
         places = range(bisect_left(lines, traceback.first), bisect_right(lines, traceback.last))
         is_known = False
+        if _is_confirmed(ordered[places.start : places.stop], traceback, verdict):
+            finding = verdict.finding._replace(by="confirmed")
+            verdict = dataclasses.replace(verdict, finding=finding)
         for place in places:
             match = remaining[place]
             if match is None or _is_replaced(match, traceback, verdict):
@@ -100,8 +104,8 @@ def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) 
     if match.role in CONTEXTUAL:
         return True
     if match.layer == "program" and match.line in _quoting_lines(traceback):
-        # The error that it quotes shows more, unless both show the same.
-        return match.line != verdict.raised.line and match.fault != verdict.finding.fault
+        # The error that it quotes shows more.
+        return match.line != verdict.raised.line
     return match.line == verdict.raised.line and _shows_less(match, verdict)
 
 
@@ -113,7 +117,9 @@ def _is_source(match: Match, traceback: Traceback) -> bool:
 def _shows_less(match: Match, verdict: TracebackVerdict) -> bool:
     """Whether the code around an exception shows more than what is known of its words."""
     finding = verdict.finding
-    if match.fault == finding.fault or finding.by not in ("class", "package"):
+    if finding.by == "confirmed" and match.known_by == "catalogue":
+        return match.fault != finding.fault
+    if match.fault == finding.fault or finding.by not in ("confirmed", "class", "package"):
         return match.known_by == "catalogue" and match.fault == "unknown"
     emitter = match.signature.partition(":")[0]
     if match.known_by == "catalogue" and (emitter in _GENERAL or match.fault == "unknown"):
@@ -123,6 +129,18 @@ def _shows_less(match: Match, verdict: TracebackVerdict) -> bool:
         return finding.fault in (*_OF_FILES, "filesystem")
     # The code that read a file shows whether it was data, a checkpoint or settings.
     return match.fault in _OF_FILES and finding.fault in (*_OF_FILES, "config_error")
+
+
+def _is_confirmed(inside: Sequence[Match], traceback: Traceback, verdict: TracebackVerdict) -> bool:
+    """Whether a signature that knows the exception around a quoted one names the same fault as its code does."""
+    quoting = _quoting_lines(traceback)
+    return verdict.finding.by in ("class", "package") and any(
+        match.line in quoting
+        and match.line != verdict.raised.line
+        and match.fault == verdict.finding.fault
+        and match.role not in CONTEXTUAL
+        for match in inside
+    )
 
 
 def _quoting_lines(traceback: Traceback) -> list[int]:

@@ -12,7 +12,7 @@ from runner.rootcause.tracebacks.path_words import fault_of_path
 from runner.rootcause.tracebacks.stacks import Stack
 
 # How well a fault is known, the best first.
-By = Literal["class", "package", "phase", "nothing"]
+By = Literal["confirmed", "class", "package", "phase", "nothing"]
 
 
 class ShownFault(NamedTuple):

@@ -10,7 +10,7 @@ from runner.rootcause.tracebacks.rules import UNKNOWN, By, ShownFault, finding_o
 from runner.rootcause.tracebacks.stacks import Stack
 from runner.rootcause.tracebacks.subjects import subjects
 
-_ORDER: tuple[By, ...] = ("class", "package", "phase", "nothing")
+_ORDER: tuple[By, ...] = ("confirmed", "class", "package", "phase", "nothing")
 # What programs raise and catch as a part of their control flow.
 _CONTROL_FLOW: tuple[Family, ...] = ("lookup", "missing", "import", "timeout", "code")
 

@@ -1,7 +1,4 @@
-(
-    """Catalogues of libraries whose texts are in machine code: known phrases, each "
-    "looked up in the shared objects that a wheel ships.
-)
+"""Catalogues of libraries whose texts are in machine code: known phrases, looked up in the shared objects of a wheel.
 
 A phrase that the version at hand does not contain is left out, so that no row outlives its text.
 """
@@ -24,10 +21,7 @@ _DATA, _CHECKPOINT, _CONFIG = "data_error", "checkpoint_io", "config_error"
 
 
 class Phrases(NamedTuple):
-    (
-        """A package, the pattern of its shared objects, and its phrases by fault, with "
-        "the reason where it is not the package's."""
-    )
+    """A package, its shared objects (a pattern), and its phrases by fault; "" where the text behind them says which."""
 
     requirement: str
     pattern: str
