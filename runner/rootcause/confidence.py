@@ -26,7 +26,7 @@ BY_KNOWLEDGE: dict[KnownBy, float] = {
     "family": 0.7,
 }
 # At most, of a traceback, by what of it shows the fault (`rootcause.tracebacks.rules.By`); chosen.
-BY_SHOWN = {"class": 0.85, "package": 0.8, "phase": 0.6, "nothing": 0.4}
+BY_SHOWN = {"confirmed": 0.85, "class": 0.85, "package": 0.8, "phase": 0.6, "nothing": 0.4}
 # Times that, when the same layer names other faults too; chosen.
 DISPUTED = 0.8
 

@@ -18,7 +18,13 @@ FETCH = (
 SAVE = (("/proj/helpers.py", "save_checkpoint"), (f"{PACKAGES}torch/serialization.py", "save"))
 LOAD = (("/proj/helpers.py", "load_checkpoint"), (f"{PACKAGES}torch/serialization.py", "load"))
 RAW_LOAD = ((f"{PACKAGES}torch/serialization.py", "load"),)
-STEP = (("/proj/train.py", "train_step"), (f"{PACKAGES}torch/nn/modules/module.py", "_call_impl"))
+STEP = (
+    ("/proj/train.py", "train_step"),
+    (f"{PACKAGES}torch/nn/modules/module.py", "_call_impl"),
+    ("/proj/net.py", "forward"),
+)
+ADAM = (("/proj/train.py", "train_step"), (f"{PACKAGES}torch/optim/adamw.py", "step"))
+ENVIRON = ((f"{STANDARD}os.py", "__getitem__"),)
 BUILD = (("/proj/train.py", "build_model"), ("/proj/net.py", "__init__"))
 REDUCE = ((f"{PACKAGES}torch/distributed/distributed_c10d.py", "all_reduce"),)
 INIT = ((f"{PACKAGES}torch/distributed/distributed_c10d.py", "init_process_group"),)
@@ -70,6 +76,9 @@ def judged(name: str, message: str, places: _Places) -> TracebackVerdict:
         ("config_error", "acme.errors.AcmeConfigError", "no such option", STEP),
         ("config_error", "ValueError", "width 10 and 3 heads do not fit", BUILD),
         ("config_error", "ValueError", "environment variable RANK expected", INIT),
+        ("config_error", "RuntimeError", "sizes do not fit", ADAM),
+        ("config_error", "KeyError", "'LOCAL_RANK'", ENVIRON),
+        ("config_error", "AttributeError", "Can't pickle local object 'main.<locals>.f'", FETCH),
         ("unknown", "ValueError", "router chose 3 of 2 experts", STEP),
         ("rendezvous", "RuntimeError", "no peer came", INIT),
         ("nccl_timeout", "RuntimeError", "Timed out waiting 1800000ms", REDUCE),

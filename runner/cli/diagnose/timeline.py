@@ -28,7 +28,7 @@ FOLDED_SECONDS = 60.0
 END_LINE = 1 << 62
 
 
-class Event(NamedTuple):
+class LogEvent(NamedTuple):
     """What one log says at one moment. `fold`: events with the same are one entry. `at`: Unix seconds; None: no time is known."""
 
     at: float | None
@@ -44,12 +44,12 @@ class Event(NamedTuple):
 class FoldedEvents:
     """Events that are told as one: the first of them, how many there are, who wrote them, and the time of the last."""
 
-    first: Event
+    first: LogEvent
     num: int = 1
     writers: list[str] = field(default_factory=list)
     last_at: float | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: LogEvent) -> None:
         """Count one more."""
         self.num += 1
         self.last_at = event.at if event.at is not None else self.last_at
@@ -60,7 +60,7 @@ class FoldedEvents:
 def timeline(logs: Sequence[tuple[LogSource, ReadLog]]) -> list[FoldedEvents]:
     """Return the entries of all logs, in the order of time."""
     again = _read_again(logs)
-    events: list[Event] = []
+    events: list[LogEvent] = []
     for source, read in logs:
         events += _events_of(source, read, has_step_times=source.path in again)
     order = {source.path: at for at, (source, _) in enumerate(logs)}
@@ -124,35 +124,35 @@ def as_object(entry: FoldedEvents) -> dict[str, object]:
     }
 
 
-def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> list[Event]:
+def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> list[LogEvent]:
     """Return the events of one log, in the order of its lines; a line without a time has that of the line before it."""
     writer, launch = _writer(source), source.origin.launch_name
     times = _step_times(source, read) if has_step_times else {}
-    placed: list[Event] = []
+    placed: list[LogEvent] = []
     for step, kind in ((read.log.first_step, "first step"), (read.log.furthest, "last step")):
         if step is not None:
             text = f"step {step.step}"
             at = times.get(step.line)
             fold = f"{kind} {launch}"
-            placed.append(Event(at, source.path, step.line, writer, kind, text, fold))
+            placed.append(LogEvent(at, source.path, step.line, writer, kind, text, fold))
     for match in _deciding(read.log.matches):
         by = _writer_of(match, source) or writer
         kind = _kind_of(match) or ""
         text = match.text.strip()
-        placed.append(Event(match.at, source.path, match.line, by, kind, text, match.signature))
+        placed.append(LogEvent(match.at, source.path, match.line, by, kind, text, match.signature))
     placed.sort(key=lambda event: event.line)
     if read.begin.at is not None or read.begin.text:
-        first = Event(
+        first = LogEvent(
             read.begin.at, source.path, 1, writer, "begins", read.begin.text, f"begins {launch}"
         )
         placed.insert(0, first)
     if read.end.at is not None or read.end.text:
-        end = Event(
+        end = LogEvent(
             read.end.at, source.path, END_LINE, writer, "ends", read.end.text, f"ends {launch}"
         )
         placed.append(end)
     last_step = read.log.furthest.line if read.log.furthest is not None else None
-    events: list[Event] = []
+    events: list[LogEvent] = []
     for event in placed:
         before = events[-1].at if events else None
         if last_step is not None and event.line >= last_step:
@@ -211,7 +211,7 @@ def _writer_of(match: Match, source: LogSource) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _folded(events: Iterable[Event]) -> list[FoldedEvents]:
+def _folded(events: Iterable[LogEvent]) -> list[FoldedEvents]:
     """Fold events that say the same within a minute, by any writer; where no time is known, in any order."""
     entries: list[FoldedEvents] = []
     recent: dict[str, FoldedEvents] = {}
@@ -225,7 +225,7 @@ def _folded(events: Iterable[Event]) -> list[FoldedEvents]:
     return entries
 
 
-def _is_near(event: Event, entry: FoldedEvents) -> bool:
+def _is_near(event: LogEvent, entry: FoldedEvents) -> bool:
     if event.at is None or entry.last_at is None:
         return event.at is None and entry.last_at is None
     return event.at - entry.last_at <= FOLDED_SECONDS

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from runner.collect.catalogues.catalogues import all_catalogues
 from runner.collect.diagnosis import Diagnosis, Log
 from runner.collect.lines import decode_line, plain, unwrapped
+from runner.collect.log_folders import kubernetes_events
 from runner.collect.log_folders.inputs import LogSource
 from runner.collect.log_folders.packed_files import LogBytes
 from runner.errors import UserError
@@ -78,6 +79,8 @@ class SourceReader:
         log.finish()
         found = log.without_reader()
         found.matches = _first_and_last(found.matches, self._repeats)
+        if source.path.endswith(".json") and source.size <= kubernetes_events.MAX_BYTES:
+            found.matches = _with_events(source.path, found.matches)
         notes = tuple(f"{source.path}: {note}" for note in stream.notes)
         on_bytes(max(0, source.size - position))
         return ReadLog(found, source.size, error, notes, ends.begin(), ends.end())
@@ -89,6 +92,14 @@ def read_here(
     """Read logs in this process."""
     for source in sources:
         yield reader.read(source, on_bytes)
+
+
+def _with_events(path: str, matches: list[Match]) -> list[Match]:
+    try:
+        content = b"".join(LogBytes(path).blocks()) if matches else b""
+    except UserError:
+        return matches
+    return kubernetes_events.with_events(matches, content)
 
 
 def _first_and_last(matches: list[Match], most: int) -> list[Match]:

@@ -104,7 +104,7 @@ class PythonText:
             self._num_foreign = 0
             return True
         if not text or text[0].isspace():
-            self._add_code(text.strip())
+            self._add_code(number, text.strip())
             self._num_foreign += not text
             return self._num_foreign <= MAX_FOREIGN
         if self._add_chained(text):
@@ -118,11 +118,12 @@ class PythonText:
         self._num_foreign += 1
         return self._num_foreign <= MAX_FOREIGN
 
-    def _add_code(self, code: str) -> None:
+    def _add_code(self, number: int, code: str) -> None:
         newest = self._frames.newest
         is_code = bool(code) and not code.startswith(("^", "~", "[Previous line"))
         if newest is not None and not newest.code and is_code:
-            self._frames.replace_last(replace(newest, code=code[: forms.MAX_CODE]))
+            frame = replace(newest, code=code[: forms.MAX_CODE], code_at=number)
+            self._frames.replace_last(frame)
 
     def _add_raised(self, number: int, text: str, raised: forms.RaisedLine) -> None:
         self.chain.append(
@@ -200,7 +201,7 @@ class PythonText:
             self._frames.append(frame)
             self._last_frame, self._last_text = number, text.strip()
         elif code := forms.box_code(inner):
-            self._add_code(code)
+            self._add_code(number, code)
         self._above = inner.strip()[: forms.MAX_FILE] if frame is None else ""
         is_inside = text.lstrip().startswith(("│", "|"))
         self._num_foreign = 0 if is_inside else self._num_foreign + 1

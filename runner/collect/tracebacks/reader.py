@@ -1,30 +1,22 @@
 """The reader of one log: blocks of lines in, tracebacks out. Lines of several ranks may be mixed."""
 
-import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from runner.collect.lines import Bare
 from runner.collect.tracebacks import line_forms as forms
 from runner.collect.tracebacks.ends import Ends
 from runner.collect.tracebacks.native_text import FATAL, TERMINATE, CppText, FatalText
-from runner.collect.tracebacks.prefixes import (
-    WrittenLine,
-    learned_prefix,
-    rank_in,
-    read_line,
-)
+from runner.collect.tracebacks.prefixes import WrittenLine, read_line
 from runner.collect.tracebacks.python_text import PythonText
+from runner.collect.tracebacks.streams import IDLE_LINES, Introduction, Stream, introduction_of
 from runner.rootcause.tracebacks.objects import Traceback
 
 # All chosen. Tracebacks of a log that are stored: the first and the last ones.
 FIRST_TRACEBACKS, LAST_TRACEBACKS = 200, 100
 # Tracebacks that are read at the same time: more ranks than write one file.
 MAX_OPEN = 256
-# Lines of others until a traceback is over that has its exception, or has not.
-IDLE_LINES, UNFINISHED_LINES = 60, 400
 # Lines of a log that are read; later ones only in its last blocks.
 MAX_LINES, LAST_BLOCKS = 200_000, 2
 MAX_LATE_BYTES = 1 << 20
@@ -32,78 +24,6 @@ MAX_LATE_BYTES = 1 << 20
 ABOVE_BYTES = 600
 # Of a line that holds a whole traceback, its ends of lines escaped.
 MAX_ESCAPED_BYTES = 64 * 1024
-
-_IGNORED = re.compile(
-    r"Exception ignored (?:in|while|on)|Error in atexit|--- Logging error ---|"
-    r"Exception in thread .*(?:_monitor|tqdm|wandb|pin_memory)"
-)
-_OWNER = re.compile(r"(?P<owner>Process [\w.:-]{1,80}|Exception in thread [\w. ()-]{1,80}):\s*$")
-# It was logged, and the program went on.
-_HANDLED = re.compile(
-    r"(?i)\bwarn(?:ing)?\b.*(?:retry|ignor|skip|fall(?:ing)?[ -]?back|continu|attempt|default)"
-)
-_SUMMARY_RANK = re.compile(r"\brank\s*: (\d{1,6}) \(local_rank: \d+\)")
-
-
-class _Introduction(NamedTuple):
-    """What the lines above a traceback state of it."""
-
-    owner: str = ""
-    rank: int | None = None
-    is_ignored: bool = False
-    is_logged: bool = False
-
-
-class _Stream:
-    """The lines of one writer, from the header of a traceback on."""
-
-    def __init__(
-        self,
-        begin: WrittenLine,
-        text: PythonText | CppText | FatalText,
-        *,
-        prefix: str = "",
-        introduction: _Introduction,
-    ) -> None:
-        self.begin, self.text, self.introduction = begin, text, introduction
-        self.key = begin.key
-        self.prefix = learned_prefix(prefix)
-        self.rank = begin.rank
-        if self.rank is None:
-            self.rank = rank_in(prefix)
-        if self.rank is None:
-            self.rank = introduction.rank
-        # Whether a line after the first began with the prefix, too.
-        self.is_confirmed = False
-        self.num_lines = 0
-        self.last_number = begin.number
-
-    def own_text(self, line: WrittenLine) -> str | None:
-        """Return the text of a line without the learned prefix; None for a line of another writer."""
-        if self.prefix is None:
-            return line.text
-        found = self.prefix.match(line.text)
-        if found is not None:
-            self.is_confirmed = True
-            return line.text[found.end() :]
-        if self.is_confirmed or self.num_lines > self.text.is_cut:
-            return None
-        # A logger wrote its prefix once.
-        if not line.text or line.text[0].isspace() or forms.frame_of(line.text):
-            self.prefix = None
-            return line.text
-        return None
-
-    def add(self, number: int, text: str) -> bool:
-        """Add a line; False: it is none of this traceback."""
-        self.num_lines += 1
-        self.last_number = number
-        return self.text.add(number, text)
-
-    def is_over(self, number: int) -> bool:
-        """Whether nothing of it was written for many lines."""
-        limit = IDLE_LINES if self.text.last else UNFINISHED_LINES
-        return number - self.last_number > limit
 
 
 class TracebackReader:
@@ -113,7 +33,7 @@ class TracebackReader:
         self._file = file
         self._found: Ends[Traceback] = Ends(FIRST_TRACEBACKS, LAST_TRACEBACKS)
         # By the key of their lines, in the order in which they began.
-        self._streams: dict[str, list[_Stream]] = {}
+        self._streams: dict[str, list[Stream]] = {}
         self._num_open = 0
         self.num_lines = 0
         self._checked = 0
@@ -184,14 +104,14 @@ class TracebackReader:
         header = forms.header_of(line.text)
         if header is not None:
             prefix = header.prefix
-            lines = _introduction(above, prefix)
-            self._open(_Stream(line, PythonText(header), prefix=prefix, introduction=lines))
+            lines = introduction_of(above, prefix)
+            self._open(Stream(line, PythonText(header), prefix=prefix, introduction=lines))
         elif TERMINATE.search(line.text):
             text = CppText(line.number, line.text)
-            self._open(_Stream(line, text, introduction=_Introduction()))
+            self._open(Stream(line, text, introduction=Introduction()))
         elif FATAL.search(line.text):
             fatal = FatalText(line.number, line.text)
-            self._open(_Stream(line, fatal, introduction=_Introduction()))
+            self._open(Stream(line, fatal, introduction=Introduction()))
         else:
             self._begin_cut(line)
 
@@ -201,13 +121,13 @@ class TracebackReader:
         text = line.text[len(prefix) :]
         frame = forms.frame_of(text)
         if frame is not None and frame[0].function:
-            stream = _Stream(line, PythonText(None), prefix=prefix, introduction=_Introduction())
+            stream = Stream(line, PythonText(None), prefix=prefix, introduction=Introduction())
             stream.add(line.number, text)
             self._open(stream)
 
-    def _stream_of(self, line: WrittenLine) -> tuple[_Stream, str] | None:
+    def _stream_of(self, line: WrittenLine) -> tuple[Stream, str] | None:
         """Return the traceback to which a line may belong, and its text."""
-        unprefixed: _Stream | None = None
+        unprefixed: Stream | None = None
         for stream in reversed(self._streams.get(line.key, [])):
             if stream.prefix is None:
                 unprefixed = unprefixed or stream
@@ -224,19 +144,19 @@ class TracebackReader:
                     return self._rebind(stream), line.text
         return None
 
-    def _rebind(self, stream: _Stream) -> _Stream:
+    def _rebind(self, stream: Stream) -> Stream:
         self._remove(stream)
         stream.key, stream.prefix = "", None
         self._open(stream)
         return stream
 
-    def _open(self, stream: _Stream) -> None:
+    def _open(self, stream: Stream) -> None:
         self._streams.setdefault(stream.key, []).append(stream)
         self._num_open += 1
         if self._num_open > MAX_OPEN:
             self._close(next(iter(self._streams.values()))[0])
 
-    def _remove(self, stream: _Stream) -> None:
+    def _remove(self, stream: Stream) -> None:
         streams = self._streams[stream.key]
         streams.remove(stream)
         self._num_open -= 1
@@ -250,11 +170,11 @@ class TracebackReader:
             if stream.is_over(number):
                 self._close(stream)
 
-    def _close(self, stream: _Stream) -> None:
+    def _close(self, stream: Stream) -> None:
         self._remove(stream)
         self._store(stream)
 
-    def _store(self, stream: _Stream) -> None:
+    def _store(self, stream: Stream) -> None:
         text, introduction = stream.text, stream.introduction
         text.finish()
         chain = text.chain.items()
@@ -283,8 +203,8 @@ class TracebackReader:
         whole = raw[:MAX_ESCAPED_BYTES].decode(errors="replace")
         begin = whole.find(forms.HEADER)
         parts = whole[begin:].replace('\\"', '"').split(r"\n")
-        stream = _Stream(
-            line, PythonText(forms.Header("")), introduction=_introduction(b"", whole[:begin])
+        stream = Stream(
+            line, PythonText(forms.Header("")), introduction=introduction_of(b"", whole[:begin])
         )
         for part in parts[1:]:
             # What follows a message in its object.
@@ -292,20 +212,6 @@ class TracebackReader:
             if not stream.add(line.number, text):
                 break
         self._store(stream)
-
-
-def _introduction(above: bytes, prefix: str) -> _Introduction:
-    """Return what the two lines above a header, and the text before it, state of a traceback."""
-    lines = above.decode(errors="replace").splitlines()
-    near = [line for line in lines if line.strip()][-2:]
-    owner = next((found["owner"] for line in near if (found := _OWNER.search(line))), "")
-    ranks = _SUMMARY_RANK.findall("\n".join(lines)) if "traceback" in prefix else []
-    return _Introduction(
-        owner=owner,
-        rank=int(ranks[-1]) if ranks else None,
-        is_ignored=any(_IGNORED.search(line) for line in near),
-        is_logged=any(_HANDLED.search(line) for line in (*near[-1:], prefix)),
-    )
 
 
 def _cut(

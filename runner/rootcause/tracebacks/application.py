@@ -1,7 +1,11 @@
 """Application: tracebacks take the place of the lines that were matched one by one within them."""
 
+import dataclasses
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import MAX_TEXT, Match, Role, Scope
@@ -26,6 +30,8 @@ CONTEXTUAL: tuple[Role, ...] = (
 )
 # Faults of bytes that were read: what is wrong with them looks alike.
 _OF_FILES = ("data_error", "checkpoint_io")
+# Catalogues of words that programs of any kind raise.
+_GENERAL = ("python_interpreter", "python_library", "numpy")
 # Scopes that differ from those of the faults.
 _SCOPES: Mapping[str, Scope] = {
     "cuda_oom": "user",
@@ -42,7 +48,10 @@ def with_tracebacks(
     Lines within it that other lines give their meaning are left out; what a signature or a catalogue knows of it stays.
     `first_step`: the line of the log's first step; 0: it has none.
     """
-    remaining = [match for match in matches if match.role != "frame"]
+    ordered = sorted((one for one in matches if one.role != "frame"), key=lambda one: one.line)
+    lines = [match.line for match in ordered]
+    # What becomes of each match; None: it is left out.
+    remaining: list[Match | None] = list(ordered)
     added: list[Match] = []
     for traceback in tracebacks:
         has_stepped = first_step < traceback.first if first_step else None
@@ -53,11 +62,24 @@ def with_tracebacks(
         if traceback.is_torn and verdict.finding.by in ("phase", "nothing"):
             # The lines around it show more.
             continue
-        remaining = [match for match in remaining if not _is_replaced(match, traceback, verdict)]
-        is_known = any(_is_specific(match, verdict) for match in remaining)
+        places = range(bisect_left(lines, traceback.first), bisect_right(lines, traceback.last))
+        is_known = False
+        if _is_confirmed(ordered[places.start : places.stop], traceback, verdict):
+            finding = verdict.finding._replace(by="confirmed")
+            verdict = dataclasses.replace(verdict, finding=finding)
+        for place in places:
+            match = remaining[place]
+            if match is None or _is_replaced(match, traceback, verdict):
+                remaining[place] = None
+                continue
+            if _is_specific(match, verdict):
+                is_known = True
+                # It was raised: no further line has to show that.
+                remaining[place] = replace(match, role="") if match.role == "raised" else match
         if verdict.finding.fault and not is_known:
             added.append(_match(traceback, verdict))
-    return sorted([*remaining, *added], key=lambda match: match.line)
+    left = [match for match in remaining if match is not None]
+    return sorted([*left, *added], key=lambda match: match.line)
 
 
 def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
@@ -67,11 +89,12 @@ def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
 
 
 def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) -> bool:
-    if not traceback.first <= match.line <= traceback.last:
-        return False
+    """Whether a match in the lines of a traceback is left out."""
     if match.role == "traceback" and verdict.phase == "tear-down" and not traceback.is_ignored:
         # If nothing else is there, it is all that is known.
         return False
+    if _is_source(match, traceback):
+        return True
     is_raised = any(match.line == raised.line for raised in traceback.chain)
     if not verdict.finding.fault and is_raised:
         # It reports no failure, whatever its words.
@@ -83,17 +106,41 @@ def _is_replaced(match: Match, traceback: Traceback, verdict: TracebackVerdict) 
     if match.layer == "program" and match.line in _quoting_lines(traceback):
         # The error that it quotes shows more.
         return match.line != verdict.raised.line
+    return match.line == verdict.raised.line and _shows_less(match, verdict)
+
+
+def _is_source(match: Match, traceback: Traceback) -> bool:
+    """Whether a match is in a line of source, which only mentions what may be raised."""
+    return any(match.line == frame.code_at for raised in traceback.chain for frame in raised.frames)
+
+
+def _shows_less(match: Match, verdict: TracebackVerdict) -> bool:
+    """Whether the code around an exception shows more than what is known of its words."""
+    finding = verdict.finding
+    if finding.by == "confirmed" and match.known_by == "catalogue":
+        return match.fault != finding.fault
+    if match.fault == finding.fault or finding.by not in ("confirmed", "class", "package"):
+        return match.known_by == "catalogue" and match.fault == "unknown"
+    emitter = match.signature.partition(":")[0]
+    if match.known_by == "catalogue" and (emitter in _GENERAL or match.fault == "unknown"):
+        return True
+    if match.layer == "collective":
+        # Lost was a remote file, and no peer.
+        return finding.fault in (*_OF_FILES, "filesystem")
     # The code that read a file shows whether it was data, a checkpoint or settings.
-    is_of_files = match.line == verdict.raised.line and match.fault in _OF_FILES
-    is_shown = verdict.finding.fault in (*_OF_FILES, "config_error") and verdict.finding.by in (
-        "class",
-        "package",
+    return match.fault in _OF_FILES and finding.fault in (*_OF_FILES, "config_error")
+
+
+def _is_confirmed(inside: Sequence[Match], traceback: Traceback, verdict: TracebackVerdict) -> bool:
+    """Whether a signature that knows the exception around a quoted one names the same fault as its code does."""
+    quoting = _quoting_lines(traceback)
+    return verdict.finding.by in ("class", "package") and any(
+        match.line in quoting
+        and match.line != verdict.raised.line
+        and match.fault == verdict.finding.fault
+        and match.role not in CONTEXTUAL
+        for match in inside
     )
-    # Likewise what was lost: a remote file, or a peer.
-    is_of_peer = match.layer == "collective" and match.line == verdict.raised.line
-    if is_of_peer and verdict.finding.fault in (*_OF_FILES, "filesystem"):
-        return verdict.finding.by != "nothing"
-    return is_of_files and is_shown and match.fault != verdict.finding.fault
 
 
 def _quoting_lines(traceback: Traceback) -> list[int]:

@@ -11,12 +11,13 @@ Kind = Literal["python", "cpp", "fatal"]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call, with its line of source where it is shown."""
+    """One call, with its line of source where it is shown: `code_at` is the line of the log with it, 0: none."""
 
     file: str
     line: int
     function: str
     code: str = ""
+    code_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,18 @@
 """Rules: the fault of one exception, from its family, what the code around it is about, and the phase of the run."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from runner.facts.matches import Layer
-from runner.rootcause.tracebacks.families import Family
-from runner.rootcause.tracebacks.objects import Frame, Raised
+from runner.rootcause.tracebacks.exception_classes import Family
+from runner.rootcause.tracebacks.objects import Raised
+from runner.rootcause.tracebacks.package_subjects import Subject
 from runner.rootcause.tracebacks.path_words import fault_of_path
-from runner.rootcause.tracebacks.phases import Phase
-from runner.rootcause.tracebacks.subjects import CodePlace, Subject, subject_of_words
+from runner.rootcause.tracebacks.stacks import Stack
 
-# Of the program's own frames, whose lines of source are asked for their subject; chosen.
-CODE_FRAMES = 2
 # How well a fault is known, the best first.
-By = Literal["class", "package", "phase", "nothing"]
+By = Literal["confirmed", "class", "package", "phase", "nothing"]
 
 
 class ShownFault(NamedTuple):
@@ -24,41 +21,6 @@ class ShownFault(NamedTuple):
     fault: str
     by: By
     layer: Layer = "program"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """What is around an exception: its frames and those of the exceptions that it led to, the innermost first."""
-
-    frames: Sequence[Frame]
-    places: Sequence[CodePlace]
-    phase: Phase
-
-    def first_of(self, *subjects: Subject) -> Subject:
-        """Return the innermost of these subjects; "" for none."""
-        return next((one.subject for one in self.places if one.subject in subjects), "")
-
-    @property
-    def code_subject(self) -> Subject:
-        """What the program's innermost lines of source are about, by their words."""
-        own = [
-            frame
-            for frame, place in zip(reversed(self.frames), self.places, strict=True)
-            if place.is_user
-        ]
-        named = (subject_of_words(frame.code) for frame in own[:CODE_FRAMES])
-        return next((subject for subject in named if subject), "")
-
-    @property
-    def is_checkpoint(self) -> bool:
-        """Whether a checkpoint was written or read, and not data."""
-        subject = self.first_of("checkpoint", "data")
-        return subject == "checkpoint" or (not subject and self.phase == "saving")
-
-    @property
-    def is_data(self) -> bool:
-        """Whether data were read."""
-        return self.first_of("checkpoint", "data") == "data"
 
 
 # An exception of the program, of no known kind: it came before what the others lost by it.
@@ -181,7 +143,11 @@ def _by_phase(family: Family, stack: Stack) -> ShownFault:
         return ShownFault("config_error", "phase")
     if stack.phase == "saving" or (stack.phase == "loading" and family in ("os", "format")):
         return ShownFault("checkpoint_io", "phase")
-    if stack.phase in ("starting", "importing", "loading") and family in ("value", "other"):
+    if stack.phase in ("starting", "importing", "loading") and family in ("value", "other", "os"):
+        return ShownFault("config_error", "phase")
+    raising = stack.places[0].subject if stack.places else ""
+    if raising in ("model", "optimizer") and family in ("value", "other") and not stack.has_stepped:
+        # Shapes, types and devices that do not fit show in the first step.
         return ShownFault("config_error", "phase")
     return UNKNOWN
 
@@ -248,8 +214,7 @@ def _timeout(raised: Raised, stack: Stack) -> ShownFault:
 
 def _peer(raised: Raised, stack: Stack) -> ShownFault:
     """The other end is gone: of a remote file, or of a process that died for a reason of its own."""
-    innermost = next((place.subject for place in stack.places if place.subject), "")
-    if innermost in ("data", "checkpoint", "remote"):
+    if stack.innermost in ("data", "checkpoint", "remote"):
         return _connection(raised, stack)
     return ShownFault("nccl_network", "phase", "collective")
 
@@ -277,12 +242,16 @@ def _format(raised: Raised, stack: Stack) -> ShownFault | None:
 def _code(raised: Raised, stack: Stack) -> ShownFault:
     """A defect of the program, unless a sample or a checkpoint that it did not expect showed it."""
     base = raised.name.rpartition(".")[2]
+    if "pickle" in raised.message:
+        # An object that cannot go to a worker.
+        return ShownFault("config_error", "class")
     if base in ("TypeError", "AttributeError", "AssertionError", "ZeroDivisionError"):
-        innermost = next((place.subject for place in stack.places if place.subject), "")
-        if innermost == "data" and any(_READS_SAMPLE.search(one.function) for one in stack.frames):
+        if stack.innermost == "data" and any(
+            _READS_SAMPLE.search(one.function) for one in stack.frames
+        ):
             return ShownFault("data_error", "package")
         is_of_settings = _SETTINGS_TEXT.search(raised.message)
-        if base == "AssertionError" and innermost == "checkpoint" and not is_of_settings:
+        if base == "AssertionError" and stack.innermost == "checkpoint" and not is_of_settings:
             return ShownFault("checkpoint_io", "package")
     return ShownFault("config_error", "class")
 
@@ -312,6 +281,10 @@ def _gpu(raised: Raised, stack: Stack) -> ShownFault | None:
 def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     """Wrong values: of settings before the first step, of a sample in code that reads data."""
     if stack.first_of("rendezvous") and raised.name.endswith("ValueError"):
+        return ShownFault("config_error", "package")
+    is_made = bool(stack.frames) and stack.frames[-1].function in ("__init__", "__post_init__")
+    if is_made and stack.places[0].subject == "data" and not stack.places[0].is_user:
+        # A loader or a sampler refuses its options.
         return ShownFault("config_error", "package")
     return None
 

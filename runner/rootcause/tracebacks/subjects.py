@@ -4,32 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from runner.rootcause.tracebacks.objects import Frame
-
-Subject = Literal[
-    "",
-    "data",
-    "checkpoint",
-    # It reads or writes files of any kind: data, checkpoints.
-    "files",
-    "imports",
-    "settings",
-    "rendezvous",
-    "collective",
-    # Files from the Hub, object stores, HTTP.
-    "remote",
-    "model",
-    "optimizer",
-    "compiler",
-    "launcher",
-    # wandb, TensorBoard: what reports a run.
-    "tracking",
-    # Pipes and queues between processes of one program.
-    "processes",
-    "tear-down",
-]
+from runner.rootcause.tracebacks.package_subjects import BY_LENGTH, PACKAGES, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,181 +17,6 @@ class CodePlace:
     is_user: bool
 
 
-# Path below site-packages, or of the standard library, beginning so -> subject; the longest first.
-_PACKAGES: dict[str, Subject] = {
-    "torch/utils/data/": "data",
-    "torch/utils/_pytree": "",
-    "torchdata/": "data",
-    "datasets/": "data",
-    "webdataset/": "data",
-    "streaming/": "data",
-    "litdata/": "data",
-    "tokenizers/": "data",
-    "sentencepiece/": "data",
-    "tiktoken/": "data",
-    "pyarrow/": "data",
-    "pandas/": "data",
-    "polars/": "data",
-    "h5py/": "data",
-    "lmdb/": "data",
-    "zarr/": "data",
-    "PIL/": "data",
-    "cv2/": "data",
-    "av/": "data",
-    "decord/": "data",
-    "torchvision/datasets/": "data",
-    "torchvision/transforms/": "data",
-    "torchvision/io/": "data",
-    "torchaudio/": "data",
-    "soundfile": "data",
-    "librosa/": "data",
-    "albumentations/": "data",
-    "nvidia/dali/": "data",
-    "tensorflow_datasets/": "data",
-    "seqio/": "data",
-    "grain/": "data",
-    "transformers/data/": "data",
-    "transformers/tokenization": "data",
-    "megatron/core/datasets/": "data",
-    "megatron/data/": "data",
-    "megatron/training/datasets/": "data",
-    "torch/serialization.py": "files",
-    "torch/_weights_only_unpickler.py": "files",
-    "torch/distributed/checkpoint/": "checkpoint",
-    "torch/utils/checkpoint.py": "model",
-    "safetensors/": "checkpoint",
-    "orbax/": "checkpoint",
-    "tensorstore/": "checkpoint",
-    "tensorizer/": "checkpoint",
-    "megatron/core/dist_checkpointing/": "checkpoint",
-    "megatron/training/checkpointing.py": "checkpoint",
-    "megatron/checkpointing.py": "checkpoint",
-    "deepspeed/checkpoint/": "checkpoint",
-    "deepspeed/runtime/checkpoint_engine/": "checkpoint",
-    "deepspeed/utils/zero_to_fp32.py": "checkpoint",
-    "lightning/fabric/plugins/io/": "checkpoint",
-    "lightning/pytorch/trainer/connectors/checkpoint_connector.py": "checkpoint",
-    "lightning/pytorch/callbacks/model_checkpoint.py": "checkpoint",
-    "lightning_fabric/plugins/io/": "checkpoint",
-    "pytorch_lightning/callbacks/model_checkpoint.py": "checkpoint",
-    "accelerate/checkpointing.py": "checkpoint",
-    "composer/checkpoint/": "checkpoint",
-    "composer/utils/checkpoint.py": "checkpoint",
-    "torchsnapshot/": "checkpoint",
-    "nemo/utils/callbacks/": "checkpoint",
-    "numpy/lib/": "files",
-    "numpy/_core/memmap.py": "data",
-    "numpy/core/memmap.py": "data",
-    "fsspec/": "remote",
-    "s3fs/": "remote",
-    "gcsfs/": "remote",
-    "adlfs/": "remote",
-    "boto3/": "remote",
-    "botocore/": "remote",
-    "s3transfer/": "remote",
-    "smart_open/": "remote",
-    "google/cloud/": "remote",
-    "google/api_core/": "remote",
-    "azure/": "remote",
-    "huggingface_hub/": "remote",
-    "requests/": "remote",
-    "urllib3/": "remote",
-    "httpx/": "remote",
-    "httpcore/": "remote",
-    "aiohttp/": "remote",
-    "transformers/utils/hub.py": "remote",
-    "hydra/": "settings",
-    "omegaconf/": "settings",
-    "pydantic/": "settings",
-    "pydantic_settings/": "settings",
-    "pydantic_core/": "settings",
-    "yaml/": "settings",
-    "toml/": "settings",
-    "jsonargparse/": "settings",
-    "tyro/": "settings",
-    "draccus/": "settings",
-    "simple_parsing/": "settings",
-    "fire/": "settings",
-    "absl/flags/": "settings",
-    "ml_collections/": "settings",
-    "marshmallow/": "settings",
-    "jsonschema/": "settings",
-    "click/": "",
-    "typer/": "",
-    "transformers/hf_argparser.py": "settings",
-    "transformers/training_args.py": "settings",
-    "transformers/configuration_utils.py": "settings",
-    "transformers/modeling_utils.py": "model",
-    "transformers/dynamic_module_utils.py": "imports",
-    "transformers/utils/import_utils.py": "imports",
-    "megatron/training/arguments.py": "settings",
-    "megatron/arguments.py": "settings",
-    "megatron/core/transformer/transformer_config.py": "settings",
-    "megatron/core/model_parallel_config.py": "settings",
-    "megatron/core/parallel_state.py": "settings",
-    "deepspeed/runtime/config": "settings",
-    "deepspeed/runtime/zero/config.py": "settings",
-    "accelerate/utils/dataclasses.py": "settings",
-    "torch/distributed/rendezvous.py": "rendezvous",
-    "torch/distributed/elastic/rendezvous/": "rendezvous",
-    "torch/distributed/elastic/agent/": "launcher",
-    "torch/distributed/elastic/multiprocessing/": "launcher",
-    "torch/distributed/launcher/": "launcher",
-    "torch/distributed/run.py": "launcher",
-    "torch/distributed/launch.py": "launcher",
-    "torch/multiprocessing/spawn.py": "launcher",
-    "accelerate/commands/": "launcher",
-    "deepspeed/launcher/": "launcher",
-    "ray/": "launcher",
-    "torch/distributed/distributed_c10d.py": "collective",
-    "torch/distributed/nn/": "collective",
-    "torch/distributed/_functional_collectives.py": "collective",
-    "deepspeed/comm/": "collective",
-    "torch/nn/parallel/distributed.py": "model",
-    "torch/nn/": "model",
-    "torch/optim/": "optimizer",
-    "torch/amp/": "optimizer",
-    "torch/cuda/amp/": "optimizer",
-    "apex/optimizers/": "optimizer",
-    "bitsandbytes/optim/": "optimizer",
-    "torch/_dynamo/": "compiler",
-    "torch/_inductor/": "compiler",
-    "torch/_functorch/": "compiler",
-    "triton/": "compiler",
-    "wandb/": "tracking",
-    "mlflow/": "tracking",
-    "tensorboard/": "tracking",
-    "torch/utils/tensorboard/": "tracking",
-    "tensorboardX/": "tracking",
-    "comet_ml/": "tracking",
-    "neptune/": "tracking",
-    "clearml/": "tracking",
-    "aim/": "tracking",
-    # The standard library.
-    "importlib/": "imports",
-    "runpy.py": "",
-    "argparse.py": "settings",
-    "configparser.py": "settings",
-    "tomllib/": "settings",
-    "pickle.py": "files",
-    "shutil.py": "files",
-    "zipfile": "files",
-    "tarfile.py": "files",
-    "gzip.py": "files",
-    "lzma.py": "files",
-    "pathlib": "files",
-    "tempfile.py": "files",
-    "http/": "remote",
-    "urllib/": "remote",
-    "ssl.py": "remote",
-    "multiprocessing/connection.py": "processes",
-    "multiprocessing/queues.py": "processes",
-    "multiprocessing/managers.py": "processes",
-    "multiprocessing/resource_sharer.py": "processes",
-    "concurrent/futures/": "processes",
-    "subprocess.py": "processes",
-}
-_BY_LENGTH = sorted(_PACKAGES, key=len, reverse=True)
 # Repositories that are often run from a checkout.
 _CHECKOUTS = (
     *("megatron", "deepspeed", "transformers", "torchtitan", "fairseq", "nemo", "composer"),
@@ -229,7 +31,7 @@ _TEAR_DOWN_FUNCTIONS = frozenset(
 )
 _SITE = re.compile(r"(?:site|dist)-packages/(?P<path>.+)$")
 _STANDARD = re.compile(r"/python3(?:\.\d+)?t?/(?P<path>(?!site-packages|dist-packages).+)$")
-_IMPORTLIB = "<frozen importlib"
+_FROZEN = re.compile(r"<frozen ([\w.]+)>")
 
 # Words of a program's own paths and functions, without digits at their ends.
 _WORDS: tuple[tuple[frozenset[str], Subject], ...] = (
@@ -330,6 +132,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def package_path(file: str) -> str:
     """Return the path of a module below where packages are installed; "" for a program's own."""
     file = file.replace("\\", "/")
+    if (frozen := _FROZEN.fullmatch(file)) is not None:
+        return f"{frozen[1].replace('.', '/')}.py"
     found = _SITE.search(file) or _STANDARD.search(file)
     if found is not None:
         return found["path"]
@@ -345,8 +149,6 @@ def package_path(file: str) -> str:
 @lru_cache(maxsize=4096)
 def place_of(frame: Frame, root: str = "") -> CodePlace:
     """Return what a frame is about. `root`: the folder of the program, whose name says nothing of its code."""
-    if frame.file.startswith(_IMPORTLIB):
-        return CodePlace("imports", False)
     path = package_path(frame.file)
     if frame.function in _TEAR_DOWN_FUNCTIONS and path:
         return CodePlace("tear-down", False)
@@ -362,25 +164,25 @@ def _subject_of_package(path: str, function: str) -> Subject:
         "init" in function or function in ("new_group", "_store_based_barrier")
     ):
         return "rendezvous"
-    for start in _BY_LENGTH:
+    for start in BY_LENGTH:
         if path.startswith(start):
-            subject = _PACKAGES[start]
+            subject = PACKAGES[start]
             break
     else:
         subject = ""
     # Trainers in packages name their functions as programs do.
     if subject in ("", "model") and _CHECKPOINT_FUNCTION.search(function):
         return "checkpoint"
-    if subject == "" and _DATA_FUNCTIONS & {function}:
-        return "data"
-    return subject
+    # The other functions of the module only call the system.
+    return "" if path == "os.py" and function != "__getitem__" else subject
 
 
 def _subject_of_user(frame: Frame, root: str) -> Subject:
     if _CHECKPOINT_FUNCTION.search(frame.function):
         return "checkpoint"
     if frame.function in _DATA_FUNCTIONS:
-        return "data"
+        named = (subject_of_words(name) for name in _names(frame.file, root))
+        return next((subject for subject in named if subject), "data")
     if _INIT_FUNCTION.search(frame.function):
         return "rendezvous"
     for text in (frame.function, *_names(frame.file, root)):

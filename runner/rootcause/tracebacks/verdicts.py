@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from runner.rootcause.tracebacks.families import Family, family_of
+from runner.rootcause.tracebacks.exception_classes import Family
+from runner.rootcause.tracebacks.families import family_of
 from runner.rootcause.tracebacks.objects import Frame, Raised, Traceback, by_cause
 from runner.rootcause.tracebacks.phases import Phase, phase_of
-from runner.rootcause.tracebacks.rules import UNKNOWN, By, ShownFault, Stack, finding_of
+from runner.rootcause.tracebacks.rules import UNKNOWN, By, ShownFault, finding_of
+from runner.rootcause.tracebacks.stacks import Stack
 from runner.rootcause.tracebacks.subjects import subjects
 
-_ORDER: tuple[By, ...] = ("class", "package", "phase", "nothing")
+_ORDER: tuple[By, ...] = ("confirmed", "class", "package", "phase", "nothing")
 # What programs raise and catch as a part of their control flow.
 _CONTROL_FLOW: tuple[Family, ...] = ("lookup", "missing", "import", "timeout", "code")
 
@@ -49,7 +51,7 @@ def _judge(
 ) -> tuple[ShownFault, Phase]:
     places = subjects(frames)
     phase = phase_of(frames, places, has_stepped=has_stepped)
-    stack = Stack(frames=frames, places=places, phase=phase)
+    stack = Stack(frames=frames, places=places, phase=phase, has_stepped=has_stepped)
     return finding_of(raised, family_of(raised), stack), phase
 
 
@@ -65,7 +67,8 @@ def _replaces(
     number, number_of_best = numbers
     if best.layer == "launcher" and later.layer != "launcher":
         return True
-    is_handled = ordered[number].relation == "context"
-    if is_handled and family_of(ordered[number_of_best]) in _CONTROL_FLOW:
+    handled = ordered[number_of_best]
+    is_control_flow = family_of(handled) in _CONTROL_FLOW or handled.name == "StopIteration"
+    if ordered[number].relation == "context" and is_control_flow:
         return later.by != "nothing" and later.layer != "launcher"
     return _ORDER.index(later.by) < _ORDER.index(best.by)

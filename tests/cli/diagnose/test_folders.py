@@ -82,17 +82,25 @@ def test_an_older_part_of_a_log_is_over(tmp_path: Path) -> None:
     )
 
 
-def test_a_dump_of_kubernetes_names_the_pod_and_its_events(tmp_path: Path) -> None:
-    """Events are JSON, and the log of a pod is in the pod's folder."""
+def test_a_dump_of_kubernetes_names_the_pod_and_the_node_of_an_event(tmp_path: Path) -> None:
+    """The log of a pod is in the pod's folder; an event has its time and its node in other lines than its message."""
     write(tmp_path / "ns/llm-worker-0/logs.txt", STEPS)
     write(tmp_path / "ns/llm-worker-1/logs.txt", STEPS + SICK)
-    write(tmp_path / "ns/events.json", '{\n "kind": "EventList",\n "items": []\n}\n')
+    write(tmp_path / "ns/events.json", '{\n "apiVersion": "v1",\n "items": []\n}\n')
     (found,) = incidents(tmp_path)
-    assert (found["fault"], found["node"], found["culprit"]) == (
-        "cuda_illegal_access",
-        "llm-worker-1",
-        None,
-    )
+    assert (found["fault"], found["node"]) == ("cuda_illegal_access", "llm-worker-1")
+    event = {
+        "involvedObject": {"kind": "Pod", "name": "llm-worker-0"},
+        "lastTimestamp": "2026-02-03T04:06:00Z",
+        "message": "The node was low on resource: memory. Threshold quantity: 100Mi, available: 3Mi.",
+        "reason": "Evicted",
+        "source": {"component": "kubelet", "host": "gpu-017"},
+    }
+    write(tmp_path / "ns/events.json", json.dumps({"apiVersion": "v1", "items": [event]}, indent=1))
+    found = incidents(tmp_path, "--timeline")[0]
+    assert (found["fault"], found["node"]) == ("host_oom", "gpu-017")
+    lines = diagnose(tmp_path, "--timeline").stdout.splitlines()
+    assert any("host_oom: " in line and not line.startswith("no time") for line in lines)
 
 
 def test_a_kernel_log_names_the_node_of_the_gpu(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ INJECTED = (
         "checkpoint_io",
         "persist",
         RESUME,
-        "cut junk junk_safe tensors absent absent_folder restore_progress restore_generators load_part verify_checkpoint "
+        "cut junk tensors absent absent_folder restore_progress restore_generators load_part verify_checkpoint "
         "load_sharded load_model_of_hub",
     ),
     *_all(
@@ -50,6 +50,8 @@ INJECTED = (
         WRITE,
         "full save_over_file save_sharded save_in_thread save_model_of_hub",
     ),
+    # torch suggests a setting for bytes that are no checkpoint.
+    *_all("checkpoint_io", "persist", RESUME, "junk_safe", accepted="config_error"),
     # The storage failed while a checkpoint was written.
     *_all(
         "checkpoint_io",
@@ -74,6 +76,32 @@ INJECTED = (
     *_all("cuda_illegal_access", "zoo", STEPS, "gpu_address"),
     *_all("rendezvous", "zoo", SETUP, "store init_timeout resolve reach_head"),
     *_all("nan_loss", "zoo", STEPS, "loss_check loss_assert overflow anomaly"),
+    # A program whose names say little.
+    *_all(
+        "data_error",
+        "feed",
+        STEPS,
+        "mixed_types mixed_types_in_child short_buffer lost_file exhausted trainer_of_hub",
+    ),
+    *_all("data_error", "feed", STEPS, "words_of_hub", accepted="unknown"),
+    *_all("filesystem", "feed", STEPS, "bad_disk", accepted="data_error"),
+    *_all("host_oom", "feed", STEPS, "hungry"),
+    *_all("data_error", "feed", STEPS, "killed", accepted="unknown"),
+    *_all("config_error", "feed", SETUP, "bad_options sampler distributed trainer_options"),
+    *_all("checkpoint_io", "feed", SETUP, "trainer_resumes", accepted="config_error"),
+    *_all("config_error", "work", SETUP, "variable number betas other_groups device backend"),
+    *_all(
+        "config_error",
+        "work",
+        SETUP,
+        "dtype twice in_place no_gradient no_group exists not_picklable compiled script version",
+    ),
+    *_all("data_error", "work", STEPS, "too_big_index"),
+    *_all("checkpoint_io", "work", WRITE, "unwritable", accepted="config_error"),
+    *_all("filesystem", "work", WRITE, "write_full copy_full", accepted="checkpoint_io"),
+    *_all("unknown", "work", STEPS, "child_failed threads"),
+    *_all("nan_loss", "work", STEPS, "clip"),
+    *_all("rendezvous", "work", SETUP, "late_store", accepted="nccl_timeout"),
     *_all("healthy", "zoo", STEPS, "halt"),
     *_all("unknown", "zoo", STEPS, "odd_state"),
 )

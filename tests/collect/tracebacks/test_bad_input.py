@@ -16,6 +16,7 @@ from runner.collect.tracebacks.python_text import (
     LAST_FRAMES,
     LAST_RAISED,
 )
+from runner.collect.tracebacks.streams import UNFINISHED_LINES
 
 HEADER = "Traceback (most recent call last):\n"
 FRAME = '  File "/app/rows.py", line {}, in __getitem__\n    return self.rows[{}]\n'
@@ -99,7 +100,7 @@ def test_healthy_lines_are_not_read_one_by_one(
         healthy + f"{HEADER}{FRAME.format(1, 1)}ValueError: x\n\n".encode() + healthy, engine
     )
     assert len(log.tracebacks) == 1
-    assert log.num_traceback_lines < reader.UNFINISHED_LINES
+    assert log.num_traceback_lines < UNFINISHED_LINES
 
 
 def hostile() -> Iterator[tuple[str, bytes]]:

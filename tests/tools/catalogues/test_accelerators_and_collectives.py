@@ -39,6 +39,7 @@ LEAST_ERRORS = {
     "torch-c10d": 350,
     "torch-cuda": 400,
     "ucx": 700,
+    "ucx-wheels": 130,
 }
 
 
@@ -121,6 +122,7 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("nccl", "P2P is disabled between NVLINK connected GPUs", "nvlink_error"),
         ("nccl", "remote process exited or there was a network error", "nccl_network"),
         ("nccl", "invalid usage", "config_error"),
+        ("nccl-wheels", "NET/IB : Got completion from peer %s with status=%d", "nccl_network"),
         ("nccl-wheels", "Call to ibv_modify_qp failed with error", "nccl_network"),
         ("nccl-wheels", "Call to ibv_reg_mr failed with error", "config_error"),
         ("nccl-wheels", "NCCL_IB_PKEY_VALUE=0x%x not found", "config_error"),
@@ -130,6 +132,8 @@ def test_a_catalogue_has_what_its_emitter_can_write(name: str, least: int) -> No
         ("rccl", "Net : Connection closed by remote peer", "nccl_network"),
         ("ucx", "Failed to allocate memory for tag matching list", "host_oom"),
         ("ucx", "Unsupported callback flag", "config_error"),
+        ("ucx-wheels", "failed to allocate memory for sys_dev_bdf_name", "host_oom"),
+        ("ucx-wheels", "invalid port '%s'", "config_error"),
         ("libfabric", "Failed to dlopen libcuda.so.1", "config_error"),
         ("libfabric", "efa_rdm_pke_write failed", "nccl_network"),
         ("gloo", "Connection closed by peer", "nccl_network"),
@@ -161,6 +165,7 @@ def test_a_row_has_the_class_that_its_documents_give(name: str, part: str, fault
         ("nvidia-fabric-manager", "non-fatal error", "warning"),
         ("dcgm", "single-bit ECC", "warning"),
         ("amdgpu", "GPU reset(%d) succeeded", "info"),
+        ("ucx-wheels", "unused environment variable%s: %s", "warning"),
         ("torch-c10d", "The server socket has started to listen", "info"),
         ("cuda", "cudaErrorNotReady", "warning"),
     ],

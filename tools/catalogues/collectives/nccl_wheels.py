@@ -24,9 +24,10 @@ _FUNCTIONS = {"ncclDebugLog": "r8", "ncclDebugLogInternal": "r9"}
 _LEVELS: dict[int, Level] = {1: "info", 2: "warning", 3: "info", 4: "info", 5: "debug", 6: "debug"}
 _WARN = 2
 _FAILURE = re.compile(
+    r"got completion from peer|out of range|not backwards|closed (?:peer|while|before|after)|"
     r"fail|error|invalid|unknown|unexpected|mismatch|incompatible|missing|not (?:found|aligned|initialized|power)|"
     r"could ?n[o']t|unable|can ?not|can't|corrupt|abort|out of bounds|exceed|too (?:small|large|big|many)|"
-    r"truncated|incorrect|returned %d\(%s\) errno|\bno .*available|to (?:continue|enable this)|closed (?:peer|while)|"
+    r"truncated|incorrect|returned %d\(%s\) errno|\bno .*available|to (?:continue|enable this)|"
     r"fatal|wrong|unsupported|unrecognized|improper|already (?:been|checked)|!= |== 0|not (?:ready|a valid|match)|"
     r"no (?:valid|usable|transport|socket|path|device|interface)\b|without a matching|closed by|returned %d$|"
     r"must|bad |illegal|duplicate|reject|inconsistent|null\b|expected|not enough|insufficient",
@@ -34,9 +35,9 @@ _FAILURE = re.compile(
 )
 # What NCCL goes on after: a choice that it does not follow, and what it cannot tidy up at its end.
 _GOES_ON = re.compile(
-    r"non-fatal|fall(?:ing|s)? ?back|ignor|skipp|disabl|instead(?! of)|retry|unset|clamp|stale|lib wrapper|dlv?sym|PcieLink|"
-    r"not supported|not using|^using|recommend|"
-    r"destroy|de(?:reg|alloc)|close(?!d)|cleanup|reclaim|finaliz|unlink|munmap|unmap|"
+    r"non-fatal|fall(?:ing|s)? ?back|(?<!_)ignor|skipp|disabl|instead(?! of)|(?<!error )retry|unset|clamp|stale|"
+    r"lib wrapper|dlv?sym|PcieLink|not supported|not using|^using|recommend|"
+    r"destroy|de(?:reg|alloc)|close(?!d)|cleanup|reclaim|\bfinaliz|unlink|munmap|unmap|"
     r"^\[(?:proxy )?service|INFO\]|diagnos|profiler|\btuner",
     re.IGNORECASE,
 )

@@ -58,7 +58,7 @@ _RULES = rules(
     ),
 )
 
-_UCX = Emitter(
+UCX = Emitter(
     Header(
         "UCX",
         "1.13.1",
@@ -93,7 +93,7 @@ _UCX = Emitter(
 
 def make(name: str) -> Counter[str]:
     """Write the catalogue and return its rows by level. Raises SourceMissing."""
-    return _UCX.make(name)
+    return UCX.make(name)
 
 
 def _level(call: CallSite) -> Level | None:

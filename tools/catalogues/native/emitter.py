@@ -57,9 +57,10 @@ class Emitter:
             for call in call_sites(text, self.calls):
                 level = self.level(call)
                 if level is not None:
-                    yield from (self._row(at, line, level) for line in _texts(call))
+                    yield from (self.classified(at, line, level) for line in _texts(call))
 
-    def _row(self, at: str, text: str, level: Level) -> Row:
+    def classified(self, at: str, text: str, level: Level) -> Row:
+        """Return the row of a text that a file logs, with its class."""
         by_file = next((fault for pattern, fault in self.folders if pattern.search(at)), "")
         fault, why = classify(text, self.rules, by_file) if level == "error" else ("", "")
         requires = required(text, "printf", self.words)
