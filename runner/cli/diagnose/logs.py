@@ -142,6 +142,7 @@ def as_object(incident: LaunchIncident) -> dict[str, object]:
         "culprit": None if culprit is None else {"kind": culprit.kind, "id": culprit.id},
         **({"culprits": _culprit_ranks(verdict)} if len(_culprit_ranks(verdict)) > 1 else {}),
         "node": cause.node,
+        **({"local_rank": incident.local_rank} if incident.local_rank is not None else {}),
         "confidence": cause.confidence,
         "known_by": verdict.evidence[0].known_by,
         "evidence": [

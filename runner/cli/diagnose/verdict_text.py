@@ -46,7 +46,7 @@ def _five_lines(incident: LaunchIncident) -> Iterator[str]:
     meaning = MEANINGS.get(cause.fault)
     what = meaning.what if meaning is not None else _UNLISTED
     yield f"what:      {cause.fault}: {what}{_recovery(incident)}"
-    yield f"whose:     {_whose(verdict)}"
+    yield f"whose:     {_whose(incident)}"
     yield f"how sure:  {cause.confidence:.0%}, by {_source_of(_deciding(verdict))}"
     yield f"because:   {place(_deciding(verdict))}"
     advice = f"; {meaning.advice}" if meaning is not None else ""
@@ -70,10 +70,12 @@ def _recovery(incident: LaunchIncident) -> str:
     return f" ({words})" if words else ""
 
 
-def _whose(verdict: Verdict) -> str:
+def _whose(incident: LaunchIncident) -> str:
     """Name the culprit, and where the deciding line was written."""
+    verdict = incident.verdict
     cause = verdict.cause
-    on_node = f", on {escaped(cause.node)}" if cause.node else ""
+    local_rank = f", local rank {incident.local_rank}" if incident.local_rank is not None else ""
+    on_node = (f", on {escaped(cause.node)}" if cause.node else "") + local_rank
     ranks = [match.rank for match in verdict.evidence if match.signature == SIGNATURE]
     if len(ranks) > 1:
         return f"ranks {', '.join(str(rank) for rank in ranks)}"

@@ -78,6 +78,10 @@ def _is_settings(name: str, head: bytes) -> bool:
     """Whether a JSON file is one object without an error in it: config.json, generation_config.json, index files."""
     if not name.endswith(".json") or not head.lstrip().startswith(b"{"):
         return False
+    lines = head.lstrip().splitlines()
+    if len(lines) > 1 and lines[0].rstrip().endswith(b"}") and lines[1].startswith(b"{"):
+        # An object a line: a log.
+        return False
     is_of_events = b'"apiVersion"' in head or b'"message"' in head or b'"log_history"' in head
     return not is_of_events and not is_curve(name, head)
 

@@ -23,10 +23,14 @@ MAX_EARLIER = 20
 
 
 class LaunchIncident(NamedTuple):
-    """A verdict, and of which launch: "" if there is one launch only, or none is known."""
+    """A verdict, and of which launch: "" if there is one launch only, or none is known.
+
+    `local_rank`: which process of its node wrote the deciding line, where its path shows that and nothing shows the rank.
+    """
 
     verdict: Verdict
     launch_name: str = ""
+    local_rank: int | None = None
 
 
 @dataclass(slots=True)
@@ -69,6 +73,18 @@ def judge(
     logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match] = ()
 ) -> list[LaunchIncident]:
     """Return the incidents, the root cause of the last launch first. `extra_matches` belong to no launch alone."""
+    local_ranks = {
+        source.path: source.origin.local_rank for source, _ in logs if source.origin.rank is None
+    }
+    return [
+        incident._replace(local_rank=local_ranks.get(incident.verdict.evidence[0].file))
+        for incident in _judged(logs, extra_matches)
+    ]
+
+
+def _judged(
+    logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match]
+) -> list[LaunchIncident]:
     launches, shared = _by_launch(logs)
     shared.matches += extra_matches
     if not launches:

@@ -61,6 +61,17 @@ def test_a_torchrun_folder_is_judged_attempt_by_attempt(tmp_path: Path) -> None:
     )
 
 
+def test_of_several_nodes_the_local_rank_is_named(tmp_path: Path) -> None:
+    """Which rank it has in the gang, no path shows."""
+    for node in ("gpu-011", "gpu-012"):
+        for rank in (0, 1):
+            write(tmp_path / f"{node}/run/attempt_0/{rank}/stdout.log", STEPS)
+    write(tmp_path / "gpu-012/run/attempt_0/1/stderr.log", SICK)
+    (found,) = incidents(tmp_path)
+    assert (found["culprit"], found["node"], found["local_rank"]) == (None, "gpu-012", 1)
+    assert "no culprit can be named, on gpu-012, local rank 1" in diagnose(tmp_path).stdout
+
+
 def test_jobs_of_slurm_come_one_after_the_other(tmp_path: Path) -> None:
     """The newest job decides, although an older one has the deeper fault."""
     write(tmp_path / "slurm-1001.out", STEPS + XID)

@@ -43,6 +43,7 @@ def test_logs_and_curves_are_found_and_the_rest_has_a_reason(tmp_path: Path) -> 
     (tmp_path / "metrics.csv").write_text("step,loss\n1,2.5\n2,2.4\n3,2.3\n")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 2}\n')
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2, "message": "x"}\n' * 3)
+    (tmp_path / "structured.json").write_text('{"lvl": "E", "text": "x"}\n' * 3)
     (tmp_path / "tb").mkdir()
     (tmp_path / "tb" / "events.out.tfevents.1.n1").write_bytes(b"\0" * 40)
     (tmp_path / "train.py").write_text("raise RuntimeError('CUDA error')\n")
@@ -65,6 +66,7 @@ def test_logs_and_curves_are_found_and_the_rest_has_a_reason(tmp_path: Path) -> 
         "old.log.gz",
         "pods.yaml",
         "rank0.log",
+        "structured.json",
     ]
     assert [os.path.relpath(path, tmp_path) for path in inputs.curves] == [
         "metrics.csv",
