@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
+from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.step_formats.line_order import LineOrder
@@ -24,6 +25,7 @@ from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
+from runner.rootcause.log_ends import LogEnding, match_of_end
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
@@ -118,7 +120,8 @@ class Log:
         self.first_step: LoggedStep | None = None
         self.furthest: LoggedStep | None = None
         self.is_binary = False
-        self._scan, self._tracebacks = scan, tracebacks
+        self._scan, self._tracebacks, self._end = scan, tracebacks, EndReader(name)
+        self._last_step_line = 0
         self._numerics = Numerics()
         self._order = LineOrder()
         self._num_numeric = 0
@@ -143,6 +146,7 @@ class Log:
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
             self._add(self._scan.feed(block))
+            self._end.feed(block)
             self.num_bytes = self._scan.num_bytes
 
     def finish(self) -> None:
@@ -169,11 +173,32 @@ class Log:
         )
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
+        judged += self._match_of_end(judged)
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
             if self._origin.node
             else judged
         )
+
+    def end(self) -> LogEnding:
+        """Return how the log ends, as far as it was read."""
+        return self._end.end(self._last_step_line)
+
+    def _match_of_end(self, judged: Sequence[Match]) -> list[Match]:
+        """Return how the log ends, where no line after its last progress names a fault or a good end."""
+        if self.is_binary:
+            return []
+        end = self.end()
+        last = end.progress.line if end.progress is not None else 0
+        is_explained = any(
+            match.line >= last
+            and (match.role == "ended-well" or (match.weight == "primary" and match.fault))
+            for match in judged
+        )
+        match = None if is_explained else match_of_end(end)
+        if match is None or (match.line in [one.line for one in judged if one.weight == "benign"]):
+            return []
+        return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 
     def without_reader(self) -> "Log":
         """Return what was found in the whole file, judged, and without what reads it: small, and fit for another process."""
@@ -199,6 +224,7 @@ class Log:
         if self.furthest is None or record.step > self.furthest.step:
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
         self.first_step = self.first_step or self.furthest
+        self._last_step_line = line
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 

@@ -61,7 +61,7 @@ def test_each_kind_of_statement_has_its_level() -> None:
         ("a detail", "debug", ""),
         ("all ranks log", "error", ""),
         ("ERROR: {} is not there", "error", ""),
-        ("a note 3", "info", ""),
+        ("a note {}", "info", ""),
         ("size {} is not positive", "error", "AssertionError"),
         ("an argument is missing", "error", "SystemExit"),
         ("bad settings", "error", "SystemExit"),
@@ -102,7 +102,12 @@ def test_the_text_of_an_exception_is_read_from_its_class() -> None:
 
 def test_what_has_no_constant_words_is_left_out() -> None:
     """An exception that wraps another one has no words of its own."""
-    assert _read("raise ValueError(error)\nraise\nraise error\nlogger.error(e)") == []
+    assert (
+        _read(
+            "raise ValueError(error)\nraise ValueError(a if b else False)\nraise\nraise error\nlogger.error(e)"
+        )
+        == []
+    )
 
 
 def test_a_module_that_refers_to_itself_is_read_to_an_end() -> None:

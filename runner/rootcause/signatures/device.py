@@ -340,7 +340,7 @@ DEVICE = (
         r"mce: \[Hardware Error\]: CPU \d+: Machine Check"
         r"|\[Hardware Error\]: event severity: (?:fatal|recoverable)|EDAC MC\d+: \d+ UE\b"
         r"|Uncorrected (?:hardware )?memory error",
-        fault="unknown",
+        fault="host_hardware",
         layer="device",
         scope="node",
         is_lasting=True,

@@ -175,6 +175,7 @@ MACHINE = (
         r"Kernel panic - not syncing|BUG: soft lockup|[Ww]atchdog.*[Hh]ard LOCKUP"
         r"|rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall"
         r"|BUG: unable to handle (?:kernel|page fault)",
+        fault="node_failure",
         source="Linux, kernel/watchdog.c, kernel/panic.c",
         sample="watchdog: BUG: soft lockup - CPU#23 stuck for 26s! [python3:5511]",
         near="watchdog: soft lockup detector is enabled on 128 CPUs",

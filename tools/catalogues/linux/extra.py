@@ -27,17 +27,22 @@ EXTRA: tuple[tuple[str, Row], ...] = (
             "drivers/pci",
             _row(
                 _AER,
-                f"PCIe Bus Error: severity=Uncorrectable ({one}), type=%s",
+                f"PCIe Bus Error: severity={word} ({one}), type=%s",
                 "host_hardware",
                 _BY_SEVERITY,
                 lasting=True,
             ),
         )
+        for word in ("Uncorrectable", "Uncorrected")
         for one in ("Fatal", "Non-Fatal")
     ),
-    (
-        "drivers/pci",
-        Row(_AER, "PCIe Bus Error: severity=Correctable, type=%s", "warning", why=_BY_SEVERITY),
+    # The first words since Linux 6.8, the others before.
+    *(
+        (
+            "drivers/pci",
+            Row(_AER, f"PCIe Bus Error: severity={word}, type=%s", "warning", why=_BY_SEVERITY),
+        )
+        for word in ("Correctable", "Corrected")
     ),
     *(
         (_TRAPS, _row(_TRAPS, f"{text}: %04x [#%d]", "node_failure", _BY_TYPE))

@@ -165,6 +165,8 @@ class Override(NamedTuple):
 OVERRIDES: tuple[Override, ...] = (
     Override("torch_elastic", "failed (exitcode: ", "", "a symptom: how a rank ended, not why"),
     Override("torch_data", "DataLoader timed out", "data_error", "a worker read no batch in time"),
+    Override("torchdata", "DataLoader timed out", "data_error", "likewise"),
+    Override("torchdata", "exited unexpectedly", "", "likewise"),
     Override("torch_data", "exited unexpectedly", "", "a symptom: the worker's own end says why"),
     Override(
         "deepspeed",

@@ -1,9 +1,13 @@
 """Catalogues of packages: read from where they are installed, else from the package index; never imported."""
 
 import ast
+import builtins
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from errno import errorcode
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -20,8 +24,8 @@ _LIBRARIES = {library.name: library for library in LIBRARIES}
 NAMES = tuple(_LIBRARIES)
 # Letters of the longest constant part, and of all of them, below which a row also requires its exception's name; chosen.
 MIN_LETTERS, MIN_ALL_LETTERS = 14, 36
-# Letters without which a row names nothing; chosen.
-LEAST_LETTERS = 5
+# Letters without which a row names nothing, of an exception of the library and of one of Python's; chosen.
+LEAST_LETTERS, LEAST_LETTERS_OF_PYTHON = 5, 16
 _SKIPPED = re.compile(
     r"(?:^|/)(?:tests?|testing|examples?|benchmarks?|docs?|conftest|_testing)(?:/|_|\.)"
 )
@@ -31,7 +35,7 @@ _RAISED_IN_CYTHON = re.compile(r"^\s*raise ([\w.]+)\(", re.M)
 def make(name: str) -> Counter[str]:
     """Write the catalogue of a library; return its rows by level. Raises SourceMissing."""
     library = _LIBRARIES[name]
-    if (folder := _installed(library.requirement)) is not None:
+    if (folder := installed(library.requirement)) is not None:
         return _write(library, folder)
     with wheel(library.requirement) as unpacked:
         return _write(library, unpacked)
@@ -56,7 +60,11 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
     text = first_line(_line_to_find(statement.format))
     parts = [_num_letters(part) for part in text.split(FIELD)]
     is_short = max(parts) < MIN_LETTERS
-    if max(parts) < LEAST_LETTERS or (is_short and not statement.exception):
+    is_of_python = hasattr(builtins, statement.exception)
+    least = LEAST_LETTERS_OF_PYTHON if is_of_python else LEAST_LETTERS
+    if sum(parts) < least or max(parts) < LEAST_LETTERS or (is_short and not statement.exception):
+        return None
+    if _is_of_errno(text):
         return None
     is_vague = is_short or sum(parts) < MIN_ALL_LETTERS
     if is_vague and statement.exception == "AssertionError":
@@ -76,7 +84,7 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
 
 
 def _write(library: Library, folder: Path) -> Counter[str]:
-    version = _version(library.requirement, folder)
+    version = version_of(library.requirement, folder)
     header = Header(
         library.name,
         version,
@@ -90,7 +98,7 @@ def _write(library: Library, folder: Path) -> Counter[str]:
     return write(library.name, header, rows(library, folder))
 
 
-def _installed(package: str) -> Path | None:
+def installed(package: str) -> Path | None:
     """Return the folder that holds an installed package; None where it is not installed."""
     try:
         return Path(str(distribution(package).locate_file("")))
@@ -98,7 +106,7 @@ def _installed(package: str) -> Path | None:
         return None
 
 
-def _version(package: str, folder: Path) -> str:
+def version_of(package: str, folder: Path) -> str:
     """Return the version of a package by the name of its metadata's folder."""
     normal = re.sub(r"[-_.]+", "_", package).lower()
     for path in sorted(folder.glob("*.dist-info")):
@@ -136,6 +144,16 @@ def _line_to_find(text: str) -> str:
     """Return the first line of a message, which has its exception's name before it, unless it has no words."""
     lines = [line for line in text.split("\n") if line.strip()]
     return next((line for line in lines if _num_letters(line.replace(FIELD, "")) > 2), "")
+
+
+@cache
+def _errno_texts() -> str:
+    return "\n".join(os.strerror(number) for number in sorted(errorcode)).lower()
+
+
+def _is_of_errno(text: str) -> bool:
+    """Whether a text is one of the operating system's: any program prints it."""
+    return text.replace(FIELD, "").strip(" \t.:;,'\"[]()").lower() in _errno_texts()
 
 
 def _num_letters(text: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from errno import errorcode
 from pathlib import Path
 
-from tools.catalogues.python.classes import Area
+from tools.catalogues.python.classes import Area, Class
 from tools.catalogues.python.packages import MADE, row_of
 from tools.catalogues.python.statements import statements
 from tools.catalogues.rows import Header, Row, write
@@ -83,8 +83,8 @@ _ERRNO_FAULTS: Mapping[str, tuple[str, str]] = {
     "ENOMEM": ("host_oom", "memory of the host, unless a device's is named"),
     "EMFILE": ("config_error", "a limit of open files"),
     "ENFILE": ("config_error", "a limit of open files"),
-    "ENODEV": ("device_vanished", "a device that is no longer there"),
-    "ENXIO": ("device_vanished", "likewise"),
+    "ENODEV": ("", "a device that is gone, or was never there"),
+    "ENXIO": ("", "likewise"),
     "EADDRINUSE": ("rendezvous", "a port that an earlier process holds"),
     "ECONNREFUSED": ("", "a peer or a service: the frames decide"),
     "ECONNRESET": ("", "likewise"),
@@ -228,15 +228,20 @@ def interpreter_rows() -> Iterator[Row]:
     """Yield the texts of errno as Python prints them, of signals that end processes, and of the interpreter."""
     for number, code in sorted(errorcode.items()):
         fault, why = _ERRNO_FAULTS.get(code, ("", ""))
-        yield Row(
-            f"errno.h {code}", f"[Errno {number}] {os.strerror(number)}", "error", fault, why=why
-        )
+        text = f"[Errno {number}] {os.strerror(number)}"
+        yield _row(f"errno.h {code}", text, fault, why)
     for text, fault, why in _INTERPRETER:
-        yield Row("CPython", text, "error", fault, why=why)
+        yield _row("CPython", text, fault, why)
     for one in sorted(signal.Signals, key=int):
         name = signal.strsignal(one)
         if name and one.name in _FATAL_SIGNALS:
             yield Row(f"signal.h {one.name}", f"{name} (core dumped)", "error")
+
+
+def _row(at: str, text: str, fault: str, why: str) -> Row:
+    found = Class(fault)
+    scope = None if found.scope == "user" else found.scope
+    return Row(at, text, "error", fault, layer=found.layer, scope=scope, why=why)
 
 
 _FATAL_SIGNALS = (

@@ -46,8 +46,6 @@ def _texts(node: ast.expr, names: Names, depth: int) -> Iterator[str]:
     match node:
         case ast.Constant(value=str(value)):
             yield escaped(value)
-        case ast.Constant(value=value):
-            yield str(value)
         case ast.JoinedStr(values=values):
             yield "".join(_part(value) for value in values)
         case ast.Name(id=name) if name in names and depth < MAX_DEPTH:

@@ -1,0 +1,137 @@
+"""Kinds of lines at the end of a log: progress of any form, errors, exits and signals, waiting, and ends that are well."""
+
+import re
+from typing import NamedTuple
+
+from runner.rootcause.log_ends import SIGNAL_BASE
+
+# Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
+SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8}
+SIGNALS |= {"KILL": 9, "SEGV": 11, "PIPE": 13, "TERM": 15, "XCPU": 24, "SYS": 31}
+# How shells and launchers name them.
+_SIGNAL_WORDS = {
+    "Killed": 9,
+    "Terminated": 15,
+    "Segmentation fault": 11,
+    "Aborted": 6,
+    "Bus error": 7,
+    "Floating point exception": 8,
+    "Illegal instruction": 4,
+}
+_WORDS = "|".join(_SIGNAL_WORDS)
+_SIGNAL = re.compile(
+    rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\))?\s*(?:$|\S*python|\()"
+    r"|\b(?:(?:killed|terminated|died|exited|ended|crashed|stopped) (?:by|with|on|due to|from)(?: a)? )?"
+    r"[Ss]ignal[ :#=]{1,3}(?P<number>\d{1,2})\b"
+    r"|\bSIG(?P<name>HUP|INT|QUIT|ILL|TRAP|ABRT|BUS|FPE|KILL|SEGV|PIPE|TERM|XCPU|SYS)\b"
+)
+_EXIT = re.compile(
+    r"(?i)\b(?:exit(?:ed|s|ing)?|return(?:ed|s)?|finished|terminated|failed|completed|died|ended)\b[^\n]{0,40}?"
+    r"\b(?:code|status)\b(?: (?:is|was|of))?[ :=(]{1,3}(?P<code>-?\d{1,5})\b"
+    r"|\bexit_?code['\"]?\s*[:=]\s*(?P<field>-?\d{1,5})\b|\bExitCode\W{1,3}(?P<slurm>\d{1,3}):\d"
+    r"|\bcode=(?:exited|killed|dumped), status=(?P<systemd>\d{1,3})|\breturn(?:ed)?[ _-]?code\s*[:=]\s*(?P<returned>-?\d{1,5})"
+    r"|\*\*\* \[[^\]]+\] Error (?P<make>\d{1,3})|^\[\d+\]\+?\s+Exit (?P<shell>\d{1,3})\b|\bExited \((?P<docker>\d{1,3})\)"
+)
+# Exceptions are read as such, with their tracebacks.
+_LEVEL = re.compile(
+    r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
+    r"|^[EF]\d{4} \d\d:|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
+    r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
+)
+# What the emitter itself calls survived, or not an error.
+_SURVIVED = re.compile(
+    r"(?i)\b(?:retry(?:ing)?|retries|ignor(?:ed|ing)|skipp(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ed|ing)|fall(?:ing)?[ -]?back|"
+    r"warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal|not fatal)\b"
+)
+_WELL = re.compile(
+    r"(?i)\b(?:training|job|run|process|script|experiment|all (?:ranks|workers|processes))\b.{0,40}"
+    r"\b(?:complet(?:ed?|ion)|finished|done|succeeded)\b(?!.{0,30}(?:code|status) [1-9-])"
+    r"|\bcompleted successfully\b|\bfinished successfully\b"
+    r"|^\s*(?:Done|Finished)[.!]?\s*$|\bexit(?:ed|s|ing)?\b.{0,30}\b(?:code|status)[ :=]{1,2}0\b|\bState: COMPLETED\b"
+)
+_WAITING = re.compile(
+    r"(?i)\b(?:still (?:waiting|running|blocked|hanging)|wait(?:ing|ed) (?:for|on|at|in)|"
+    r"no (?:progress|new step|heartbeat|response)|not (?:made|making) (?:any )?progress|has not (?:responded|reported|advanced)|"
+    r"stuck|hung|stalled|hang detected|"
+    r"(?:is|been|has been) running (?:for|since)|blocked for|last (?:step|progress|heartbeat)\b.{0,30}\bago)\b"
+)
+# Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
+_STACKS = re.compile(
+    r"^Thread \d+ \((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!|^Process \d+: .*\bpython"
+)
+_PROGRESS = re.compile(
+    r"\b(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d|(?P<bar>\d{1,3})%\|"
+    r"|[\[(]\s*(?P<done2>\d{1,12})\s*/\s*(?P<total2>\d{1,12})\s*[\])]"
+    r"|(?i:\b(?:epoch|step|iter(?:ation)?|batch|update|round|global_step)s?\b['\"]?\s*[:=#\[(]{0,2}\s*)(?P<done3>\d{1,12})"
+    r"(?:\s*(?:/|of)\s*(?P<total3>\d{1,12}))?|(?:^|[\s\[(])(?P<percent>\d{1,3})(?:\.\d+)?\s?%"
+    r"|(?:^|[\s\]])(?P<done4>\d{1,12})/(?P<total4>\d{1,12})\s+[━\[]"
+)
+
+
+class Kind(NamedTuple):
+    """What a line is. `code`, `signal`: of an exit. `is_complete`: of progress."""
+
+    name: str
+    code: int | None = None
+    signal: int | None = None
+    is_complete: bool = False
+
+
+OTHER = Kind("other")
+
+
+def kind_of(text: str) -> Kind:
+    """Return what a line of a program, without its wrapping, is."""
+    if _STACKS.search(text):
+        return Kind("stacks")
+    left = _exit_of(text)
+    if left is not None:
+        return left
+    if _LEVEL.search(text):
+        return OTHER if _SURVIVED.search(text) else Kind("error")
+    if _WAITING.search(text):
+        return Kind("waiting")
+    if _WELL.search(text):
+        return Kind("well")
+    match = _PROGRESS.search(text)
+    return OTHER if match is None else Kind("progress", is_complete=_is_complete(match))
+
+
+def _exit_of(text: str) -> Kind | None:
+    if _SURVIVED.search(text):
+        return None
+    match = _EXIT.search(text)
+    if match is not None:
+        code = int(next(value for value in match.groups() if value is not None))
+        signal = -code if code < 0 else code - SIGNAL_BASE if code > SIGNAL_BASE else None
+        is_signal = signal is not None and signal in SIGNALS.values()
+        return Kind(
+            "well" if code == 0 else "exit", code=code, signal=signal if is_signal else None
+        )
+    match = _SIGNAL.search(text)
+    if match is None or _ABOUT_SIGNALS.search(text):
+        return None
+    if match["word"]:
+        return Kind("exit", signal=_SIGNAL_WORDS[match["word"]])
+    number = int(match["number"]) if match["number"] else SIGNALS[match["name"]]
+    return Kind("exit", signal=number)
+
+
+# Lines about handlers of signals, and about signals that others are sent.
+_ABOUT_SIGNALS = re.compile(
+    r"(?i)handler|install|regist|will (?:be|exit|save)|on signal|closing signal|\bsend(?:ing|s)?\b|\bignor"
+)
+
+
+def _is_complete(match: re.Match[str]) -> bool:
+    """Whether progress reached its total."""
+    for done, total in (
+        ("done", "total"),
+        ("done2", "total2"),
+        ("done3", "total3"),
+        ("done4", "total4"),
+    ):
+        if match[done] is not None and match[total] is not None:
+            return int(match[done]) >= int(match[total]) > 0
+    share = match["bar"] or match["percent"]
+    return share is not None and int(share) >= 100

@@ -1,0 +1,133 @@
+"""The reader of the end of one log: it keeps the last bytes, and makes facts of their lines once the log is over."""
+
+import re
+
+from runner.collect.lines import Line, segment, unwrapped
+from runner.collect.log_ends.line_kinds import Kind, kind_of
+from runner.rootcause.log_ends import EndLine, LogEnding
+
+# Of the end of a log, in which its end is searched for; of a line; all chosen.
+TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
+# Kinds of waiting lines that are counted.
+MAX_KINDS = 64
+_VARIABLE = re.compile(r"0x[0-9a-f]+|\d+(?:[.:\-]\d+)*")
+
+
+class EndReader:
+    """Reads how one log ends."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._tail = b""
+        # Ends of lines before the tail.
+        self._num_before = 0
+
+    def feed(self, block: bytes) -> None:
+        """Keep the last bytes."""
+        if len(self._tail) + len(block) <= 2 * TAIL_BYTES:
+            self._tail += block
+            return
+        whole = self._tail + block
+        cut = len(whole) - TAIL_BYTES
+        cut = whole.find(b"\n", cut) + 1 or cut
+        self._num_before += whole.count(b"\n", 0, cut)
+        self._tail = whole[cut:]
+
+    def end(self, last_step_line: int = 0) -> LogEnding:
+        """Return how the log ends so far. `last_step_line`: of the last line with a step that was read."""
+        lines = self._tail.split(b"\n")
+        num_lines = self._num_before + len(lines) - (not lines[-1].strip())
+        after: list[tuple[Kind, EndLine]] = []
+        # From the end back to the last progress: what came before it was survived.
+        for offset in reversed(range(len(lines))):
+            number = self._num_before + offset + 1
+            text = segment(lines[offset][-MAX_LINE:].decode(errors="replace"))
+            if not text.strip():
+                continue
+            line = unwrapped(text)
+            kind = Kind("progress") if number == last_step_line else kind_of(line.text)
+            if kind.name != "other":
+                after.append((kind, _end_line(number, line)))
+            if kind.name == "progress":
+                break
+        found = _Found()
+        for kind, end_line in reversed(after):
+            found.add(kind, end_line)
+        return found.ending(self.file, num_lines, last_step_line)
+
+
+def _end_line(number: int, line: Line) -> EndLine:
+    return EndLine(
+        line=number,
+        text=line.text[:MAX_TEXT],
+        at=line.at,
+        rank=line.rank,
+        node=line.node or "",
+    )
+
+
+class _Found:
+    """What was found so far, from the last progress on."""
+
+    def __init__(self) -> None:
+        self.progress: EndLine | None = None
+        self.is_complete = False
+        self.well: EndLine | None = None
+        self.exit: tuple[EndLine, Kind] | None = None
+        self.errors: list[EndLine] = []
+        self.num_errors = 0
+        self.stacks: EndLine | None = None
+        # Waiting lines by their kind: the first, the last, how many.
+        self.waiting: dict[str, tuple[EndLine, EndLine, int]] = {}
+
+    def add(self, kind: Kind, line: EndLine) -> None:
+        """Add the next line."""
+        if kind.name == "progress":
+            self.progress, self.is_complete = line, kind.is_complete
+        elif kind.name == "well":
+            self.well = line
+        elif kind.name == "exit":
+            if self.exit is None or (self.exit[1].code is None and kind.code is not None):
+                self.exit = (line, kind)
+        elif kind.name == "error":
+            self.num_errors += 1
+            self.errors = [*self.errors[:1], line]
+        elif kind.name == "stacks":
+            self.stacks = self.stacks or line
+        elif kind.name == "waiting":
+            self._add_waiting(line)
+
+    def _add_waiting(self, line: EndLine) -> None:
+        name = _VARIABLE.sub("#", line.text)
+        first, _, num = self.waiting.get(name, (line, line, 0))
+        if name in self.waiting or len(self.waiting) < MAX_KINDS:
+            self.waiting[name] = (first, line, num + 1)
+
+    def ending(self, file: str, num_lines: int, last_step_line: int) -> LogEnding:
+        """Return the facts."""
+        most = max(self.waiting.values(), key=lambda one: one[2], default=None)
+        left, kind = self.exit if self.exit is not None else (None, Kind("other"))
+        progress = self.progress
+        if progress is None and last_step_line:
+            progress = EndLine(line=last_step_line, text="")
+        return LogEnding(
+            file=file,
+            num_lines=num_lines,
+            progress=progress,
+            is_complete=self.is_complete,
+            ended_well=self.well,
+            exit=left,
+            exit_code=kind.code,
+            signal=kind.signal,
+            first_error=self.errors[0] if self.errors else None,
+            num_errors=self.num_errors,
+            last_error_line=self.errors[-1].line if self.errors else 0,
+            waiting=most[0] if most is not None else None,
+            num_waiting=most[2] if most is not None else 0,
+            waited_seconds=_seconds(most[0], most[1]) if most is not None else None,
+            stacks=self.stacks,
+        )
+
+
+def _seconds(first: EndLine, last: EndLine) -> float | None:
+    return None if first.at is None or last.at is None else last.at - first.at

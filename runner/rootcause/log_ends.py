@@ -1,0 +1,104 @@
+"""How a log ends: after its last progress come an exit, errors, waiting, or nothing. Pure; `collect.log_ends` reads the lines.
+
+A log that ends sick is never nothing: its best line is at least an unknown fault. One that stops in the middle of healthy steps,
+or ends well, is no incident.
+"""
+
+from runner.facts.matches import Match
+from runner.facts.wire import Value
+
+# Lines of one kind that show a hang, with times that span so long; without times, so many; all chosen.
+MIN_WAITING, MIN_WAITED_SECONDS, MIN_UNTIMED = 3, 600.0, 5
+# Of the end of a log, in which a single error counts where no progress came before it; chosen.
+LAST_LINES = 3
+# From conventions of shells and launchers: 128 + the signal.
+SIGNAL_BASE = 128
+
+
+class EndLine(Value):
+    """One line near the end of a log. `line` counts from 1; `at`: its own time, Unix seconds."""
+
+    line: int
+    text: str
+    at: float | None = None
+    rank: int | None = None
+    node: str = ""
+
+
+class LogEnding(Value):
+    """What the end of one log shows. Errors, exits and waiting are those after the last progress.
+
+    `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
+    of `exit`, where it names them. `num_waiting` lines of one kind waited `waited_seconds` (None: they have no times).
+    """
+
+    file: str
+    num_lines: int
+    progress: EndLine | None = None
+    is_complete: bool = False
+    ended_well: EndLine | None = None
+    exit: EndLine | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    first_error: EndLine | None = None
+    num_errors: int = 0
+    last_error_line: int = 0
+    waiting: EndLine | None = None
+    num_waiting: int = 0
+    waited_seconds: float | None = None
+    stacks: EndLine | None = None
+
+
+def is_sick(end: LogEnding) -> bool:
+    """Whether a log ends with an exit by an error, a signal, or errors that no progress follows."""
+    if end.exit is not None and end.exit_code != 0:
+        return True
+    well = end.ended_well
+    if end.first_error is None or (well is not None and well.line > end.first_error.line):
+        return False
+    if end.progress is not None:
+        return not end.is_complete
+    return end.num_lines - end.last_error_line < LAST_LINES
+
+
+def is_hung(end: LogEnding) -> bool:
+    """Whether a log ends with lines that wait, or with stacks that were dumped of what waits."""
+    if end.exit is not None or end.ended_well is not None or end.is_complete:
+        return False
+    if end.stacks is not None and end.first_error is None:
+        return True
+    if end.waiting is None:
+        return False
+    if end.waited_seconds is None:
+        return end.num_waiting >= MIN_UNTIMED
+    return end.num_waiting >= MIN_WAITING and end.waited_seconds >= MIN_WAITED_SECONDS
+
+
+def match_of_end(end: LogEnding) -> Match | None:
+    """Return how a log ends as a match with its best line; None: it ends well, or simply stops."""
+    if is_sick(end):
+        # The first error after the last progress tells more than the exit.
+        best = end.first_error or end.exit
+        return _match(end, "log-ends-sick", "unknown", best) if best is not None else None
+    if is_hung(end):
+        best = end.stacks or end.waiting
+        return _match(end, "log-ends-waiting", "hang_no_error", best) if best is not None else None
+    return None
+
+
+def _match(end: LogEnding, name: str, fault: str, best: EndLine) -> Match:
+    numbers = {"exit_code": end.exit_code, "signal": end.signal}
+    return Match(
+        signature=name,
+        fault=fault,
+        layer="other",
+        scope="rank",
+        known_by="family",
+        file=end.file,
+        line=best.line,
+        text=best.text,
+        rank=best.rank,
+        node=best.node,
+        at=best.at,
+        named={key: str(value) for key, value in numbers.items() if value is not None},
+    )
