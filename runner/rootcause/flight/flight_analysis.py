@@ -11,13 +11,13 @@
 Otherwise no rank is named: all may wait in the same collective, since the network or a GPU failed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.facts.messages.rank_stacks import PEERS, Collective
 from runner.rootcause.flight.mismatches import contradict_each_other, mismatched, out_of_order
 from runner.rootcause.flight.rank_spans import describe_ranks
-from runner.rootcause.flight.wait_graph import Places, Wait, WaitGraph
+from runner.rootcause.flight.wait_graph import Places, Wait, WaitGraph, description_of
 
 # Operations that no rank completes without the part of every other. Substrings of torch's names, in lower case.
 SYMMETRIC = (
@@ -98,34 +98,32 @@ def find_awaited_ranks(
 def _stuck(graph: WaitGraph) -> list[CulpritRank]:
     found: dict[int, CulpritRank] = {}
     for group, own in graph.groups.items():
+        by_number: dict[int, list[int]] = {}
         for rank, place in own.items():
-            if rank in found or not place.waits_at:
-                continue
-            done = [other for other, each in own.items() if _has_completed(each, place.waits_at)]
-            is_alone = graph.members[group] == (rank,) and graph.is_member_known(group)
-            if is_alone and graph.pending(rank)[0] is not place:
-                # It may wait for an earlier one.
-                continue
-            if is_alone or _is_held_by_itself(graph, group, place, len(done)):
-                verb = "has" if len(done) == 1 else "have"
-                others = (
-                    f"{describe_ranks(done)} {verb} completed" if done else "no other rank is in"
-                )
-                reason = f"rank {rank} waits in {_described(place)}, which {others}"
-                found[rank] = _culprit(rank, place, reason, rule="stuck")
+            if place.waits_at:
+                by_number.setdefault(place.waits_at, []).append(rank)
+        for number, ranks in by_number.items():
+            done = [rank for rank, place in own.items() if _has_completed(place, number)]
+            verb = "has" if len(done) == 1 else "have"
+            others = f"{describe_ranks(done)} {verb} completed" if done else "no other rank is in"
+            for rank in ranks if _are_held_by_themselves(graph, group, ranks, len(done)) else ():
+                reason = f"rank {rank} waits in {_described(own[rank])}, which {others}"
+                found.setdefault(rank, _culprit(rank, own[rank], reason, rule="stuck"))
     return list(found.values())
 
 
-def _is_held_by_itself(graph: WaitGraph, group: str, place: Collective, num_done: int) -> bool:
-    """Whether no other rank can hold up a rank in this place, of which so many of the group have completed the operation."""
-    own, members = graph.groups[group], graph.members[group]
-    num_others = len(members) - 1
-    if graph.is_member_known(group) and num_done == num_others > 0:
-        return True
+def _are_held_by_themselves(
+    graph: WaitGraph, group: str, ranks: Sequence[int], num_done: int
+) -> bool:
+    """Whether no other rank can hold up those that wait at one place of a group, of which so many have completed it."""
+    own, members, place = graph.groups[group], graph.members[group], graph.groups[group][ranks[0]]
+    if graph.is_member_known(group) and len(ranks) == 1 and num_done == len(members) - 1:
+        # In a group of its own a rank may wait for an earlier operation.
+        return num_done > 0 or graph.pending(ranks[0])[0] is place
     # A chunk may be lost on its way to several: at least as many have completed it as have not.
     is_begun_by_all = all(each.sequence >= place.waits_at for each in own.values())
-    is_symmetric = _is_symmetric(place.operation) and is_begun_by_all
-    return is_symmetric and num_done > 0 and 2 * num_done >= len(own)
+    is_symmetric = all(_is_symmetric(own[rank].operation) for rank in ranks)
+    return is_symmetric and is_begun_by_all and num_done > 0 and 2 * num_done >= len(own)
 
 
 def _has_completed(place: Collective, number: int) -> bool:
@@ -143,31 +141,29 @@ def _behind(
 ) -> list[CulpritRank]:
     awaited = graph.awaited_by()
     idle = dict[int, list[Wait]]()
+    excluded = dict.fromkeys((*waiting, *stuck))
     has_failures = bool(graph.missing) or _has_failed_calls(graph)
     for rank, places in graph.places.items():
         edges = [wait for wait in awaited.get(rank, ()) if wait.kind == "behind"]
         # Its last call may have failed, and the rank may be a victim of another that is gone.
         is_doubtful = has_failures and any(place.may_have_failed for place in places)
-        if edges and not graph.pending(rank) and rank not in (*waiting, *stuck) and not is_doubtful:
+        if edges and not graph.pending(rank) and rank not in excluded and not is_doubtful:
             idle[rank] = edges
     if not _are_few(graph, idle):
         return []
     found = [_described_lag(rank, edges) for rank, edges in idle.items()]
-    lagging = [
-        lag
-        for rank in graph.waiting
-        if rank not in (*idle, *stuck, *waiting) and (lag := _lag(graph, rank)) is not None
-    ]
+    lagging = _lagging(graph, (*idle, *stuck, *waiting))
     return found + (lagging if len(lagging) < len(graph.waiting) / 2 else [])
 
 
 def _has_failed_calls(graph: WaitGraph) -> bool:
     """Whether a call ended for which a rank of the group has not come: it failed."""
+    least = {
+        name: min(place.sequence for place in own.values()) for name, own in graph.groups.items()
+    }
     return any(
-        place.may_have_failed
-        and _is_symmetric(place.operation)
-        and any(each.sequence < place.sequence for each in own.values())
-        for own in graph.groups.values()
+        place.may_have_failed and _is_symmetric(place.operation) and least[name] < place.sequence
+        for name, own in graph.groups.items()
         for place in own.values()
     )
 
@@ -199,35 +195,48 @@ def _described_lag(rank: int, edges: Sequence[Wait]) -> CulpritRank:
     return _culprit(rank, place, reason, rule="behind")
 
 
-def _lag(graph: WaitGraph, rank: int) -> CulpritRank | None:
-    """Name a rank where two peers or more have begun twice as much with the same operations open: so these do not hold it."""
-    for group, own in graph.groups.items():
-        place = own.get(rank)
-        if place is None or not place.operation:
+def _lagging(graph: WaitGraph, others: Collection[int]) -> list[CulpritRank]:
+    """Name ranks where two peers or more have begun twice as much with the same operations open: so these do not hold them."""
+    num_open = {rank: _num_open(graph, rank) for rank in graph.waiting}
+    ordered = sorted(num_open.values())
+    least_ahead = ordered[-2] if len(ordered) > 1 else 0
+    excluded = dict.fromkeys(others)
+    candidates = [
+        rank
+        for rank, number in num_open.items()
+        if rank not in excluded and number <= MAX_LAG_RATIO * least_ahead
+    ]
+    if not candidates or len(candidates) > max(1, len(num_open) // MISSING_SHARE):
+        return []
+    open_kinds = {rank: _open_kinds(graph, rank) for rank in num_open}
+    found = []
+    for rank in candidates:
+        same = [
+            other for other in num_open if other != rank and open_kinds[rank] <= open_kinds[other]
+        ]
+        lag = _lag(graph, rank, same, num_open)
+        found += [lag] if lag is not None else []
+    return found
+
+
+def _lag(
+    graph: WaitGraph, rank: int, same: Sequence[int], num_open: Mapping[int, int]
+) -> CulpritRank | None:
+    """Name a rank if those that have the `same` operations open are all ahead of it in one of its groups, or in their own."""
+    for place in graph.places[rank]:
+        if place.is_between_peers or not place.operation:
             continue
-        ahead, level = list[int](), list[int]()
-        for other in graph.waiting:
-            its = _own_place(graph, other, place)
-            if other == rank or its is None or not _has_same_open(graph, rank, other):
-                continue
-            (ahead if its.sequence > place.sequence else level).append(other)
-        most = min((_num_open(graph, other) for other in ahead), default=0)
-        if len(ahead) > 1 and not level and _num_open(graph, rank) <= MAX_LAG_RATIO * most:
+        known = [(other, graph.own_place(other, place.group)) for other in same]
+        ahead = [other for other, its in known if its is not None and its.sequence > place.sequence]
+        are_all = len(ahead) == sum(its is not None for _, its in known)
+        most = min((num_open[other] for other in ahead), default=0)
+        if len(ahead) > 1 and are_all and num_open[rank] <= MAX_LAG_RATIO * most:
             reason = (
-                f"rank {rank} has begun {place.sequence} collectives of group {group} and"
+                f"rank {rank} has begun {place.sequence} collectives of group {place.group} and"
                 f" {describe_ranks(ahead)} more, though it waits for nothing that they do not wait for"
             )
             return _culprit(rank, place, reason, rule="behind")
     return None
-
-
-def _own_place(graph: WaitGraph, rank: int, place: Collective) -> Collective | None:
-    """Return a rank's place in a group, or in its own group of the same description."""
-    own = graph.groups[place.group].get(rank)
-    if own is not None or not _description(place):
-        return own
-    mine = (group[rank] for group in graph.groups.values() if rank in group)
-    return next((each for each in mine if _description(each) == _description(place)), None)
 
 
 def _num_open(graph: WaitGraph, rank: int) -> int:
@@ -237,24 +246,17 @@ def _num_open(graph: WaitGraph, rank: int) -> int:
     )
 
 
-def _has_same_open(graph: WaitGraph, rank: int, other: int) -> bool:
-    """Whether a peer has every operation open that a rank has open: in the same group, or in its own of the same description."""
-    theirs = [_kind_of(place) for place in graph.pending(other)]
-    same = [(place.group, place.waits_at) for place in graph.pending(other)]
-    return all(
-        (place.group, place.waits_at) in same
-        or (_kind_of(place) in theirs and bool(_description(place)))
+def _open_kinds(graph: WaitGraph, rank: int) -> frozenset[tuple[str, int, str, bool]]:
+    """Return what a rank has open: of groups by what they are for, or where that is not known by their names."""
+    return frozenset(
+        (
+            description_of(place.group) or place.group,
+            place.waits_at,
+            place.operation,
+            place.is_between_peers,
+        )
         for place in graph.pending(rank)
     )
-
-
-def _kind_of(place: Collective) -> tuple[str, int, str, bool]:
-    return _description(place), place.waits_at, place.operation, place.is_between_peers
-
-
-def _description(place: Collective) -> str:
-    """Return what a group is for: its name without its number and hash."""
-    return place.group.partition(" #")[0].partition(" ")[2]
 
 
 def _mismatched(graph: WaitGraph) -> list[CulpritRank]:

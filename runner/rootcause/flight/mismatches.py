@@ -18,6 +18,9 @@ EVEN = (
     "all_gather_single",
 )
 
+# Pairs of ranks that contradict each other and are judged; chosen.
+MAX_PAIRS = 64
+
 Mismatch = tuple[int, Collective, list[int], str]
 Disorder = tuple[int, Collective, list[int]]
 
@@ -78,7 +81,7 @@ def _of_siblings(
     """Return the signature that all groups of the same size and description have at this place, if two ranks or more show it."""
     found: dict[str, int] = {}
     for name, own in graph.groups.items():
-        if name == group or _kind(graph, name) != _kind(graph, group):
+        if name == group or graph.kind(name) != graph.kind(group):
             continue
         for place in own.values():
             signature = _signature_at(place, number)
@@ -86,10 +89,6 @@ def _of_siblings(
                 found[signature] = found.get(signature, 0) + 1
     ((only, count),) = found.items() if len(found) == 1 else (("", 0),)
     return only if only in signatures and count > 1 else None
-
-
-def _kind(graph: WaitGraph, group: str) -> tuple[str, int]:
-    return group.partition(" #")[0].partition(" ")[2], len(graph.members[group])
 
 
 def _signature_at(place: Collective, number: int) -> str:
@@ -118,7 +117,7 @@ def out_of_order(graph: WaitGraph) -> list[Disorder]:
     """Return the ranks that began two collectives in another order than their peers: rank, place, and who waits for it."""
     found: dict[int, Disorder] = {}
     innocent, undecided = dict[int, None](), list[tuple[int, int]]()
-    for one, other in _contradictions(graph):
+    for one, other in _contradictions(graph)[:MAX_PAIRS]:
         named = _departing(graph, one, other)
         if named is None:
             undecided.append((one, other))
@@ -136,12 +135,13 @@ def out_of_order(graph: WaitGraph) -> list[Disorder]:
 def _contradictions(graph: WaitGraph) -> list[tuple[int, int]]:
     """Return pairs of ranks of which each waits in a collective that the other has yet to come to, behind its own."""
     found: dict[tuple[int, int], None] = {}
+    heads = {rank: _head(graph, rank) for rank in graph.places}
     for edge in graph.edges:
         one, other = edge.rank, edge.awaited
         if edge.kind == "unknown" or edge.place.is_between_peers or other not in graph.places:
             continue
-        mine, its = _head(graph, one), _head(graph, other)
-        is_pair = bool(mine.waits_at and its.waits_at) and edge.place == mine
+        mine, its = heads[one], heads[other]
+        is_pair = bool(mine.waits_at and its.waits_at) and edge.place is mine
         if is_pair and _comes_later(graph, one, its) and _comes_later(graph, other, mine):
             found[min(one, other), max(one, other)] = None
     return list(found)
@@ -198,12 +198,7 @@ def _progress(graph: WaitGraph, rank: int, place: Collective) -> int | None:
 
     None where it has begun it, and waits in an earlier one of the group: when it began it is not known.
     """
-    group = place.group
-    if rank not in graph.groups[group]:
-        kind = _kind(graph, group)
-        own = [name for name, of in graph.groups.items() if rank in of and kind[0]]
-        group = next((name for name in own if _kind(graph, name) == kind), "")
-    its = graph.groups[group].get(rank) if group else None
+    its = graph.own_place(rank, place.group)
     if its is None:
         return None
     if its.sequence < place.waits_at:

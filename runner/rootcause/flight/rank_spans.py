@@ -32,15 +32,16 @@ def _span(first: int, last: int, stride: int) -> str:
     return f"{first}-{last}" + (f"/{stride}" if stride > 1 else "")
 
 
-def ranks_in(text: str) -> tuple[int, ...]:
-    """Return the ranks that spans name, rising; none where the text is no spans or names more than MAX_RANKS."""
+def ranks_in(text: str, *, below: int = 0) -> tuple[int, ...]:
+    """Return the ranks that spans name; none where the text is no spans, names more than MAX_RANKS, or one not `below` (0: any)."""
     found = list[int]()
     for part in text.split(",") if text else []:
         match = _SPAN.fullmatch(part)
         if match is None:
             return ()
         first, last = int(match[1]), int(match[2] or match[1])
-        if last - first > MAX_RANKS or len(found) > MAX_RANKS:
+        is_beyond = 0 < below <= last
+        if is_beyond or last - first > MAX_RANKS or len(found) > MAX_RANKS:
             return ()
         found += range(first, last + 1, max(int(match[3] or 1), 1))
     return tuple(found)
