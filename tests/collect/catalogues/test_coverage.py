@@ -31,6 +31,8 @@ LEAST_NAMED = 0.9
 # Of all rows of errors: those with no words of their own, and those that another row of a lower level says as well. Chosen.
 MOST_SHORT, MOST_OPEN = 0.005, 0.01
 MOST_FEW = 3
+# Of lines of lower levels: those of a word or two, which another emitter writes for an error. Chosen.
+MOST_UNKNOWN = 0.001
 FOUND = ("named", "unknown", "other", "open", "signature", "short", "nothing")
 
 
@@ -134,8 +136,8 @@ def test_errors_of_all_emitters_are_known(
 def test_what_emitters_say_in_health_names_no_fault(
     catalogues: Catalogues, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No line of info, debug or warning is a match of a catalogue that names a fault. Signatures are judged by other tests."""
-    num_lines, num_unknown, wrong, by_signature = 0, 0, list[str](), 0
+    """No line of info, debug or warning is a match of a catalogue that names a fault. Other tests judge signatures."""
+    num_lines, unknown, wrong, by_signature = 0, list[str](), list[str](), 0
     for path in paths_in(FOLDER):
         catalogue = read_catalogue(path)
         for _, line, matches in searched(catalogue, ["warning", "info", "debug"], catalogues):
@@ -144,11 +146,11 @@ def test_what_emitters_say_in_health_names_no_fault(
             num_lines += 1
             by_signature += any(match.fault != "unknown" for match in primary) and not known
             wrong += [f"{path.name}: {line}" for match in known if match.fault != "unknown"]
-            num_unknown += any(match.fault == "unknown" for match in known)
+            unknown += [f"{path.name}: {line}" for match in known if match.fault == "unknown"]
     with capsys.disabled():
         print(
             f"\n{num_lines} lines of lower levels: {len(wrong)} are named by a catalogue, "
-            f"{num_unknown} are unknown, {by_signature} are named by a signature"
+            f"{len(unknown)} are unknown, {by_signature} are named by a signature"
         )
     assert wrong == []
-    assert num_unknown == 0
+    assert len(unknown) <= MOST_UNKNOWN * num_lines, unknown
