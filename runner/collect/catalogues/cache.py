@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from runner import rootcause
@@ -18,7 +19,7 @@ from runner.collect.catalogues.table import MAGIC, Table, is_whole, pack
 
 FOLDER = Path(rootcause.__file__).parent / "catalogues"
 # Rises when tables are made another way of the same catalogues.
-CACHE_VERSION = 2
+CACHE_VERSION = 8
 # Compiling takes three seconds; chosen.
 COMPILE_SECONDS = 120.0
 _READ_BYTES = 1 << 18
@@ -70,9 +71,7 @@ def _cached(path: Path) -> Table | None:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if not is_whole(memoryview(mapped)):
             return None
-        # Only what lines ask for is to stay in memory.
-        mapped.madvise(mmap.MADV_DONTNEED)
-        return Table(memoryview(mapped))
+        return Table(memoryview(mapped), release=partial(mapped.madvise, mmap.MADV_DONTNEED))
     except (OSError, ValueError):
         return None
 

@@ -10,7 +10,7 @@ from runner.collect.catalogues.cache import FOLDER, load_table
 from runner.collect.catalogues.formats import line_pattern
 from runner.collect.catalogues.table import Row, Table
 from runner.collect.engines import LiteralEngine
-from runner.facts.matches import Layer
+from runner.facts.matches import Layer, Weight
 
 # All chosen. Rows that stay decoded and compiled; words of a line that are looked up, and rows that are tried.
 MAX_ROWS_COMPILED, MAX_WORDS, MAX_TRIED = 512, 400, 4000
@@ -29,6 +29,7 @@ class Catalogues:
         self._engine = LiteralEngine(bytes(table.literals)) if len(table.literals) else None
         # Without an engine, words of the rows of which lines count are searched for.
         self._words = frozenset(() if self._engine else _acting_words(table))
+        table.release()
         self._pattern = lru_cache(MAX_ROWS_COMPILED)(_compiled)
         self._row = lru_cache(MAX_ROWS_COMPILED)(table.row)
 
@@ -42,24 +43,31 @@ class Catalogues:
                 if word in self._words:
                     on_match(word, found.end())
 
-    def row_of(self, text: str, whole: str, *, is_raised: bool = False) -> Row | None:
-        """Return the row that a line is of; None: of none. `text`: without its wrapping, `whole`: with it.
+    def row_of(
+        self, text: str, whole: str, *, is_raised: bool = False
+    ) -> tuple[Row, Weight] | None:
+        """Return the row that a line is of, and what the line is evidence of; None: it is of none.
 
-        `is_raised`: the line is the message of an exception, which no daemon writes unless it is named there.
+        `text`: without its wrapping, `whole`: with it. `is_raised`: the line is the message of an exception, which no daemon
+        writes unless it is named there. A row of an error and one of a lower level that explain equally much of a line leave it
+        open whether it failed: it only supports others.
         """
         found = self._rows_of(text, whole.lower())
         if is_raised:
             found = [row for row in found if row.requires or row.layer not in OF_DAEMONS]
         errors = [row for row in found if row.level == "error"]
-        others = [row for row in found if row.level != "error"]
+        lower = max((row for row in found if row.level != "error"), key=_order, default=None)
         best = max(errors, key=_order, default=None)
-        lower = max(others, key=_order, default=None)
-        if best is None or (lower is not None and lower.specificity > best.specificity):
-            return lower
+        if lower is not None and (best is None or lower.specificity > best.specificity):
+            return lower, "supporting" if lower.acts else "benign"
+        if best is None:
+            return None
         # The row of the error that a longer one quotes may be known better; one without conversions quotes none.
         may_quote = not best.fault and any(mark in best.format for mark in "%{")
-        known = [row for row in errors if row.fault and (may_quote or row.emitter == best.emitter)]
-        return max(known, key=_order, default=best)
+        named = [row for row in errors if row.fault and (may_quote or row.emitter == best.emitter)]
+        known = max(named, key=_order, default=best)
+        is_open = lower is not None and lower.specificity >= known.specificity
+        return known, "supporting" if is_open else "primary"
 
     def _rows_of(self, text: str, whole: str) -> list[Row]:
         lowered = text.lower()

@@ -6,6 +6,7 @@ gap of text ends at the first place where what follows it matches, and no other 
 """
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,7 +17,9 @@ STYLES: tuple[Style, ...] = get_args(Style)
 # All chosen. Characters of a gap of text, and parts of a pattern between such gaps: of longer formats the first ones count.
 MAX_GAP, MAX_PARTS = 256, 24
 # Characters of the literal that is searched for.
-MAX_LITERAL = 40
+MAX_LITERAL = 32
+# Characters of a literal that is more than a frequent word.
+LEAST_PHRASE = 7
 # Letters and digits of that literal; and of all literals of a row that requires no other word, with its words.
 LEAST_LITERAL, LEAST_ALONE, LEAST_WORDS = 3, 11, 2
 
@@ -64,6 +67,9 @@ class LinePattern:
         """Whether a line that matches needs no other word to show who wrote it."""
         return self.num_literal >= LEAST_ALONE and self.num_words >= LEAST_WORDS
 
+    # The literal is a single word, which may be frequent.
+    is_word: bool
+
     @property
     def is_searchable(self) -> bool:
         """Whether lines can be searched for it at all."""
@@ -96,13 +102,16 @@ def line_pattern(text: str, style: Style) -> LinePattern:
     pieces = max(lines, key=_num_letters)
     runs = [piece for piece in pieces if isinstance(piece, _Run)]
     chunks = [chunk for run in runs for chunk in _NOT_ONE_SPACE.split(run.text)]
-    literal = max(chunks, key=lambda chunk: sum(map(str.isalnum, chunk)), default="")
+    literal = max(
+        chunks, key=lambda chunk: (not _is_word(chunk), sum(map(str.isalnum, chunk))), default=""
+    )
     return LinePattern(
         regex="".join(_regexes(pieces)),
-        literal=literal.strip()[:MAX_LITERAL].strip().lower(),
+        literal=_cut(literal).lower(),
         words=tuple(dict.fromkeys(word for run in runs for word in _whole_words(run))),
         num_literal=_num_letters(pieces),
         num_words=sum(len(_JOINTS.findall(run.text)) for run in runs),
+        is_word=_is_word(literal),
     )
 
 
@@ -226,7 +235,7 @@ def _after_gap(part: str) -> str:
 
 def _escaped(run: _Run) -> str:
     """Return the regular expression of a literal, whose words end where they end in the format."""
-    text = r"\s{1,40}".join(re.escape(word) for word in _SPACES.split(run.text))
+    text = r"\s{1,200}".join(re.escape(word) for word in _SPACES.split(run.text))
     before = r"(?<!\w)" if run.is_whole_left and _WORD.match(run.text[:1]) else ""
     after = r"(?!\w)" if run.is_whole_right and _WORD.match(run.text[-1:]) else ""
     return before + text + after
@@ -238,6 +247,19 @@ def _whole_words(run: _Run) -> Iterator[str]:
         is_cut_right = found.end() == len(run.text) and not run.is_whole_right
         if not is_cut_left and not is_cut_right:
             yield found[0].lower()
+
+
+def _cut(literal: str) -> str:
+    """Cut a literal to what is searched for; of a line across the page, what comes after it."""
+    text = literal.strip()
+    return (text if len(text) <= MAX_LITERAL else text.lstrip(string.punctuation + " "))[
+        :MAX_LITERAL
+    ].strip()
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is not more than one word; an identifier of several words is."""
+    return len(text.strip()) < LEAST_PHRASE or len(_JOINTS.findall(text)) < LEAST_WORDS
 
 
 def _num_letters(pieces: Sequence[_Piece]) -> int:

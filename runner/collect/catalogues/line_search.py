@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from runner.collect.catalogues.catalogues import Catalogues
 from runner.collect.catalogues.table import Row
 from runner.collect.lines import Bare, Line, shown_part, unwrapped
-from runner.facts.matches import MAX_TEXT, Match, Role
+from runner.facts.matches import MAX_TEXT, Match, Role, Weight
 from runner.rootcause.signatures import Signature
 
 # Parts of a long line that are looked at, each around a literal; chosen.
@@ -19,6 +20,14 @@ _OF_EXCEPTIONS: tuple[Role, ...] = ("exception", "exception-of-code")
 
 # Literals within one line: the offset at which each ends, from the start of the line.
 LineHits = Mapping[int, int]
+
+
+class _Found(NamedTuple):
+    """The row of a line, what the line is evidence of, and its text."""
+
+    row: Row
+    weight: Weight
+    shown: Line
 
 
 class CataloguedLines:
@@ -55,18 +64,17 @@ class CataloguedLines:
             return None
         naming = [one for one in known if one.fault]
         is_raised = any(one.role in _OF_EXCEPTIONS for one in naming)
-        row, shown = self._row_of(line, hits, bare, is_raised=is_raised)
-        weight = "benign" if row is None or not row.acts else "primary"
-        is_known = row is not None and not row.fault and bool(naming)
-        if row is None or shown is None or weight == "benign" or is_known:
+        found = self._found(line, hits, bare, is_raised=is_raised)
+        if found is None or found.weight == "benign" or (naming and not found.row.fault):
             self._num_fruitless.update(hits)
             return None
+        row = found.row
         self._num_lines.update(hits)
         self._num_matches[row.name] += 1
         if self._max_matches is not None and self._num_matches[row.name] > self._max_matches:
             self.num_folded += 1
             return None
-        return _match(row, shown, role="raised" if is_raised and row.layer == "program" else "")
+        return _match(found, role="raised" if is_raised and row.layer == "program" else "")
 
     def _is_over(self, hits: LineHits) -> bool:
         """Whether each literal of a line had lines enough; such a line is counted only."""
@@ -78,26 +86,27 @@ class CataloguedLines:
         self.num_folded += is_over
         return is_over
 
-    def _row_of(
+    def _found(
         self, line: bytes, hits: LineHits, bare: Bare | None, *, is_raised: bool
-    ) -> tuple[Row | None, Line | None]:
+    ) -> _Found | None:
         parts = dict.fromkeys(shown_part(line, end) for end in sorted(hits.values())[:MAX_PARTS])
         for part in parts:
             whole = part.decode(errors="replace")
             shown = unwrapped(whole, bare)
-            row = self._catalogues.row_of(shown.text, whole, is_raised=is_raised)
-            if row is not None:
-                return row, shown
-        return None, None
+            found = self._catalogues.row_of(shown.text, whole, is_raised=is_raised)
+            if found is not None:
+                return _Found(*found, shown)
+        return None
 
 
-def _match(row: Row, shown: Line, role: Role) -> Match:
+def _match(found: _Found, role: Role) -> Match:
+    row, shown = found.row, found.shown
     return Match(
         signature=row.name,
         fault=row.fault or "unknown",
         layer=row.layer if row.fault else "other",
         scope=row.scope,
-        weight="primary" if row.level == "error" else "supporting",
+        weight=found.weight,
         role=role,
         is_lasting=row.is_lasting,
         known_by="catalogue",

@@ -6,12 +6,11 @@ has its word, so the size of the catalogues costs no memory. Each row is looked 
 """
 
 import hashlib
-import string
 import zlib
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,8 +21,10 @@ from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
 from runner.facts.matches import Layer, Scope
 
 MAGIC = b"stoker catalogues 1\n"
-# Characters of a literal that is more than a frequent word; and of one word that is; chosen.
-LEAST_PHRASE, LEAST_IDENTIFIER = 7, 15
+# Names of emitters that healthy logs have on many lines.
+FREQUENT = ("nccl", "kernel", "torch")
+# Letters and digits of a row that makes lines harmless; chosen.
+LEAST_HARMLESS = 8
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 8
 
@@ -99,7 +100,7 @@ def pack(catalogues: Iterable[Catalogue]) -> bytes:
         entries += found
         num = len(catalogue.rows)
         emitters.append(Emitter(header.emitter, header.version, num, num - len(found)))
-    literals = sorted({literal for entry in entries for literal in _searched(entry.row)})
+    literals = sorted({literal for entry in entries for literal in _searched(entry)})
     rows, offsets = _packed_rows(entry.row for entry in entries)
     parts = (
         engines.compile_literals([literal.encode() for literal in literals]),
@@ -114,15 +115,22 @@ def pack(catalogues: Iterable[Catalogue]) -> bytes:
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
+def is_searched(header: CatalogueHeader, row: CatalogueRow) -> bool:
+    """Whether logs are searched for a row: not if it has no words of its own."""
+    return next(_entries(header, [row]), None) is not None
+
+
 def _entries(header: CatalogueHeader, rows: Sequence[CatalogueRow]) -> Iterator[_Entry]:
     for row in rows:
         style = row.style or header.style
         pattern = line_pattern(row.format, style)
         requires = tuple(word.lower() for word in row.requires or header.requires if word)
-        is_frequent = (
-            is_evidence(row.level, row.fault) and len(requires) != 1 and _is_word(pattern.literal)
-        )
-        is_specific = pattern.is_specific or bool(requires)
+        acts = is_evidence(row.level, row.fault)
+        # A word does not show that a line is harmless.
+        is_long = acts or pattern.num_literal >= LEAST_HARMLESS
+        is_specific = pattern.is_specific or (is_long and bool(requires))
+        has_name = len(requires) == 1 and requires[0] not in FREQUENT
+        is_frequent = acts and pattern.is_word and not has_name
         if not pattern.is_searchable or not is_specific or is_frequent:
             continue
         packed = Row(
@@ -142,19 +150,14 @@ def _entries(header: CatalogueHeader, rows: Sequence[CatalogueRow]) -> Iterator[
         yield _Entry(packed, pattern)
 
 
-def _searched(row: Row) -> tuple[str, ...]:
+def _searched(entry: _Entry) -> tuple[str, ...]:
     """Return what a log is searched for to find lines of a row: its literal, or the word that it requires where that is rarer."""
+    row = entry.row
     if not row.acts:
         return ()
     # The name of an emitter is rarer than most words.
     is_rarer = len(row.requires) == 1 and len(row.literal) < 2 * len(row.requires[0])
-    return row.requires if is_rarer and _is_word(row.literal) else (row.literal,)
-
-
-def _is_word(literal: str) -> bool:
-    """Whether a literal is a single word, which may be frequent."""
-    is_one = literal.strip(string.punctuation + " ").isalnum() and len(literal) < LEAST_IDENTIFIER
-    return is_one or len(literal) < LEAST_PHRASE
+    return row.requires if is_rarer and entry.pattern.is_word else (row.literal,)
 
 
 def _packed_rows(rows: Iterable[Row]) -> tuple[bytes, bytes]:
@@ -197,8 +200,12 @@ def is_whole(data: memoryview) -> bool:
 class Table:
     """The rows of a table."""
 
-    def __init__(self, data: memoryview) -> None:
-        """Read the header of a whole table; raises ValueError if it is none."""
+    def __init__(self, data: memoryview, release: Callable[[], None] = lambda: None) -> None:
+        """Read the header of a whole table; raises ValueError if it is none.
+
+        `release`: lets go of the memory of a mapped table; what lines ask for is read again.
+        """
+        self.release = release
         at = len(MAGIC) + _DIGEST_BYTES
         length = int.from_bytes(data[at : at + _LENGTH_BYTES], "little")
         at += _LENGTH_BYTES + length

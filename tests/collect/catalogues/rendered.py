@@ -17,11 +17,11 @@ def _text(dice: random.Random) -> str:
 
 
 def _integer(dice: random.Random) -> str:
-    return str(dice.choice((0, 3, 17, 4096, 1 << 33)))
+    return str(dice.choice((3, 17, 110, 4096, 1 << 33)))
 
 
 def _hex(dice: random.Random) -> str:
-    return f"{dice.randrange(1 << 32):x}"
+    return f"{dice.randrange(1, 1 << 32):x}"
 
 
 def _float(dice: random.Random) -> str:
