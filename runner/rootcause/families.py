@@ -117,6 +117,7 @@ FAMILIES: tuple[Family, ...] = (
     # ---- numbers and memory
     _program(
         "device-memory",
+        r"\b(?:RESOURCE_EXHAUSTED|pjrt\w*|stream_executor|bfc_allocator)\b.{0,80}\bout of memory\b|"
         r"\b(?:cuda|gpu|hip|device|vram|hbm|xpu|npu|xla)\b.{0,60}\b(?:out[ _]of[ _]memory|OOM|memory exhausted)\b"
         r"|\b(?:out[ _]of[ _]memory|OOM)\b.{0,60}\b(?:cuda|gpu|hip|device|vram|hbm)\b"
         r"|\b(?:failed|unable|cannot) to allocate\b.{0,40}\b(?:device|gpu|cuda|hbm)\b",
@@ -384,7 +385,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _program(
         "device-libraries",
-        r"\b(?:cuda|cu|hip|cublas|cudnn|nvrtc|cufft|curand|cusolver|cusparse|nvjitlink|nvml|rsmi|rocblas|miopen|hsa|rccl"
+        r"(?<!::)\b(?:cuda|cu|hip|cublas|cudnn|nvrtc|cufft|curand|cusolver|cusparse|nvjitlink|nvml|rsmi|rocblas|miopen|hsa|rccl"
         r"|nccl)_?"
         r"(?:error|status|result|failure)|\b(?:cuda|hip) (?:error|failure)|\bCU(?:DA|BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_",
         "config_error",

@@ -54,7 +54,8 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     log = logs[match.file]
     if match.layer == "metrics" or (match.is_lasting and match.layer in DEEP):
         return True
-    if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
+    is_vague = match.known_by == "traceback" and match.fault == "unknown"
+    if (match.layer in ECHOES or is_vague) and any(other.ended_well for other in logs.values()):
         # Ranks that finished first were missed by the others.
         return False
     if log.ended_well and match.line > log.ended_well:

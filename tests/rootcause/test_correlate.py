@@ -350,3 +350,13 @@ def test_what_a_run_died_of_and_came_back_from_is_an_incident_that_is_over() -> 
     assert (over.cause.fault, over.recovered) == ("cuda_oom", True)
     again = one(STEPS + oom + died + later + f"{ILLEGAL}\n")
     assert (again.cause.fault, again.recovered) == ("cuda_illegal_access", False)
+
+
+def test_an_exception_of_no_known_kind_is_no_incident_of_a_run_that_ended_well() -> None:
+    """A helper's thread may fail in one rank while another reports that training is over."""
+    failed = (
+        'Traceback (most recent call last):\n  File "/app/run.py", line 3, in poll\n    ask()\n'
+        "acme.StatusError: no answer\n"
+    )
+    assert one(failed).cause.fault == "unknown"
+    assert diagnosed(failed, "Training completed in 3 hours\n") == []

@@ -21,6 +21,10 @@ from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
 from runner.facts.matches import Layer, Scope
 
 MAGIC = b"stoker catalogues 1\n"
+# Names of emitters that healthy logs have on many lines.
+FREQUENT = ("nccl", "kernel", "torch")
+# Letters and digits of a row that makes lines harmless; chosen.
+LEAST_HARMLESS = 8
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 8
 
@@ -122,9 +126,11 @@ def _entries(header: CatalogueHeader, rows: Sequence[CatalogueRow]) -> Iterator[
         pattern = line_pattern(row.format, style)
         requires = tuple(word.lower() for word in row.requires or header.requires if word)
         acts = is_evidence(row.level, row.fault)
-        # A word or two do not show that a line is harmless.
-        is_specific = pattern.is_specific or (acts and bool(requires))
-        is_frequent = acts and pattern.is_word and len(requires) != 1
+        # A word does not show that a line is harmless.
+        is_long = acts or pattern.num_literal >= LEAST_HARMLESS
+        is_specific = pattern.is_specific or (is_long and bool(requires))
+        has_name = len(requires) == 1 and requires[0] not in FREQUENT
+        is_frequent = acts and pattern.is_word and not has_name
         if not pattern.is_searchable or not is_specific or is_frequent:
             continue
         packed = Row(

@@ -9,7 +9,10 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
+from runner.facts import wire
 from runner.facts.matches import Match
+from runner.facts.messages.log_search import SearchResult
+from runner.rootcause.correlation import correlate
 from runner.rootcause.tracebacks.objects import Traceback
 
 SCRIPT = """
@@ -303,3 +306,30 @@ def test_what_was_logged_and_retried_is_no_failure(engine: Engine) -> None:
     )
     (one,) = read(text, engine)
     assert one.is_logged
+
+
+def test_what_an_agent_reports_of_a_traceback_is_judged_alike_by_the_supervisor(
+    engine: Engine,
+) -> None:
+    """The supervisor has no frames: what was read of them travels with the match."""
+    text = (
+        "step 4 | loss 2.1\n"
+        "Traceback (most recent call last):\n"
+        '  File "/app/train.py", line 9, in <module>\n'
+        "    write(model)\n"
+        '  File "/app/helpers.py", line 4, in save_checkpoint\n'
+        "    torch.save(model, path)\n"
+        '  File "/venv/lib/python3.11/site-packages/torch/serialization.py", line 900, in save\n'
+        "    raise error\n"
+        "acme.storage.BucketError: the bucket refused part 3\n"
+    )
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("rank3.err", rank=3)
+    log.feed(text.encode())
+    log.finish()
+    found = diagnosis.scanned(10, text=300)
+    encoded = wire.decode(wire.encode(SearchResult(number=1, found=found)))
+    assert isinstance(encoded, SearchResult)
+    (verdict,) = correlate(encoded.found.matches, encoded.found.steps)
+    assert verdict.cause == diagnosis.verdicts()[0].cause
+    assert (verdict.cause.fault, verdict.evidence[0].rank) == ("checkpoint_io", 3)

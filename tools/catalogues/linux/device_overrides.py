@@ -154,6 +154,14 @@ _FILE_SYSTEMS: tuple[Override, ...] = (
         scope="storage",
     ),
     Override(
+        ("fs/btrfs",),
+        r"Transaction aborted|force(?:d|s) readonly",
+        "filesystem",
+        "the file system is read-only from here on",
+        scope="storage",
+        lasting=True,
+    ),
+    Override(
         _MOUNTS,
         r"mount option|unrecogni[sz]ed|unknown (?:option|parameter)|invalid (?:option|argument|mount)|"
         r"mutually exclusive|can't mount with|option .* requires|requires? (?:the )?option|compiled with",
