@@ -394,7 +394,7 @@ DEVICE = (
         "xid-any",
         _XID + rf"(?P<xid>{_UNLISTED})\b",
         source=_XIDS + ": any number",
-        sample="NVRM: Xid (PCI:0000:0f:00): 38, Driver firmware error",
+        sample="NVRM: Xid (PCI:0000:0f:00): 30, GPU semaphore access error",
         near="NVRM: Xid reporting is enabled",
     ),
 )
