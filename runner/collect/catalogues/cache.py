@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner import rootcause
 from runner.collect import engines
-from runner.collect.catalogues.files import FORMAT, paths_in, read_catalogue
+from runner.collect.catalogues.files import FORMAT, Catalogue, paths_in, read_catalogue
 from runner.collect.catalogues.table import MAGIC, Table, is_whole, pack
 
 FOLDER = Path(rootcause.__file__).parent / "catalogues"
@@ -36,7 +36,16 @@ def load_table(folder: Path = FOLDER) -> Table:
     if table is None:
         _compile_apart(folder)
         table = _cached(path)
-    return Table(memoryview(compiled(folder))) if table is None else table
+    return _compiled_here(folder) if table is None else table
+
+
+def _compiled_here(folder: Path) -> Table:
+    """Compile in this process; what no engine can compile is a defect of an empty table."""
+    try:
+        return Table(memoryview(compiled(folder)))
+    except ValueError as error:
+        defect = f"no catalogue is used, they cannot be compiled: {error}"
+        return Table(memoryview(pack([Catalogue(folder.name, defect=defect)])))
 
 
 def compiled(folder: Path = FOLDER) -> bytes:

@@ -31,7 +31,7 @@ WINDOW = 48
 LEAST = 16
 # Before that, a jump off a settled loss is a spike all the same: so many samples within so little of each other, and a jump of so
 # much, and so many times what they differ; all chosen.
-EARLY_LEAST, EARLY_CALM, EARLY_FIRST, EARLY_RANGES = 3, 0.25, 0.8, 4.0
+EARLY_LEAST, EARLY_CALM, EARLY_FIRST, EARLY_RANGES = 3, 0.25, 1.1, 4.0
 # Of the samples that follow; chosen.
 EARLY_RATIO = 0.5
 # A smaller jump is no spike, however little noise the run has; chosen on the development half of the curves.

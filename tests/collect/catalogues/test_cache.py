@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from runner.collect import engines
 from runner.collect.catalogues import cache as cache_module
 from runner.collect.catalogues.cache import cache_path, compiled, load_table
 from runner.collect.catalogues.catalogues import Catalogues
@@ -82,6 +84,22 @@ def test_without_a_place_for_the_cache_the_table_is_compiled_in_memory(
     (folder / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "file"))
     assert len(load_table(folder)) == len(FABRIC) - 1
+
+
+def test_what_cannot_be_compiled_is_a_defect(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signatures serve without catalogues."""
+
+    def refuse(literals: Sequence[bytes]) -> bytes:
+        if literals:
+            raise ValueError(f"{len(literals)} literals: out of memory")
+        return b""
+
+    monkeypatch.setattr(engines, "compile_literals", refuse)
+    monkeypatch.setattr(cache_module, "_compile_apart", lambda folder: None)
+    table = load_table(folder)
+    assert len(table) == 0
+    assert "no catalogue is used, they cannot be compiled" in table.defects[0]
+    assert not catalogued(LINE, Catalogues(table))
 
 
 def test_processes_that_compile_at_once_leave_one_whole_table(folder: Path, cache: Path) -> None:
