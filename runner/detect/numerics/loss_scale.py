@@ -24,6 +24,8 @@ SEARCH_RISE = 4.0
 FLOOR = 1.0
 # Samples at the floor, for an incident; chosen.
 FLOOR_SAMPLES = 8
+# Of these, skipped ones: the scale can go no lower, and gradients do not fit; chosen.
+FLOOR_SKIPPED = 2
 # In a row, outside a search, for an incident and for a note; chosen.
 RUN_SKIPPED = 8
 MIN_RUN_REPORTED = 4
