@@ -261,6 +261,7 @@ FAMILIES: tuple[Family, ...] = (
         r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
         r"|gloo)\b.{0,120}"
         r"\b(?:timed? ?out|timeout|deadline exceeded)\b"
+        r"|\bstall\w* (?:ranks?|tensors?|time-?out)\b"
         r"|\branks?\b.{0,80}\b(?:failed to|did not|never|not yet) (?:pass|reach\w*|join\w*|enter\w*|arrive\w*)\b",
         "nccl_timeout",
         layer="collective",

@@ -67,7 +67,8 @@ PROGRAM = (
         r"|loss scale (?:has )?reached (?:its |the )?minimum"
         r"|Attempted loss scale: \d+(?:\.\d+)?, reducing to (?:1|1\.0|0|0\.\d+)[ \t\r]*$"
         r"|reducing loss scale to (?:0|0\.\d+|\d(?:\.\d+)?e-\d+)[ \t\r]*$"
-        r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum",
+        r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum"
+        r"|(?:below|under) (?:the )?minimum (?:loss|gradient)[_ ]scale",
         fault="loss_scale_floor",
         scope="user",
         source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex",
