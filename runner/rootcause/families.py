@@ -378,7 +378,8 @@ FAMILIES: tuple[Family, ...] = (
         "access-refused",
         r"\b(?:access ?denied|permission denied|unauthori[sz]ed|forbidden|invalid credentials?|credentials? (?:not|expired)"
         r"|no credentials"
-        r"|not authorized|(?:http|status)\D{0,12}40[13]|token (?:is )?(?:invalid|expired)|no such bucket|NoSuchBucket"
+        r"|not authorized|(?:http|status)\D{0,12}40[13]|404 client error|(?:repo\w*|model|revision|project) ?not ?found"
+        r"|token (?:is )?(?:invalid|expired)|no such bucket|NoSuchBucket"
         r"|bucket .{0,40}not exist)\b",
         "config_error",
         sample="the object store answered 403: access denied for this key",
@@ -397,7 +398,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _program(
         "checkpoints",
-        r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b" + _UNREADABLE + r"|" + _UNREADABLE_BEFORE
+        r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b" + _UNREADABLE
+        + r"|\b(?:checkpoint\w*|ckpts?)\b.{0,40}\b(?:sav|writ|load|restor|read|upload|download)\w*\b.{0,20}\b(?:failed|failure"
+        r"|timed? ?out)\b|" + _UNREADABLE_BEFORE
         + r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b",
         "checkpoint_io",
         scope="storage",
@@ -407,7 +410,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _program(
         "data-sets",
-        r"\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b"
+        r"\binvalid data found\b|\btokenizing data\b|\b(?:input|training) data (?:is|are|was) (?:invalid|corrupt\w*)"
+        r"|\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b"
         + _UNREADABLE + r"|" + _UNREADABLE_BEFORE
         + r"\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b",
         "data_error",

@@ -385,3 +385,11 @@ def test_a_warning_of_a_number_that_finite_steps_follow_was_handled() -> None:
     assert diagnosed(f"Warning: {text}\n{steps}\n") == []
     assert one(f"ERROR {text}\n{steps}\n").cause.fault == "nan_loss"
     assert one(f"{steps}\nWarning: {text}\n").cause.fault == "nan_loss"
+
+
+def test_what_a_device_plugin_reports_of_a_gpu_is_known_by_its_number() -> None:
+    """The plugin for Kubernetes logs the numbers of the driver's errors in words of its own."""
+    text = "health.go:180] XidCriticalError: Xid={xid} on Device=GPU-7c2b, the device will go unhealthy."
+    assert one(text.format(xid=79)).cause.fault == "gpu_lost"
+    assert one(text.format(xid=48)).cause.fault == "gpu_ecc"
+    assert one(text.format(xid=74)).cause.fault == "nvlink_error"

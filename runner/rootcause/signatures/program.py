@@ -82,7 +82,7 @@ PROGRAM = (
         r"outputs?|logits?|during|in|at)\b"
         r"|\b(?:\w{1,30}[_/])?(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?)\b.{0,20}\b(?:is|are|was|became|"
         r"turned) (?:nan|inf|infinite|not finite|non-?finite)\b"
-        r"|Function '\w+' returned nan values"
+        r"|Function '\w+' returned nan values|\btensor\(\[+ *nan\b"
         r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
         r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
         r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b"
