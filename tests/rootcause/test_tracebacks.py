@@ -15,7 +15,7 @@ FETCH = (
     (f"{PACKAGES}torch/utils/data/dataloader.py", "__next__"),
     (f"{PACKAGES}torch/utils/data/_utils/fetch.py", "fetch"),
 )
-OPEN = ((f"{PACKAGES}acme/datasets/indexed_dataset.py", "__init__"),)
+OPEN = (("/proj/datasets/indexed_dataset.py", "__init__"),)
 SAVE = (("/proj/helpers.py", "save_checkpoint"), (f"{PACKAGES}torch/serialization.py", "save"))
 LOAD = (("/proj/helpers.py", "load_checkpoint"), (f"{PACKAGES}torch/serialization.py", "load"))
 RAW_LOAD = ((f"{PACKAGES}torch/serialization.py", "load"),)

@@ -33,7 +33,9 @@ _NOT_FINITE = re.compile(
     r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b|cannot convert float (?:nan|infinity)"
 )
 _CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
-_GPU_TEXT = re.compile(r"\bTriton Error \[|\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
+_GPU_TEXT = re.compile(
+    r"\bTriton Error \[|\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+"
+)
 # What cudaGetErrorString calls a failure of a kernel, of memory, or of the setup.
 _GPU_ERRORS = (
     (re.compile(r"out of memory|ALLOC_FAILED"), "cuda_oom"),
