@@ -1,7 +1,7 @@
 """Error lines: what those most likely mean that are known to be errors, and no more, by their families and wordings.
 
 The answer is weaker than that of a signature, a catalogue or a traceback: it counts where none of them names a cause. A rank that
-has reported what it lost, or waited for in vain, explains that in what it writes next: no such line names a cause.
+has reported a lost peer or a timeout explains that in what it writes next: no such line names a cause.
 """
 
 from collections.abc import Sequence
