@@ -19,12 +19,14 @@ from runner.collect.log_folders.origins import Origin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.step_formats.line_order import LineOrder
 from runner.collect.tracebacks.reader import TracebackReader
+from runner.collect.wordings import installed_wordings
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
+from runner.rootcause.error_lines import with_likeliest
 from runner.rootcause.log_ends import LogEnding, match_of_end
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
@@ -173,7 +175,8 @@ class Log:
         )
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
-        judged += self._match_of_end(judged)
+        judged = with_likeliest(judged, installed_wordings())
+        judged += with_likeliest(self._match_of_end(judged), installed_wordings())
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
             if self._origin.node

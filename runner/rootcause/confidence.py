@@ -29,13 +29,25 @@ BY_KNOWLEDGE: dict[KnownBy, float] = {
 BY_SHOWN = {"confirmed": 0.85, "class": 0.85, "package": 0.8, "phase": 0.6, "nothing": 0.4}
 # Times that, when the same layer names other faults too; chosen.
 DISPUTED = 0.8
+# What a family's own confidence is at least; chosen.
+LEAST_FAMILY = 0.3
 
 
 def confidence_in(root: Match, rivals: Sequence[Match]) -> float:
     """Return the confidence, between 0 and 1, in the fault of `root` among matches that count as much."""
     confidence = BY_LAYER[root.layer] * BY_KNOWLEDGE[root.known_by]
+    if root.known_by == "family" and (stated := root.named.get("confidence", "")):
+        confidence = _bounded(stated)
     if root.known_by == "traceback":
         confidence = min(confidence, BY_SHOWN.get(root.named.get("shown", ""), confidence))
     if any(match.fault != root.fault for match in rivals):
         confidence *= DISPUTED
     return round(confidence, 2)
+
+
+def _bounded(text: str) -> float:
+    """Return the confidence that a match of a family carries, within bounds: its text may come from another node."""
+    try:
+        return min(LEAST_FAMILY + 0.6, max(LEAST_FAMILY, float(text)))
+    except ValueError:
+        return LEAST_FAMILY

@@ -38,7 +38,12 @@ def names_in(text: str, engine: Engine) -> dict[str, str]:
     return {one.match.signature: one.match.text for one in found if one.match is not None}
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.name)
+@pytest.mark.parametrize(
+    "signature",
+    # Frames of any kind go to the reader of tracebacks, and are no matches.
+    [one for one in SIGNATURES if one.role != "frame"],
+    ids=lambda signature: signature.name,
+)
 def test_a_signature_knows_its_sample_however_it_is_wrapped_and_not_what_is_near_it(
     signature: Signature, engine: Engine
 ) -> None:
@@ -65,7 +70,11 @@ def test_a_signature_that_names_a_fault_becomes_an_incident_with_its_line_as_evi
     log.feed(f"{BEFORE}[rank5]: {varied(signature.sample)}\n{AFTER}".encode())
     log.finish()
     (verdict,) = diagnosis.verdicts()
-    assert (verdict.cause.fault, verdict.evidence[0].line) == (signature.fault, 3)
+    deciding = verdict.evidence[0]
+    assert deciding.line == 3
+    # The words of an error that no signature knows may name a fault.
+    is_likeliest = signature.fault == "unknown" and deciding.known_by == "family"
+    assert verdict.cause.fault == signature.fault or is_likeliest
 
 
 def test_what_only_supports_others_is_no_incident_by_itself(engine: Engine) -> None:

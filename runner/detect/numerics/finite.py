@@ -92,8 +92,11 @@ class FiniteDetector(MetricDetector):
         if may_lack and finite(record.loss) is not None:
             self._num_both += 1
         if record.loss is not None and not (is_missing and self._num_both < LASTING_SAMPLES):
+            # Both at one step, of weights that were healthy before, need no other sample.
+            is_certain = bool(self._loss.num_ever_good) and _is_spoilt(record)
+            lasting = 1 if is_certain else LASTING_SAMPLES
             findings += self._judge_value(
-                record, self._loss, "loss", record.loss, LASTING_SAMPLES, is_sure=not is_missing
+                record, self._loss, "loss", record.loss, lasting, is_sure=not is_missing
             )
         if record.grad_norm is not None:
             has_scale = record.loss_scale is not None and record.loss_scale > 1
@@ -144,3 +147,10 @@ class FiniteDetector(MetricDetector):
         else:
             evidence += f", after {num_good} finite ones"
         return [incident("nan_loss", streak.onset, step, evidence)]
+
+
+def _is_spoilt(record: StepRecord) -> bool:
+    """Whether loss and gradient norm are both not finite, and the step was not skipped."""
+    values = (record.loss, record.grad_norm)
+    are_bad = all(value is not None and not math.isfinite(value) for value in values)
+    return are_bad and not record.skipped

@@ -316,13 +316,34 @@ DEVICE = (
     ),
     _supporting(
         "pcie-uncorrected-elsewhere",
-        r"AER: .*Uncorrect(?:ed|able) \((?:Non-)?Fatal\)"
-        r"|PCIe Bus Error: severity=Uncorrect(?:ed|able)|DPC: containment event"
-        r"|pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
+        r"AER: .*Uncorrect(?:ed|able) \(Non-Fatal\)"
+        r"|PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Non-Fatal\)|DPC: containment event"
         r"|[Dd]etected insufficient power on the PCIe slot",
         source=f"{_PCI}: which device it is stands elsewhere; mlx5_core, at every boot of some machines",
-        sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
+        sample="pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:15:01.0",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+    ),
+    Signature(
+        "pcie-fatal-elsewhere",
+        r"AER: .*Uncorrect(?:ed|able) \(Fatal\)|PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Fatal\)",
+        fault="host_hardware",
+        layer="device",
+        scope="node",
+        source=f"{_PCI}: the link of a device that the line does not name as a GPU",
+        sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
+        near="pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:15:01.0",
+    ),
+    Signature(
+        "device-removed",
+        r"pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
+        r"|nvme\S* (?:\S+: )?Removing after probe failure|nvme\S* (?:\S+: )?Device not ready; aborting reset",
+        fault="device_vanished",
+        layer="device",
+        scope="node",
+        is_lasting=True,
+        source="Linux, drivers/pci/hotplug, drivers/nvme/host/pci.c",
+        sample="pcieport 0000:20:03.1: pciehp: Slot(12): Card not present",
+        near="pcieport 0000:20:03.1: pciehp: Slot(12): Card present",
     ),
     # The line that names the sender, and the first one of the device's own report.
     _benign(
@@ -373,7 +394,7 @@ DEVICE = (
         "xid-any",
         _XID + rf"(?P<xid>{_UNLISTED})\b",
         source=_XIDS + ": any number",
-        sample="NVRM: Xid (PCI:0000:0f:00): 38, Driver firmware error",
+        sample="NVRM: Xid (PCI:0000:0f:00): 30, GPU semaphore access error",
         near="NVRM: Xid reporting is enabled",
     ),
 )

@@ -183,7 +183,8 @@ MACHINE = (
     _node(
         "node-failed",
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
-        r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node",
+        r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
+        r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,
         source="Slurm, srun and slurmctld",

@@ -15,6 +15,8 @@ Area = Literal[
 ]
 # By the names of directories and files, whatever the library; the first that a path has.
 _AREA_PATTERNS: tuple[tuple[str, Area], ...] = (
+    # Which class a name stands for, of a tokenizer too.
+    (r"(?:^|/)models/auto/", "settings"),
     (r"rendezvous|elastic/|tcp_?store|/clusters/|launcher|(?:^|/)run\.py", "rendezvous"),
     (
         r"object_store|(?:^|/)(?:remote|cloud)|/hub\.py|s3fs|gcsfs|adlfs|file_utils|file_download"

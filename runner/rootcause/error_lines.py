@@ -1,0 +1,56 @@
+"""Error lines: what those most likely mean that are known to be errors, and no more, by their families and wordings.
+
+The answer is weaker than that of a signature, a catalogue or a traceback: it counts where none of them names a cause.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from runner.facts.matches import Match
+from runner.rootcause.wordings import Wordings, judge_line
+
+# Below it a line stays unknown; chosen.
+LEAST_CONFIDENCE = 0.45
+# Words of a line that the model must know to decide: of fewer, one decides alone. Chosen.
+LEAST_KNOWN = 5
+# Lines of one log that are judged: the first ones matter. Chosen.
+MAX_JUDGED = 200
+
+
+def with_likeliest(matches: Sequence[Match], wordings: Wordings) -> list[Match]:
+    """Return matches of one log in which unknown errors have the likeliest fault of their words, where that is likely enough."""
+    named = {match.line: True for match in matches if _names(match)}
+    num_judged = 0
+    found = []
+    for match in matches:
+        is_open = match.fault == "unknown" and match.layer == "other" and match.weight == "primary"
+        if is_open and match.line not in named and num_judged < MAX_JUDGED:
+            num_judged += 1
+            match = _likeliest(match, wordings)
+        found.append(match)
+    return found
+
+
+def _names(match: Match) -> bool:
+    return match.weight == "primary" and match.fault not in ("", "unknown")
+
+
+def _likeliest(match: Match, wordings: Wordings) -> Match:
+    verdict = judge_line(match.text, wordings)
+    if (
+        verdict is None
+        or 0 < verdict.num_known < LEAST_KNOWN
+        or verdict.fault == "unknown"
+        or verdict.layer == "launcher"
+        or verdict.confidence < LEAST_CONFIDENCE
+    ):
+        return match
+    return replace(
+        match,
+        fault=verdict.fault,
+        layer=verdict.layer,
+        scope=verdict.scope,
+        known_by="family",
+        named={**match.named, "confidence": f"{verdict.confidence:.2f}", "why": verdict.why},
+    )
