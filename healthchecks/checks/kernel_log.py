@@ -108,7 +108,7 @@ CLASSES = (
     # Elsewhere than at an accelerator; a warning about power comes at every boot of some machines.
     LineClass(
         name="PCIe error",
-        signatures=("pcie-uncorrected-elsewhere",),
+        signatures=("pcie-uncorrected-elsewhere", "pcie-fatal-elsewhere", "device-removed"),
         limit="kernel_log.pcie_errors",
     ),
     LineClass(

@@ -13,6 +13,8 @@ from runner.rootcause.wordings import Wordings, judge_line
 
 # Below it a line stays unknown; chosen.
 LEAST_CONFIDENCE = 0.45
+# Words of a line that the model must know to decide: of fewer, one decides alone. Chosen.
+LEAST_KNOWN = 5
 # Lines of one log that are judged: the first ones matter. Chosen.
 MAX_JUDGED = 200
 
@@ -44,6 +46,7 @@ def _likeliest(match: Match, wordings: Wordings) -> Match:
     verdict = judge_line(match.text, wordings)
     if (
         verdict is None
+        or 0 < verdict.num_known < LEAST_KNOWN
         or verdict.fault == "unknown"
         or verdict.layer == "launcher"
         or verdict.confidence < LEAST_CONFIDENCE

@@ -47,13 +47,17 @@ _LAYERS: Mapping[str, Layer] = {
 
 
 class LineVerdict(msgspec.Struct, frozen=True):
-    """What a line most likely means. `fault` "unknown": it is an error, and no more is known. `why`: the words that decided."""
+    """What a line most likely means. `fault` "unknown": it is an error, and no more is known. `why`: the words that decided.
+
+    `num_known`: single words of it that the model knows, where words decided; 0: the family did.
+    """
 
     fault: str
     layer: Layer
     scope: Scope
     confidence: float
     why: str
+    num_known: int = 0
 
 
 class Wordings(msgspec.Struct, frozen=True):
@@ -126,7 +130,9 @@ def judge_line(text: str, wordings: Wordings) -> LineVerdict | None:
             "unknown", "other", UNKNOWN_CONFIDENCE, "an error whose words decide nothing"
         )
     layer = _LAYERS.get(guess.fault, "program")
-    return _verdict(guess.fault, layer, guess.probability, "its words: " + _shown(known))
+    why = "its words: " + _shown(known)
+    single = [word for word in known if " " not in word and not word.startswith("=")]
+    return _verdict(guess.fault, layer, guess.probability, why, num_known=len(single))
 
 
 def _guess(text: str, wordings: Wordings) -> _Guess:
@@ -163,13 +169,16 @@ def _of_family(family: Family, guess: _Guess) -> LineVerdict:
     )
 
 
-def _verdict(fault: str, layer: Layer, confidence: float, why: str) -> LineVerdict:
+def _verdict(
+    fault: str, layer: Layer, confidence: float, why: str, *, num_known: int = 0
+) -> LineVerdict:
     return LineVerdict(
         fault=fault,
         layer=layer,
         scope=fault_kind(fault).scope,
         confidence=round(confidence, 2),
         why=why,
+        num_known=num_known,
     )
 
 

@@ -61,6 +61,7 @@ def test_every_benchmark_can_be_named() -> None:
         "checkpoint_load",
         "detectors",
         "fleet",
+        "folders",
         "gpu",
         "heartbeat",
         "isolation",
@@ -89,6 +90,7 @@ def test_every_benchmark_can_be_named() -> None:
             ("--megabytes=1", "--gigabytes=0.01"),
             {
                 "stoker diagnose, mixed log",
+                "stoker diagnose, a new process, 1 MB",
                 "memory grown over 0.01 GB",
                 "a byte of a line of 10 MB, to a byte of short lines",
             },
