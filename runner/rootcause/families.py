@@ -140,7 +140,8 @@ FAMILIES: tuple[Family, ...] = (
         "host-memory",
         r"\b(?:oom[- ]?kill\w*|out of (?:host |system )?memory|cannot allocate memory|bad_alloc|memory cgroup out"
         r"|page allocation failure"
-        r"|allocation failed|ENOMEM|failed to (?:allocate|alloc|map)\b.{0,40}\b(?:memory|pages?|buffer))\b",
+        r"|allocation failed|memory allocation of \d{1,20} bytes failed|ENOMEM"
+        r"|failed to (?:allocate|alloc|map)\b.{0,40}\b(?:memory|pages?|buffer))\b",
         "host_oom",
         sample="worker 3 ended: std::bad_alloc",
         confidence=0.7,
@@ -410,7 +411,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _program(
         "data-sets",
-        r"\binvalid data found\b|\btokenizing data\b|\b(?:input|training) data (?:is|are|was) (?:invalid|corrupt\w*)"
+        r"\bMDB_(?:CORRUPTED|INVALID|PAGE_NOTFOUND)\b"
+        r"|\binvalid data found\b|\btokenizing data\b|\b(?:input|training) data (?:is|are|was) (?:invalid|corrupt\w*)"
         r"|\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b"
         + _UNREADABLE + r"|" + _UNREADABLE_BEFORE
         + r"\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b",

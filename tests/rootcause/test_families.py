@@ -25,6 +25,8 @@ def test_a_family_knows_its_sample_and_not_what_is_similar(family: Family) -> No
         ("checkpoints", "corrupt checkpoint of step 8"),
         ("data-sets", "InvalidDataError: Invalid data found when processing input: 'clip.mp4'"),
         ("data-sets", "truncated tfrecord 8 of 12"),
+        ("data-sets", "mdb_get: MDB_CORRUPTED: Located page was wrong type"),
+        ("host-memory", "memory allocation of 68719476736 bytes failed"),
         ("access-refused", "RepositoryNotFoundError: 404 Client Error."),
     ],
 )
