@@ -74,9 +74,10 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
 
 
 def _order(match: Match) -> tuple[bool, bool, int]:
-    """Order matches: causes before echoes, what is known before families, the deepest layer first."""
+    """Order matches: causes before echoes, what is known before families and the unknown, the deepest layer first."""
     depth = LAYERS.index(match.layer)
-    return (match.layer in ECHOES, match.known_by == "family", depth)
+    is_weak = match.known_by == "family" or match.fault == "unknown"
+    return (match.layer in ECHOES, is_weak, depth)
 
 
 def _died_before(root: Match, naming: Sequence[Match]) -> Match | None:

@@ -1,13 +1,14 @@
 """Error lines: what those most likely mean that are known to be errors, and no more, by their families and wordings.
 
-The answer is weaker than that of a signature, a catalogue or a traceback: it counts where none of them names a cause.
+The answer is weaker than that of a signature, a catalogue or a traceback: it counts where none of them names a cause. A rank that
+has reported a lost peer or a timeout explains that in what it writes next: no such line names a cause.
 """
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from runner.facts.matches import Match
+from runner.facts.matches import ECHOES, Match
 from runner.rootcause.wordings import Wordings, judge_line
 
 # Below it a line stays unknown; chosen.
@@ -23,9 +24,14 @@ def with_likeliest(matches: Sequence[Match], wordings: Wordings) -> list[Match]:
     named = {match.line: True for match in matches if _names(match)}
     num_judged = 0
     found = []
-    for match in matches:
+    # Ranks that reported an echo; None: a line without a rank did.
+    echoed: dict[int | None, bool] = {}
+    for match in sorted(matches, key=lambda match: match.line):
         is_open = match.fault == "unknown" and match.layer == "other" and match.weight == "primary"
-        if is_open and match.line not in named and num_judged < MAX_JUDGED:
+        if _names(match) and match.layer in ECHOES:
+            echoed[match.rank] = True
+        is_after = match.rank in echoed
+        if is_open and not is_after and match.line not in named and num_judged < MAX_JUDGED:
             num_judged += 1
             match = _likeliest(match, wordings)
         found.append(match)

@@ -51,6 +51,16 @@ _GONE = (
     r"|hot-?unplug)"
 )
 
+# Of files: what is there is not what a reader expects.
+_UNREADABLE = (
+    r".{0,80}\b(?:corrupt\w*|truncat\w*|incomplete|not (?:a )?(?:finali[sz]ed|complete|committed)|missing|bad (?:header|magic)"
+    r"|cannot be (?:read|decoded|parsed|loaded|restored)|checksum|malformed|damaged|unreadable)\b"
+)
+_UNREADABLE_BEFORE = (
+    r"\b(?:corrupt\w*|truncated|incomplete|bad header|malformed|damaged|unreadable|cannot (?:read|decode|parse|load|restore|save)"
+    r"|(?:failed|unable) to (?:read|decode|parse|load|restore|save|write))\b.{0,60}"
+)
+
 FAMILIES: tuple[Family, ...] = (
     # ---- GPUs
     _gpu(
@@ -130,7 +140,8 @@ FAMILIES: tuple[Family, ...] = (
         "host-memory",
         r"\b(?:oom[- ]?kill\w*|out of (?:host |system )?memory|cannot allocate memory|bad_alloc|memory cgroup out"
         r"|page allocation failure"
-        r"|allocation failed|ENOMEM|failed to (?:allocate|alloc|map)\b.{0,40}\b(?:memory|pages?|buffer))\b",
+        r"|allocation failed|memory allocation of \d{1,20} bytes failed|ENOMEM"
+        r"|failed to (?:allocate|alloc|map)\b.{0,40}\b(?:memory|pages?|buffer))\b",
         "host_oom",
         sample="worker 3 ended: std::bad_alloc",
         confidence=0.7,
@@ -248,9 +259,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "collective-timeout",
-        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
+        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
         r"|gloo)\b.{0,120}"
-        r"\b(?:timed? ?out|timeout|deadline exceeded)\b",
+        r"\b(?:timed? ?out|timeout|deadline exceeded)\b"
+        r"|\bstall\w* (?:ranks?|tensors?|time-?out)\b"
+        r"|\branks?\b.{0,80}\b(?:failed to|did not|never|not yet) (?:pass|reach\w*|join\w*|enter\w*|arrive\w*)\b",
         "nccl_timeout",
         layer="collective",
         scope="rank",
@@ -366,7 +379,8 @@ FAMILIES: tuple[Family, ...] = (
         "access-refused",
         r"\b(?:access ?denied|permission denied|unauthori[sz]ed|forbidden|invalid credentials?|credentials? (?:not|expired)"
         r"|no credentials"
-        r"|not authorized|(?:http|status)\D{0,12}40[13]|token (?:is )?(?:invalid|expired)|no such bucket|NoSuchBucket"
+        r"|not authorized|(?:http|status)\D{0,12}40[13]|404 client error|(?:repo\w*|model|revision|project) ?not ?found"
+        r"|token (?:is )?(?:invalid|expired)|no such bucket|NoSuchBucket"
         r"|bucket .{0,40}not exist)\b",
         "config_error",
         sample="the object store answered 403: access denied for this key",
@@ -381,6 +395,30 @@ FAMILIES: tuple[Family, ...] = (
         r"|internal error|broken pipe)\b",
         sample="upload to the bucket failed after 5 retries: connection reset",
         near="the bucket holds 3 objects",
+        confidence=0.65,
+    ),
+    _program(
+        "checkpoints",
+        r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b" + _UNREADABLE
+        + r"|\b(?:checkpoint\w*|ckpts?)\b.{0,40}\b(?:sav|writ|load|restor|read|upload|download)\w*\b.{0,20}\b(?:failed|failure"
+        r"|timed? ?out)\b|" + _UNREADABLE_BEFORE
+        + r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b",
+        "checkpoint_io",
+        scope="storage",
+        sample="restore: the checkpoint of step 800 is not finalized, a commit marker is missing",
+        near="the checkpoint of step 800 was restored",
+        confidence=0.65,
+    ),
+    _program(
+        "data-sets",
+        r"\bMDB_(?:CORRUPTED|INVALID|PAGE_NOTFOUND)\b"
+        r"|\binvalid data found\b|\btokenizing data\b|\b(?:input|training) data (?:is|are|was) (?:invalid|corrupt\w*)"
+        r"|\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b"
+        + _UNREADABLE + r"|" + _UNREADABLE_BEFORE
+        + r"\b(?:data ?sets?|data_?loaders?|shards?|tfrecords?|parquet|jsonl|samples?|image files?|token files?|corpus)\b",
+        "data_error",
+        sample="reader: shard 12 of the corpus is truncated",
+        near="the dataset has 12 shards",
         confidence=0.65,
     ),
     _program(

@@ -1,5 +1,6 @@
 """Relevance: which matches of a run's logs can have ended it, or will affect it again. Steps after a line show survival."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 # Between the moment that a timeout counts from and the first sign of what stalled it; chosen.
 PRECURSOR_SLACK_SECONDS = 120.0
+# How emitters begin a line at level warning: what they report was handled, if steps follow.
+_WARNING = re.compile(r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: )")
 # Digits of a timeout; chosen.
 MAX_DIGITS = 12
 
@@ -63,7 +66,7 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     over = log.ended_well or log.last_step
     lived_on = match.line < over
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
-        return True
+        return not (lived_on and _WARNING.match(match.text))
     return not lived_on or any(match.line < died < over for died in log.deaths)
 
 

@@ -360,3 +360,36 @@ def test_an_exception_of_no_known_kind_is_no_incident_of_a_run_that_ended_well()
     )
     assert one(failed).cause.fault == "unknown"
     assert diagnosed(failed, "Training completed in 3 hours\n") == []
+
+
+def test_what_a_rank_writes_after_its_lost_peer_is_no_cause() -> None:
+    """An error line of no list has the likeliest fault of its words, unless it comes after what the rank lost."""
+    guessed = "ValueError: the option --stages has an unsupported value"
+    assert one(guessed).cause.fault == "config_error"
+    assert one(f"[rank3]: {RESET}\n[rank3]: {guessed}\n").cause.fault == "nccl_network"
+    assert one(f"[rank3]: {RESET}\n[rank5]: {guessed}\n").cause.fault == "config_error"
+
+
+def test_an_exception_of_no_known_kind_yields_to_what_is_known() -> None:
+    """A C++ runtime that ends says nothing of the error above it."""
+    ended = "terminate called without an active exception\nAborted (core dumped)\n"
+    assert one(f"RuntimeError: cudaMallocAsync failed: GPU out of memory\n{ended}").cause.fault == (
+        "cuda_oom"
+    )
+
+
+def test_a_warning_of_a_number_that_finite_steps_follow_was_handled() -> None:
+    """The same words at level error count, whatever follows."""
+    steps = "\n".join(f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(9))
+    text = "the loss of sample 12 is inf"
+    assert diagnosed(f"Warning: {text}\n{steps}\n") == []
+    assert one(f"ERROR {text}\n{steps}\n").cause.fault == "nan_loss"
+    assert one(f"{steps}\nWarning: {text}\n").cause.fault == "nan_loss"
+
+
+def test_what_a_device_plugin_reports_of_a_gpu_is_known_by_its_number() -> None:
+    """The plugin for Kubernetes logs the numbers of the driver's errors in words of its own."""
+    text = "health.go:180] XidCriticalError: Xid={xid} on Device=GPU-7c2b, the device will go unhealthy."
+    assert one(text.format(xid=79)).cause.fault == "gpu_lost"
+    assert one(text.format(xid=48)).cause.fault == "gpu_ecc"
+    assert one(text.format(xid=74)).cause.fault == "nvlink_error"

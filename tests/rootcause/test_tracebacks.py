@@ -15,6 +15,7 @@ FETCH = (
     (f"{PACKAGES}torch/utils/data/dataloader.py", "__next__"),
     (f"{PACKAGES}torch/utils/data/_utils/fetch.py", "fetch"),
 )
+OPEN = (("/proj/datasets/indexed_dataset.py", "__init__"),)
 SAVE = (("/proj/helpers.py", "save_checkpoint"), (f"{PACKAGES}torch/serialization.py", "save"))
 LOAD = (("/proj/helpers.py", "load_checkpoint"), (f"{PACKAGES}torch/serialization.py", "load"))
 RAW_LOAD = ((f"{PACKAGES}torch/serialization.py", "load"),)
@@ -62,6 +63,8 @@ def judged(name: str, message: str, places: _Places) -> TracebackVerdict:
         ("data_error", "StopIteration", "", STEP),
         ("data_error", "PIL.UnidentifiedImageError", "cannot identify image file", STEP),
         ("data_error", "FileNotFoundError", "[Errno 2] No such file: 'x'", FETCH),
+        ("data_error", "AssertionError", "no header in /data/shard_7.idx", OPEN),
+        ("config_error", "AssertionError", "width is 7", OPEN),
         ("checkpoint_io", "OSError", "[Errno 28] No space left on device", SAVE),
         ("checkpoint_io", "OSError", "[Errno 116] Stale file handle: '/mnt/x'", SAVE),
         ("checkpoint_io", "RuntimeError", "no tensor", LOAD),
@@ -86,6 +89,7 @@ def judged(name: str, message: str, places: _Places) -> TracebackVerdict:
         ("host_oom", "MemoryError", "", FETCH),
         ("cuda_oom", "torch.OutOfMemoryError", "CUDA out of memory", STEP),
         ("cuda_illegal_access", "torch.AcceleratorError", "CUDA error: misaligned address", STEP),
+        ("cuda_illegal_access", "RuntimeError", "Triton Error [CUDA]: misaligned address", STEP),
         ("nan_loss", "ValueError", "loss is nan at step 7", STEP),
         ("nan_loss", "FloatingPointError", "overflow encountered in exp", STEP),
         ("", "KeyboardInterrupt", "", STEP),

@@ -24,6 +24,8 @@ SEARCH_RISE = 4.0
 FLOOR = 1.0
 # Samples at the floor, for an incident; chosen.
 FLOOR_SAMPLES = 8
+# Of these, skipped ones: the scale can go no lower, and gradients do not fit; chosen.
+FLOOR_SKIPPED = 2
 # In a row, outside a search, for an incident and for a note; chosen.
 RUN_SKIPPED = 8
 MIN_RUN_REPORTED = 4
@@ -67,7 +69,7 @@ class LossScaleDetector(MetricDetector):
         """Expect a search for the scale."""
         self._is_searching, self._num_calm = True, 0
         self._scales = deque(maxlen=FALL_WINDOW)
-        self._num_skipped, self._num_at_floor = 0, 0
+        self._num_skipped, self._num_at_floor, self._num_skipped_at_floor = 0, 0, 0
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
@@ -80,6 +82,7 @@ class LossScaleDetector(MetricDetector):
                 has_fallen = scale < self._last
                 if scale >= SEARCH_RISE * self._last:
                     self.begin_attempt()
+            self._num_skipped_at_floor += bool(record.skipped and scale <= self._floor)
             findings += self._fall(step, scale) + self._at_floor(step, scale)
             self._last = scale
         self._num_calm = 0 if record.skipped or has_fallen else self._num_calm + 1
@@ -119,7 +122,7 @@ class LossScaleDetector(MetricDetector):
             # A scaler that goes below the usual floor has another one, or none.
             self._floor = 0.0
         if scale > self._floor or not self._is_dynamic:
-            self._num_at_floor = 0
+            self._num_at_floor = self._num_skipped_at_floor = 0
             if "floor" not in self._reported:
                 return []
             evidence = f"the loss scale left its floor, to {number(scale)}"
@@ -127,7 +130,8 @@ class LossScaleDetector(MetricDetector):
         self._floor_step = self._floor_step if self._num_at_floor else step
         self._num_at_floor += 1
         is_reported = "floor" in self._reported or "fall" in self._reported
-        if is_reported or self._num_at_floor < FLOOR_SAMPLES:
+        is_lasting = self._num_at_floor >= FLOOR_SAMPLES
+        if is_reported or not (is_lasting or self._num_skipped_at_floor >= FLOOR_SKIPPED):
             return []
         self._reported["floor"] = self._floor_step
         evidence = (

@@ -5,7 +5,8 @@ from functools import partial
 from runner.rootcause.signatures.signature import Signature
 
 _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-fA-F])?)"
-_XID = rf"NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): "
+# The driver's own lines, and those of the device plugin for Kubernetes about them.
+_XID = rf"(?:NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): |XidCriticalError: Xid=)"
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
 # Of Xids without a row of their own.
 _UNLISTED = (
@@ -170,7 +171,7 @@ DEVICE = (
     ),
     _power(
         "thermal-slowdown",
-        r"(?i)(?:hw|hardware) (?:thermal|power brake) slowdown\s*: active\b"
+        r"(?i)(?:hw|hardware)[ _](?:thermal|power[ _]brake)[ _]slowdown\s*(?::|=|is) ?active\b"
         r"|(?:hw|hardware) (?:thermal|power brake) slowdown (?:is |was )?(?:engaged|detected|"
         r"asserted)"
         r"|throttled: (?:sw|hw) thermal|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
@@ -194,6 +195,8 @@ DEVICE = (
         "power-supply",
         r"(?i)power supply \S+ (?:.*\b)?(?:fail(?:ed|ure)|lost|redundancy lost)"
         r"|PSU ?\d* .*(?:fail(?:ed|ure)|input lost|AC lost)",
+        fault="host_hardware",
+        layer="machine",
         source="IPMI sensor texts; Linux, mlx5_core",
         sample="ipmi: Power Supply 2 failed, input lost",
         near="power supply 1 input restored, redundancy regained",

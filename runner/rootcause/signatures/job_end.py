@@ -24,6 +24,7 @@ ENDING = (
         r"(?i)DUE TO PREEMPTION"
         r"|(?:job|node|instance|pod|vm|spot)\b.{0,60}\b(?:was |is |been |being |"
         r"will be )?(?:preempted|evicted|reclaimed)\b"
+        r"|\bpreempted (?:job|pod|workload|vm)"
         r"|received (?:a )?(?:preemption|termination|interruption) (?:notice|signal|warning)"
         r"|preemption (?:notice|signal|warning) received"
         r"|(?:spot|instance) (?:interruption|termination) (?:notice|warning)"

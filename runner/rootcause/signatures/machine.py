@@ -59,8 +59,9 @@ MACHINE = (
     ),
     _oom(
         "worker-killed",
-        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9)",
-        source="PyTorch, torch/utils/data/_utils/signal_handling.py; SIGKILL of one worker is the kernel's",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9|Bus error)"
+        r"|[Bb]us error encountered in worker",
+        source="PyTorch, torch/csrc/DataLoader.cpp: SIGKILL of one worker is the kernel's, SIGBUS a full /dev/shm",
         sample="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Killed.",
         near="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Terminated.",
     ),

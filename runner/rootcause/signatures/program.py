@@ -39,6 +39,8 @@ PROGRAM = (
         r"|cudaErrorLaunchFailure|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED"
         r"|hipErrorIllegalAddress|Memory access fault by GPU node-\d+"
         r"|Cuda failure \d* ?'(?:an illegal memory access|unspecified launch failure)"
+        r"|Triton Error \[\w+\]: (?:an illegal memory access|misaligned address|"
+        r"unspecified launch failure|device-side assert)"
         r"|(?:CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED|"
         r"CUBLAS_STATUS_INTERNAL_ERROR)"
         r"|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)",
@@ -64,7 +66,9 @@ PROGRAM = (
         r"(?i)loss scale (?:is )?already at (?:its )?minimum|minimum loss scale reached"
         r"|loss scale (?:has )?reached (?:its |the )?minimum"
         r"|Attempted loss scale: \d+(?:\.\d+)?, reducing to (?:1|1\.0|0|0\.\d+)[ \t\r]*$"
-        r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum",
+        r"|reducing loss scale to (?:0|0\.\d+|\d(?:\.\d+)?e-\d+)[ \t\r]*$"
+        r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum"
+        r"|(?:below|under) (?:the )?minimum (?:loss|gradient)[_ ]scale",
         fault="loss_scale_floor",
         scope="user",
         source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex",
@@ -76,9 +80,9 @@ PROGRAM = (
         r"(?i)\b(?:encountered|found|detected|got|contains?|returned|produced)\b.{0,30}\b(?:nan|"
         r"inf|non-?finite)\b.{0,40}\b(?:loss|grad|gradients?|norm|values?|weights?|activations?|"
         r"outputs?|logits?|during|in|at)\b"
-        r"|\b(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?)\b.{0,20}\b(?:is|are|was|became|"
+        r"|\b(?:\w{1,30}[_/])?(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?)\b.{0,20}\b(?:is|are|was|became|"
         r"turned) (?:nan|inf|infinite|not finite|non-?finite)\b"
-        r"|Function '\w+' returned nan values"
+        r"|Function '\w+' returned nan values|\btensor\(\[+ *nan\b"
         r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
         r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
         r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b"
@@ -101,8 +105,8 @@ PROGRAM = (
         "worker-failed",
         r"Caught \w+ in (?:DataLoader worker process|pin memory thread)"
         r"|DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|"
-        r"is killed by signal: (?:Bus error|Segmentation fault|Aborted))"
-        r"|bus error encountered in worker|DataLoader timed out after \d+ seconds"
+        r"is killed by signal: (?:Segmentation fault|Aborted))"
+        r"|DataLoader timed out after \d+ seconds"
         r"|Pin memory thread exited unexpectedly",
         fault="data_error",
         source=_TORCH + ", torch/utils/data",

@@ -33,7 +33,9 @@ _NOT_FINITE = re.compile(
     r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b|cannot convert float (?:nan|infinity)"
 )
 _CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
-_GPU_TEXT = re.compile(r"\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+")
+_GPU_TEXT = re.compile(
+    r"\bTriton Error \[|\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+"
+)
 # What cudaGetErrorString calls a failure of a kernel, of memory, or of the setup.
 _GPU_ERRORS = (
     (re.compile(r"out of memory|ALLOC_FAILED"), "cuda_oom"),
@@ -251,6 +253,9 @@ def _code(raised: Raised, stack: Stack) -> ShownFault:
         ):
             return ShownFault("data_error", "package")
         is_of_settings = _SETTINGS_TEXT.search(raised.message)
+        if stack.innermost == "data" and fault_of_path(raised.message) == "data_error":
+            # It names the file that is not what it should be.
+            return ShownFault("data_error", "package")
         if base == "AssertionError" and stack.innermost == "checkpoint" and not is_of_settings:
             return ShownFault("checkpoint_io", "package")
     return ShownFault("config_error", "class")

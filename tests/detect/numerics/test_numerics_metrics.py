@@ -178,6 +178,14 @@ def test_a_scale_at_its_floor_is_found(floor: float | None, value: float) -> Non
     assert [one.onset_step for one in findings if one.recovered] == [420]
 
 
+def test_a_skipped_step_at_the_floor_is_found_at_once() -> None:
+    """The scale can go no lower, and gradients do not fit: the second one is an incident; a first one is not."""
+    records = scales([2.0 ** max(0, 4 - at) for at in range(6)])
+    assert not of(found(records), "loss_scale_floor")
+    skipped = [replace(record, skipped=True) for record in records]
+    assert of(found(skipped), "loss_scale_floor") == [4]
+
+
 def test_skipped_steps_are_found_when_they_do_not_end() -> None:
     """A few skipped steps are healthy, eight in a row are not; in the search at the start many are."""
     records = run(400)
