@@ -17,5 +17,5 @@ FLIGHT_RECORDS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 FLIGHT_VARIABLES = (FLIGHT_PIPE, *FLIGHT_RECORDS)
 # What a record has: completed collectives too, by which ranks are compared. Megatron-LM sets 1 where the environment has no value.
 FLIGHT_CONTENT = {"TORCH_INCLUDE_ONLY_ACTIVE": "0"}
-# What differs from attempt to attempt: the above; flight variables are set unless the run sets one of them.
-ATTEMPT_VARIABLES = "|".join((OWN_VARIABLES, *FLIGHT_VARIABLES))
+# What is set for a rank and not for the process that imported its modules: torch reads it when ranks meet.
+ATTEMPT_VARIABLES = "|".join((OWN_VARIABLES, *FLIGHT_VARIABLES, *FLIGHT_CONTENT))

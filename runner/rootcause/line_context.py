@@ -102,7 +102,9 @@ def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
         is_lookup = any(word in match.text for word in ("KeyError", "IndexError"))
         return "data_error" if is_lookup and is_data else ""
     if match.role == "disk-full":
-        return "checkpoint_io" if is_checkpoint or is_serialization else ""
+        is_named = _fault_of_path(match.text.lower()) == "checkpoint_io"
+        is_saving = is_checkpoint or is_serialization or is_named
+        return "checkpoint_io" if is_saving or "safetensor" in match.text.lower() else ""
     if match.role not in ("exception", "missing-file"):
         return ""
     if match.role == "missing-file" and path_fault:

@@ -118,7 +118,8 @@ ENDING = (
     ),
     _other(
         "exception-of-any-kind",
-        r"[\w.]+(?:Error|Exception): \S",
+        r"[\w.]+(?:Error|Exception): \S"
+        r"|\b[A-Za-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]\w+(?:: \S|[ \t\r]*$)",
         role="exception",
         source="Python: exceptions that libraries define",
         sample="mylib.errors.StageError: the schedule has no stage called 'cooldown'",

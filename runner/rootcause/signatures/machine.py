@@ -59,9 +59,8 @@ MACHINE = (
     ),
     _oom(
         "worker-killed",
-        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9|Bus error)"
-        r"|[Bb]us error encountered in worker",
-        source="PyTorch, torch/csrc/DataLoader.cpp: SIGKILL of one worker is the kernel's, SIGBUS a full /dev/shm",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9)",
+        source="PyTorch, torch/csrc/DataLoader.cpp: SIGKILL of one worker is the kernel's",
         sample="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Killed.",
         near="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Terminated.",
     ),
@@ -185,6 +184,7 @@ MACHINE = (
         "node-failed",
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
+        r"|node with node id: \S+ .{0,200}has been marked dead"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,

@@ -148,6 +148,7 @@ NETWORK = (
         r"|heartbeat monitor timed out|Timed out waiting \d+ ?ms for (?:recv|send) operation"
         r"|monitoredBarrier.*(?:failed|timed out)|NCCL timeout(?: after| expired| occurred|!)"
         r"|Timeout\(ms\)=\d+\) ran for|Timeout waiting for key: \S+"
+        r"|DistBackendError.{0,200}(?:[Tt]imed out|[Tt]imeout)"
         r"|Expected \d+ threads to join the rendezvous|Termination timeout of \d+",
         source=_C10D + "; gloo",
         sample="RuntimeError: [gloo] Timed out waiting 1800000ms for recv operation to complete",

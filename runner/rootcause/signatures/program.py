@@ -105,8 +105,8 @@ PROGRAM = (
         "worker-failed",
         r"Caught \w+ in (?:DataLoader worker process|pin memory thread)"
         r"|DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|"
-        r"is killed by signal: (?:Segmentation fault|Aborted))"
-        r"|DataLoader timed out after \d+ seconds"
+        r"is killed by signal: (?:Bus error|Segmentation fault|Aborted))"
+        r"|[Bb]us error encountered in worker|DataLoader timed out after \d+ seconds"
         r"|Pin memory thread exited unexpectedly",
         fault="data_error",
         source=_TORCH + ", torch/utils/data",

@@ -76,6 +76,7 @@ def test_the_environment_is_the_contracts(
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{flight}/rank3-",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{flight}/record3-",
         "TORCH_FR_DUMP_TEMP_FILE": f"{flight}/record3-",
+        "TORCH_INCLUDE_ONLY_ACTIVE": "0",
     }
     outer = node_environment(agent.pid)
     # Nothing of the agent's own that begins so reaches a rank; those that steer our tests are among them.

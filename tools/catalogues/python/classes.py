@@ -114,7 +114,7 @@ NAMED: tuple[Named, ...] = tuple(
             "the scaler cannot decrease further",
         ),
         (
-            r"(?i)\b(?:loss|grad\w*|norm|weights?|logits|activations?)\b.{0,60}\b(?:nans?|infs?|non-?finite)\b"
+            r"(?i)\b(?:loss|grad\w*|norm|weights?|logits|activations?)\b.{0,60}\b(?:nans?|infs?|non-?finite|not finite)\b"
             r"|\b(?:nans?|infs?|non-?finite)\b.{0,40}\b(?:loss|grad\w*|norm|weights?|logits|activations?)\b",
             "nan_loss",
             "a number of the step that is not finite",
@@ -135,6 +135,11 @@ NAMED: tuple[Named, ...] = tuple(
             r"(?i)(?:watchdog|collective|all_?reduce|all_?gather|nccl).{0,60}\btimed[ -]?out",
             "nccl_timeout",
             "a collective that timed out",
+        ),
+        (
+            r"each element in list of batch|stack expects each tensor",
+            "data_error",
+            "samples of one batch that do not fit together",
         ),
         (r"(?i)\bpreempt(?:ed|ion notice)\b", "preemption", "a preemption by name"),
         (
