@@ -48,8 +48,8 @@ def test_the_documented_lines_stop_in_order_and_go_on_from_sealed_checkpoints(
     """Every byte of docs/client.md's loop runs: killed, stopped with a checkpoint, and finished by the next run."""
     harness = make_cluster()
     harness.write_script(script())
-    command = f"{sys.executable} train.py"
-    harness.write_run(command=command, nodes=1, ranks_per_node=1, checkpoints="saved")
+    where = {"python": sys.executable, "checkpoints": "saved"}
+    harness.write_run(command="{python} train.py", nodes=1, ranks_per_node=1, **where)
     run = harness.start("run", "run.yaml")
     first = harness.training(past_step=25)
     kill(first.pids[0])

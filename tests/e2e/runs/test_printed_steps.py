@@ -38,8 +38,8 @@ TOLERANCE_SECONDS = 1.0
 def start(harness: ClusterHarness, **fields: object) -> None:
     """Write the script and its run, of two ranks."""
     harness.write_script(SCRIPT)
-    command = f"{sys.executable} train.py {NUM_STEPS}"
-    harness.write_run(command=command, nodes=1, ranks_per_node=2, **fields)
+    command = f"{{python}} train.py {NUM_STEPS}"
+    harness.write_run(command=command, python=sys.executable, nodes=1, ranks_per_node=2, **fields)
 
 
 def stamps(harness: ClusterHarness) -> list[tuple[str, int, float]]:
@@ -104,7 +104,7 @@ def test_all_that_a_short_run_printed_is_in_its_summary(
     harness = make_cluster()
     script = "import sys\nfor n in range(1, 31):\n    print(f'step {n} loss {9 - n / 10}', end='\\n' if n < 30 else '')\n"
     harness.write_script(script)
-    harness.write_run(command=f"{sys.executable} train.py", nodes=1, ranks_per_node=1)
+    harness.write_run(command="{python} train.py", python=sys.executable, nodes=1, ranks_per_node=1)
     code, output = harness.finish(harness.start("run", "run.yaml"))
     assert code == 0, harness.report()
     assert "steps       30 in 1 attempt" in output, output
