@@ -49,6 +49,7 @@ class LossScaleDetector(MetricDetector):
     _is_fall_reported: bool
     _is_searching: bool
     _num_calm: int
+    _num_skipped_at_floor: int
     # Since the last rise.
     _scales: deque[tuple[int, float]]
     _num_skipped: int
