@@ -94,7 +94,8 @@ def test_after_three_kills_the_figures_are_those_of_the_scripts_own_stamps(
     assert abs(figures["productive_seconds"] - productive) < tolerance, (figures, made)
     assert f"steps lost  {lost}" in output, output
     assert "gave_up" not in harness.stoker("incidents").stdout
-    assert len(harness.stoker("incidents", "--json").stdout.splitlines()) == 3
+    incidents = json.loads(harness.stoker("incidents", "--json").stdout)
+    assert [one["state"] for one in incidents] == ["resolved"] * 3
 
 
 def test_all_that_a_short_run_printed_is_in_its_summary(
