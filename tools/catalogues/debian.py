@@ -15,7 +15,7 @@ from tools.catalogues.sources import SourceMissing
 ARCHIVES = "STOKER_SOURCE_ARCHIVES"
 _SUITES = ("bookworm", "trixie")
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_SOURCES = "deb-src [signed-by={keyring}] http://deb.debian.org/debian {suite} main\n"
+_SOURCES = "deb-src [signed-by={keyring}] {mirror} {suite} main\n"
 _SETTINGS = """\
 Dir::Etc::sourcelist "{folder}/sources.list";
 Dir::Etc::sourceparts "-";
@@ -79,7 +79,8 @@ def _downloaded(package: str, version: str, scratch: Path) -> Path:
     """Download the archive of any revision of this upstream version."""
     for name in ("lists/partial", "cache/archives/partial"):
         (scratch / name).mkdir(parents=True)
-    lines = [_SOURCES.format(keyring=_KEYRING, suite=suite) for suite in _SUITES]
+    mirror = _mirror()
+    lines = [_SOURCES.format(keyring=_KEYRING, mirror=mirror, suite=suite) for suite in _SUITES]
     (scratch / "sources.list").write_text("".join(lines))
     (scratch / "apt.conf").write_text(_SETTINGS.format(folder=scratch))
     _apt(scratch, "apt-get", "update")
@@ -96,6 +97,19 @@ def _downloaded(package: str, version: str, scratch: Path) -> Path:
         )
     _apt(scratch, "apt-get", "source", "--download-only", "--tar-only", f"{package}={fitting[-1]}")
     return next(scratch.glob(f"{package}_{version}.orig.tar.*"))
+
+
+def _mirror() -> str:
+    """Return where this machine gets Debian's packages from. Raises SourceMissing where it gets none."""
+    command = ("apt-get", "indextargets", "--format", "$(REPO_URI)")
+    try:
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SourceMissing(f"{' '.join(command)} failed: {error}") from error
+    mirrors = [one for one in output.split() if one.rstrip("/").endswith("/debian")]
+    if not mirrors:
+        raise SourceMissing("apt gets no packages of Debian here")
+    return mirrors[0]
 
 
 def _upstream(revision: str) -> str:
