@@ -1,5 +1,6 @@
 """Notices of maintenance and preemption, by file and by signal; and health checks requested by a task."""
 
+import contextlib
 import json
 import os
 import resource
@@ -7,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -250,13 +252,8 @@ def _programs(node: Node) -> list[int]:
     """Return the health checks that the agent has started and that live."""
     found = []
     for agent in node.agents:
-        for tasks in Path(f"/proc/{agent.pid}/task").glob("*"):
-            try:
-                children = (tasks / "children").read_text().split()
-            except OSError:
-                continue
-            for pid in map(int, children):
-                line = Path(f"/proc/{pid}/cmdline")
-                if is_alive(pid) and b"healthchecks" in line.read_bytes():
-                    found.append(pid)
+        for child in psutil.Process(agent.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if "healthchecks" in " ".join(child.cmdline()):
+                    found.append(child.pid)
     return found

@@ -1,5 +1,6 @@
 """Before hanging ranks are killed the agent writes down their stacks, within a time limit."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runner.agent.hangs import stack_dumps
-from tests.agent.node import is_alive, state_of, wait_until
+from tests.agent.node import state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -93,11 +95,9 @@ def test_the_dump_reports_and_skips_what_takes_too_long(
 def children_of(pid: int) -> list[str]:
     """Return the command lines of a process's children that are no zombies."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if is_alive(int(child)):
-                line = Path(f"/proc/{child}/cmdline").read_bytes()
-                found.append(line.replace(b"\0", b" ").decode())
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            found.append(" ".join(child.cmdline()))
     return found
 
 
