@@ -236,7 +236,7 @@ class GangProgress(Detector):
             gang.progress_at, self._idle = now, (None, 0.0)
         else:
             self._on_progress(gang, now)
-        gang.last_step = max(gang.last_step or 0, heartbeat.printed_step or 0)
+        gang.last_step, gang.phase = max(gang.last_step or 0, heartbeat.printed_step or 0), "step"
         gang.advanced_at = now
         gang.at_work_since = now if gang.at_work_since == math.inf else gang.at_work_since
         self._note_longest(gang)

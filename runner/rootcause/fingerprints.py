@@ -61,6 +61,13 @@ def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = 
     return f"{fault}:{exit_code}:{digest}"
 
 
+def describe_fingerprint(mark: str) -> str:
+    """Return what people read of a fingerprint: the fault, and the exit code where there was one."""
+    fault, _, rest = mark.partition(":")
+    exit_code = rest.partition(":")[0]
+    return fault if exit_code in ("", "None") else f"{fault} with exit code {exit_code}"
+
+
 def _identity(error: RootError) -> str:
     """Return an error's line without what differs between its occurrences, and its frames where these belong to it."""
     line = error.line[:MAX_LINE]

@@ -4,7 +4,8 @@
    `stoker diagnose --flight`). They may be on several nodes. A rank without a record is named where its stack shows that it works.
 2. Absent: a rank in a function of `blocking_calls` waits for others. A rank absent while others block is missing, even if they
    block in different calls: one rank, or fewer ranks than wait, all on one node.
-3. Stack outliers: where that separates no rank from the others, a rank whose stack differs from most of its pipeline stage is
+3. At work: without GPUs, a rank that computes or sleeps by itself is missing while all others are idle in calls that may wait.
+4. Stack outliers: where that separates no rank from the others, a rank whose stack differs from most of its pipeline stage is
    missing: it skipped a collective, or never reached any. Not if a rank waits for one peer only, since ranks of a pipeline
    normally differ. Nor if the outlier waits and the others work: they are late.
 Otherwise no rank is named, and the evidence says how the ranks divide.
@@ -96,7 +97,7 @@ def find_missing_ranks(
     recorded = _recorded(gang)
     if recorded.culprits:
         return _missing(gang, recorded.ranks, [each.reason for each in recorded.culprits])
-    missing = _absent(gang) or _stack_outliers(gang)
+    missing = _absent(gang) or _at_work(gang) or _stack_outliers(gang)
     if not missing:
         return MissingRanks(evidence=_describe_division(gang))
     return _missing(gang, missing)
@@ -148,10 +149,33 @@ def _absent(gang: _Gang) -> list[int]:
         return []
     if any(_may_be_waiting(gang, rank) for rank in absent):
         return []
-    is_few = len(absent) == 1 or (
-        len(absent) < num_waiting and gang.common_node(absent) is not None
-    )
-    return absent if is_few else []
+    return absent if _are_few(gang, absent, num_waiting) else []
+
+
+def _are_few(gang: _Gang, absent: Sequence[int], num_waiting: int) -> bool:
+    """Whether the absent are one rank, or fewer ranks than wait, all on one node."""
+    is_fewer = len(absent) < num_waiting
+    return len(absent) == 1 or (is_fewer and gang.common_node(absent) is not None)
+
+
+def _at_work(gang: _Gang) -> list[int]:
+    """Return the ranks that compute or sleep by themselves while all others may wait; empty when that is not clear.
+
+    Without GPUs, a rank that is idle in a call of the kind that may wait does wait: its work would be done by its own thread.
+    """
+    at_work = [rank for rank, stack in gang.stacks.items() if _works_by_itself(stack)]
+    others = [stack for rank, stack in gang.stacks.items() if rank not in at_work]
+    if gang.has_gpus or not at_work or not others or 2 * len(gang.stacks) <= gang.num_ranks:
+        return []
+    if not all(stack.state == "S" and may_wait(stack.frames) for stack in others):
+        return []
+    return at_work if _are_few(gang, at_work, len(others)) else []
+
+
+def _works_by_itself(stack: RankStack) -> bool:
+    """Whether a rank is outside all calls that wait, and computes, sleeps for a time of its own, or waits for a device."""
+    is_busy = stack.state in ("R", "D", "T") or "nanosleep" in stack.wchan
+    return is_busy and bool(stack.frames) and not may_wait(stack.frames)
 
 
 def _may_be_waiting(gang: _Gang, rank: int) -> bool:

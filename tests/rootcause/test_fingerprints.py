@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.rootcause.fingerprints import fingerprint
+from runner.rootcause.fingerprints import describe_fingerprint, fingerprint
 from tests.rootcause.test_error_output import ADVICE, NOT_CLOSED
 
 
@@ -83,3 +83,18 @@ def test_without_any_line_only_the_code_counts() -> None:
     """A rank killed by a signal writes nothing."""
     assert fingerprint("rank_crash", exit_code=-9) == "rank_crash:-9:-"
     assert fingerprint("rank_crash", exit_code=-9, stderr_tail=NOT_CLOSED) == "rank_crash:-9:-"
+
+
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        (fingerprint("no_progress"), "no_progress"),
+        (fingerprint("rank_crash", exit_code=1, stderr_tail="x"), "rank_crash with exit code 1"),
+        (fingerprint("rank_crash", exit_code=-9), "rank_crash with exit code -9"),
+        ("of an earlier release", "of an earlier release"),
+        ("", ""),
+    ],
+)
+def test_people_read_the_fault_and_the_exit_code(mark: str, text: str) -> None:
+    """What only tells occurrences apart is left out of sentences."""
+    assert describe_fingerprint(mark) == text

@@ -215,6 +215,40 @@ def test_the_evidence_names_the_stack_of_each_group_of_ranks() -> None:
     )
 
 
+# A rank, its state, the kernel function it is in, and its frames.
+Seen = tuple[str, str, tuple[str, ...]]
+IN_BACKWARD: Seen = ("S", "futex_do_wait", BACKWARD)
+ASLEEP: Seen = ("S", "hrtimer_nanosleep", WORK)
+
+
+@pytest.mark.parametrize(
+    ("places", "rank"),
+    [
+        ((IN_BACKWARD, ASLEEP), 1),
+        ((("R", "0", WORK), IN_BACKWARD), 0),
+        ((IN_BACKWARD, ("D", "nfs_wait", LOADER)), 1),
+        # It waits for something that stacks do not show: perhaps for the other one.
+        ((IN_BACKWARD, ("S", "futex_do_wait", WORK)), None),
+        # The other one computes its gradients.
+        ((("R", "0", BACKWARD), ASLEEP), None),
+        ((IN_BACKWARD, ("S", "hrtimer_nanosleep", BACKWARD)), None),
+        ((ASLEEP, ASLEEP), None),
+    ],
+)
+def test_a_rank_at_work_is_missing_while_all_others_are_idle_in_calls_that_may_wait(
+    places: tuple[Seen, ...], rank: int | None
+) -> None:
+    """Of two ranks the one that sleeps, computes or reads is named, unless the other may work; with GPUs neither is."""
+    rank_stacks = [
+        RankStack(ranks=(number,), state=state, wchan=wchan, frames=at)
+        for number, (state, wchan, at) in enumerate(places)
+    ]
+    for has_gpus, expected in ((False, rank), (True, None)):
+        verdict = find_missing_ranks(rank_stacks, nodes=["n1"], ranks_per_node=2, has_gpus=has_gpus)
+        assert verdict is not None
+        assert verdict.rank == expected, verdict
+
+
 frames = st.lists(
     st.sampled_from([*REDUCE, *BARRIER, *SEND, *WORK, "", ":", "a:b", "::1"])
     | st.text(max_size=40),

@@ -19,7 +19,7 @@ from runner.facts.faults import Finding, awaits_probe, fault_kind
 from runner.facts.matches import DEEP
 from runner.facts.messages import records as r
 from runner.facts.wording import counted
-from runner.rootcause.fingerprints import fingerprint
+from runner.rootcause.fingerprints import describe_fingerprint, fingerprint
 
 
 def report_failure(
@@ -65,7 +65,8 @@ def report_failure(
             rank=finding.rank,
             failure=failure,
         )
-        reason = f"same failure ({mark}), no new step since step {known.step}"
+        what = describe_fingerprint(mark)
+        reason = f"the same failure again ({what}), no new step since step {known.step}"
     else:
         known = decision.open_incident(
             finding, run=run.run, fingerprint=mark, step=best, failure=failure
