@@ -16,6 +16,7 @@ from runner.facts.wording import known_words
 # Name -> module in `runner.cli`, in the order of the help page.
 COMMANDS = {
     "run": "runs.run",
+    "init": "runs.init",
     "demo": "runs.demo",
     "status": "reports.status",
     "runs": "reports.status",
@@ -119,10 +120,11 @@ class Stoker(click.Group):
 @click.group(
     cls=Stoker,
     epilog=examples(
-        "stoker demo          watch a run lose a rank and a node, and recover",
-        "stoker run RUN.yaml  start a run and follow it",
-        "stoker status        the state of this folder's cluster",
-        "stoker story i1      what happened in incident i1, and why",
+        "stoker demo                    watch a run lose a rank and a node, and recover",
+        "stoker run -- python train.py  start a script and follow it",
+        "stoker run RUN.yaml            the same, from a file that says more",
+        "stoker status                  the state of this folder's cluster",
+        "stoker story i1                what happened in incident i1, and why",
     )
     + exit_codes.HELP,
     context_settings={"help_option_names": ["-h", "--help"]},

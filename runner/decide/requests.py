@@ -129,7 +129,8 @@ def _start_twin(decision: Decision, request: StartRun, twin: Run) -> Reply:
         folder = run_folder(decision.policy.cluster, twin)
         return Reply("done", f"run {twin.run} goes on; files in {folder}", run=twin.run)
     return refused(
-        f"{name} {twin.state}, with other settings; stop it first or choose another name"
+        f"{name} {twin.state}, with other settings; stop it first (`stoker stop {twin.spec.name}`) or choose another name "
+        "(`name` in run.yaml, `--name` of a command)"
     )
 
 

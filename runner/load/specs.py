@@ -35,7 +35,14 @@ def is_run_file(path: str | Path) -> bool:
 
 def load_run(path: str | Path) -> RunSpec:
     """Read a run.yaml; raise SpecError that names every problem in it."""
-    document, folder, problems = _open(path)
+    given = Path(path)
+    return read_run(read_text(given), str(path), _folder_of(given))
+
+
+def read_run(text: str, name: str, folder: Path) -> RunSpec:
+    """Read the text of a run.yaml, called `name`, as if it were in `folder`; raise SpecError that names every problem in it."""
+    document = parse(text, name)
+    problems = Problems(document)
     plain = check_fields(RunSpec, document.plain, problems)
     _check_goal(plain, problems)
     _check_name(plain, problems)
@@ -84,7 +91,11 @@ def _open(path: str | Path) -> tuple[Document, Path, Problems]:
     """Return the document, the absolute folder it lies in, and a place for its problems."""
     given = Path(path)
     document = parse(read_text(given), str(path))
-    return document, Path(os.path.abspath(given)).parent, Problems(document)
+    return document, _folder_of(given), Problems(document)
+
+
+def _folder_of(path: Path) -> Path:
+    return Path(os.path.abspath(path)).parent
 
 
 def _check_name(plain: dict[str, Any], problems: Problems) -> None:

@@ -31,6 +31,9 @@ SECONDS_PER_NODE = 0.0019
 SHORTEST_SECONDS = 0.5
 LONGEST_SECONDS = 4.0
 HEARTBEAT_SECONDS = 1.0
+# Of a small fleet so many changes in a row are published at once, which builds that were not needed before pay for: a run that
+# starts or ends is shown without delay. And the pause between those. Chosen.
+MAX_BURST, BURST_PAUSE_SECONDS = 4.0, 0.05
 # Of building, before the loop looks for something to decide. Chosen.
 SLICE_SECONDS = 0.002
 
@@ -131,6 +134,8 @@ class StatusPublisher:
         # Since the last build began: the state changed; a heartbeat arrived.
         self._has_changed, self._has_heartbeats = True, False
         self._built_at = self._period = 0.0
+        # Builds that are allowed before their time: a token bucket, one token a period.
+        self._burst = MAX_BURST
         self._process = psutil.Process()
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
@@ -147,7 +152,8 @@ class StatusPublisher:
         if self._builder is not None:
             return 0.0
         if self._has_changed:
-            return self._built_at + self._period
+            may_hurry = self._burst >= 1.0 and self._period <= SHORTEST_SECONDS
+            return self._built_at + (BURST_PAUSE_SECONDS if may_hurry else self._period)
         pause_seconds = max(self._period, HEARTBEAT_SECONDS) if self._has_heartbeats else math.inf
         return self._built_at + pause_seconds
 
@@ -156,6 +162,8 @@ class StatusPublisher:
         if self._builder is None and now >= self.due_at():
             self._builder = StatusBuilder(state, self._cluster, ledger, self._heartbeats, now)
             self._has_changed = self._has_heartbeats = False
+            earned = (now - self._built_at) / self._period if self._period else MAX_BURST
+            self._burst = min(MAX_BURST, self._burst + earned) - 1.0
             self._built_at, self._period = now, period(len(state.nodes))
         if self._builder is None:
             return

@@ -60,6 +60,7 @@ def test_every_benchmark_can_be_named() -> None:
         "check_recipes",
         "checkpoint_load",
         "detectors",
+        "first_run",
         "fleet",
         "folders",
         "gpu",

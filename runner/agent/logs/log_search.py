@@ -90,6 +90,8 @@ class LogSearch:
         self._retried = set[int]()
         self._when_finished: Callable[[], None] | None = None
         self._when_all_read: Callable[[], None] | None = None
+        # The last gang of which nothing was read, since its ranks wrote nothing.
+        self._without_output: LocalGang | None = None
         self._number = 0
 
     def on_gang_started(self, gang: LocalGang, *, adopted: bool = False) -> None:
@@ -130,7 +132,7 @@ class LogSearch:
         """Stop following after LINGER_SECONDS; the output of failed ranks is searched on its own."""
         gang, self._gang = self._gang, None
         self._ended = gang
-        if gang is not None and gang.is_printing:
+        if gang is not None and gang.is_printing and gang is not self._without_output:
             # Before the reader follows the next gang.
             self._request_rest(gang)
         self._loop.cancel("follow")
@@ -148,7 +150,20 @@ class LogSearch:
         """Read all that the ranks of a gang have written, then call back; after READ_ALL_SECONDS in any case."""
         self._when_all_read = then
         self._loop.at("read all", time.monotonic() + READ_ALL_SECONDS, self._on_all_read)
-        self._request_rest(gang)
+        if self._reader.is_running:
+            self._request_rest(gang)
+            return
+        folder, ranks = gang.plan.output_folder, gang.plan.ranks
+
+        def on_stats(stats: tuple[tuple[int, int], ...] | None, _: Exception | None) -> None:
+            if stats is not None and not any(size for size, _ in stats):
+                # A reader takes a part of a second to start, for nothing.
+                self._without_output = gang
+                self._on_all_read()
+            elif self._when_all_read is then:
+                self._request_rest(gang)
+
+        self._folders.run(folder, partial(output_files.stats, folder, ranks), on_stats)
 
     def _request_rest(self, gang: LocalGang) -> None:
         """Have all read that the ranks of a gang have printed."""

@@ -108,6 +108,8 @@ class Foreground:
         self.run = -1
         # The run may differ from the one of its name before it.
         self.accepts_drift = False
+        # Gets the run's number once it is admitted.
+        self.on_started: Callable[[int], None] = lambda run: None
         self._stop_asked_at = 0.0
 
     def follow(
@@ -124,6 +126,7 @@ class Foreground:
         self.child.start()
         self._presence.started()
         self.run = start_run(self.store, self.cluster, spec, accepts_drift=self.accepts_drift)
+        self.on_started(self.run)
         self.screen = screen_for(self.run, as_json=as_json)
         with self.screen:
             self.child.log = self.screen.log

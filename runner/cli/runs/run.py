@@ -1,8 +1,10 @@
 """`stoker run`: start a run and follow it to its end, or detach."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -18,22 +20,27 @@ from runner.cli.foreground.supervisor_child import (
     SupervisorRefused,
 )
 from runner.cli.neighbours import neighbours
-from runner.cli.options import cluster_option, command, json_option
+from runner.cli.options import cluster_option, json_option
+from runner.cli.runs.command_words import command_options, command_with_words
 from runner.cli.runs.trainer_settings import apply_changes, check_trainer
+from runner.cli.runs.typed_commands import TypedCommand
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.store.protocol import Store
 
 
-@command(
+@command_with_words(
+    "stoker run -- python train.py --lr 3e-4    without a file: what is behind -- is the command",
+    "stoker run --nproc-per-node 2 -- train.py  two ranks of it",
     "stoker run run.yaml                        on a new cluster of local nodes",
     "stoker run run.yaml --spares 1             with a spare node",
     "stoker run run.yaml --set optimizer.lr=1e-4 --set steps=500",
     "stoker run run.yaml --cluster cluster.yaml --detach",
     more=exit_codes.HELP,
 )
-@click.argument("file", metavar="RUN.yaml")
+@click.argument("file", metavar="RUN.yaml", required=False)
+@command_options
 @cluster_option
 @click.option(
     "--spares", type=click.IntRange(min=0), help="Spare nodes of a new local cluster. Default: 0."
@@ -58,8 +65,12 @@ from runner.store.protocol import Store
 )
 @json_option
 def run(  # noqa: PLR0913 - one for each option
-    file: str,
+    file: str | None,
     *,
+    words: tuple[str, ...],
+    name: str | None,
+    ranks_per_node: str | None,
+    nodes: int | None,
     where: str | None,
     spares: int | None,
     detach: bool,
@@ -67,35 +78,44 @@ def run(  # noqa: PLR0913 - one for each option
     accepts_drift: bool,
     as_json: bool,
 ) -> None:
-    """Start the run that RUN.yaml describes and follow it to its end.
+    """Start the run of RUN.yaml, or of the command behind --, and follow it to its end.
+
+    A command is run as torchrun runs it: a first word that ends in .py, and -m MODULE, with the python3 of PATH. The run.yaml that
+    means the same is printed, and kept in the run's folder; `stoker init` writes one to change.
 
     If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run at the next step boundary,
     with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once. The runs of a folder
     share one cluster: whichever ends first leaves the supervisor to the others, and the last one ends it.
     """
-    from runner.load.specs import load_run
+    typed = TypedCommand.of(file, words, name=name, nodes=nodes, ranks_per_node=ranks_per_node)
+    if typed is None:
+        from runner.load.specs import load_run
 
-    spec = apply_changes(load_run(file), changes)
+        assert file is not None
+        path, spec = Path(file), load_run(file)
+    else:
+        path, spec = typed.file, typed.load()
+        typed.show(output.print_note if as_json or detach else output.print_text)
+    spec = apply_changes(spec, changes)
     # Without a cluster this machine plays all nodes.
     spec = check_trainer(spec, ranks_here=spec.world_size if where is None else 0)
-    described = made_clusters.described_cluster(where, Path(file), spares=spares)
+    described = made_clusters.described_cluster(where, path, spares=spares)
     with contextlib.ExitStack() as stack:
         if described is not None:
             cluster = prepare_cluster(described, spec)
             presence = stack.enter_context(Presence(cluster.state, log=output.print_note))
         else:
-            state = made_clusters.state_for_run(Path(file), spec.name)
+            state = made_clusters.state_for_run(path, spec.name)
             cluster, presence = enter_folder_cluster(
                 stack, state, spec, spares=spares or 0, may_wait=not detach
             )
             cluster = prepare_cluster(cluster, spec)
         store = stack.enter_context(clusters.store_of(cluster, create=True))
+        start = _Start(spec, accepts_drift, partial(_keep, typed, cluster, spec.name))
         if detach:
-            _detached(store, cluster, spec, presence, accepts_drift=accepts_drift, as_json=as_json)
+            _detached(store, cluster, start, presence, as_json=as_json)
             return
-        code = _foreground(
-            store, cluster, spec, presence, accepts_drift=accepts_drift, as_json=as_json
-        )
+        code = _foreground(store, cluster, start, presence, as_json=as_json)
     click.get_current_context().exit(code)
 
 
@@ -124,18 +144,33 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     return cluster
 
 
+class _Start(NamedTuple):
+    """What is to be started; `on_started` gets the run's number."""
+
+    spec: RunSpec
+    accepts_drift: bool
+    on_started: Callable[[int], None]
+
+
+def _keep(typed: TypedCommand | None, cluster: ClusterSpec, name: str, run: int) -> None:
+    """Write the run.yaml of a typed command into the run's folder, if that is on this machine."""
+    if typed is None or cluster.local.nodes == 0:
+        return
+    folder = Path(cluster.state, "runs", f"{run}-{name}")
+    try:
+        typed.keep(folder)
+    except OSError as error:
+        output.print_note(f"{folder}/run.yaml was not written: {error.strerror}")
+
+
 def _detached(
-    store: Store,
-    cluster: ClusterSpec,
-    spec: RunSpec,
-    presence: Presence,
-    *,
-    accepts_drift: bool,
-    as_json: bool,
+    store: Store, cluster: ClusterSpec, start: _Start, presence: Presence, *, as_json: bool
 ) -> None:
     leave_supervisor(store, cluster)
     presence.started()
-    number = start_run(store, cluster, spec, accepts_drift=accepts_drift)
+    spec = start.spec
+    number = start_run(store, cluster, spec, accepts_drift=start.accepts_drift)
+    start.on_started(number)
     output.print_answer(
         {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state},
         f"run {number} {spec.name} goes on in the background; see `stoker status`, "
@@ -145,20 +180,14 @@ def _detached(
 
 
 def _foreground(
-    store: Store,
-    cluster: ClusterSpec,
-    spec: RunSpec,
-    presence: Presence,
-    *,
-    accepts_drift: bool,
-    as_json: bool,
+    store: Store, cluster: ClusterSpec, start: _Start, presence: Presence, *, as_json: bool
 ) -> int:
     """Follow the run; return the exit code."""
     with Interrupts(store) as interrupts:
         foreground = Foreground(store, cluster, interrupts, presence)
-        foreground.accepts_drift = accepts_drift
+        foreground.accepts_drift, foreground.on_started = start.accepts_drift, start.on_started
         try:
-            status = foreground.follow(spec, as_json=as_json)
+            status = foreground.follow(start.spec, as_json=as_json)
         except KilledByUser:
             output.print_note(_kill(foreground))
             return exit_codes.INTERRUPTED

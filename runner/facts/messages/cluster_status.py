@@ -1,6 +1,7 @@
 """The cluster's status, as the supervisor publishes it for readers. Readable when the supervisor is dead.
 
-The register `status`, written at most twice a second. Times are the controller's clock (seconds since the epoch, never runs back).
+The register `status`, written at most twice a second on average.
+Times are the controller's clock (seconds since the epoch, never runs back).
 """
 
 from collections.abc import Mapping
