@@ -46,6 +46,11 @@ class Checkpoints(NamedTuple):
         name = f"{self.attempt}-{step:08d}" if self.attempt else f"step-{step:08d}"
         return self.root / name
 
+    def unsealed_folder(self, step: int) -> Path:
+        """Return the folder to which a step's files are written before they count."""
+        folder = self.folder(step)
+        return folder if self.attempt else folder.with_name(f".{folder.name}.part")
+
     def resume_folder(self) -> Path | None:
         """Return what to resume from: what Stoker chose, or without it the newest that is whole."""
         if self.attempt:
@@ -58,8 +63,7 @@ class Checkpoints(NamedTuple):
     @contextlib.contextmanager
     def writing(self, step: int) -> Iterator[Path]:
         """Yield a folder to write to, and make it count at the end of the block."""
-        folder = self.folder(step)
-        part = folder if self.attempt else folder.with_name(f".{folder.name}.part")
+        folder, part = self.folder(step), self.unsealed_folder(step)
         if part.exists() and not (part / "manifest.json").exists():
             # Of a rank that died while it wrote.
             shutil.rmtree(part)

@@ -2,9 +2,11 @@
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from stoker.checkpoint import Checkpoints, read_step
 
 # docs/contract.md: stopped at a step boundary, as requested.
 EXIT_STOPPED = 75
+# Between looks whether all ranks have come. Chosen, not measured.
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.002, 0.05
 
 _attached: "Run | None" = None
 
@@ -41,6 +45,8 @@ class Run:
         self._requests = channel.requests
         # Requests that have yet to take effect: id -> kind and whether to save.
         self._pending: dict[str, tuple[str, bool]] = {}
+        # Checkpoints that all ranks write: each meets at points of its own.
+        self._num_shared = 0
         self.is_supervised = channel.connected
         # Whether to end the loop, and whether to save a checkpoint, after the step that was reported last.
         self.should_stop = False
@@ -49,7 +55,9 @@ class Run:
             # A step costs next to nothing then.
             self.step = _do_nothing  # type: ignore[method-assign]
             return
-        channel.report("hello", requests=["checkpoint", "stop"], remedies=[])
+        # Remedies that this rank applies, as far as its script has named them.
+        self._supported: list[str] = []
+        self._report_hello()
         atexit.register(self._end)
         self._watch_exceptions()
 
@@ -88,53 +96,88 @@ class Run:
         """Report a held-out loss."""
         self._channel.report("validation", step=step, loss=loss)
 
+    def remedies(self, *names: str) -> dict[str, Any]:
+        """Say that this rank applies the remedies of these names, and return those ordered: name -> value.
+
+        docs/contract.md lists them. The script applies them at its start, and reports by `read_back` what took effect.
+        """
+        if not self.is_supervised:
+            return {}
+        self._supported += [name for name in names if name not in self._supported]
+        self._report_hello()
+        ordered = json.loads(os.environ.get("STOKER_REMEDIES", "") or "{}")
+        return {name: value for name, value in ordered.items() if name in names}
+
+    def read_back(self, step: int, **values: Any) -> None:
+        """Report settings in effect as they were read back after loading, each remedy under its name; `step`: steps done.
+
+        Rank 0 reports, once per start; on other ranks the call does nothing.
+        """
+        if self.rank == 0:
+            self._channel.report("settings", step=step, values=values)
+
     @contextlib.contextmanager
     def checkpoint(self, step: int, *, all_ranks: bool = False) -> Iterator[Path]:
         """Yield the folder to write the checkpoint of `step` to; at the end of the block it is sealed, and reported.
 
-        One rank alone uses it, or with `all_ranks` each, with file names of its own: rank 0 seals once all have left the block.
-        A block that raises leaves no checkpoint. Raises `CheckpointRefused` for a step that is sealed already, OSError when the
-        disk is full or broken, and SystemExit when a newer attempt of the run has begun.
+        One rank alone uses it, or with `all_ranks` each, with file names of its own: a rank enters the block once all ranks
+        have come to it, and rank 0 seals once all have left it. A block that raises leaves no checkpoint. Raises
+        `CheckpointRefused` for a step that is sealed already, OSError when the disk is full or broken, RuntimeError for
+        `all_ranks` without a process group, and SystemExit when a newer attempt of the run has begun.
         """
         self._channel.report("phase", phase="checkpoint")
-        seals = not all_ranks or self.rank == 0
-        if all_ranks and not seals:
-            folder = self._checkpoints.folder(step)
-            folder.mkdir(parents=True, exist_ok=True)
-            yield folder
-            self._meet(f"checkpoint/{step}", blocks=False)
-        else:
+        self._num_shared += all_ranks
+        begin, end = (f"checkpoint/{self._num_shared}/{point}" for point in ("begin", "end"))
+        if not all_ranks or self.rank == 0:
             with self._checkpoints.writing(step) as folder:
+                if all_ranks:
+                    self._meet(begin)
                 yield folder
                 if all_ranks:
-                    self._meet(f"checkpoint/{step}", blocks=True)
+                    self._meet(end)
             self._channel.report("checkpoint", step=step, path=str(self._checkpoints.folder(step)))
+        else:
+            self._meet(begin)
+            yield self._checkpoints.unsealed_folder(step)
+            self._meet(end, blocks=False)
         self._channel.report("phase", phase="step")
 
     def checkpoint_folder(self, step: int) -> Path:
         """Return the folder that the checkpoint of a step has, or will have."""
         return self._checkpoints.folder(step)
 
-    def add_to_checkpoint(self, source: Path, folder: Path) -> None:
+    def add_to_checkpoint(self, source: Path, folder: Path, *, name: str = "") -> None:
         """Put the files of a folder, or one file, into a checkpoint's folder: as links where the file system can, else as copies.
 
-        For savers that write to folders of their own and never change a file that they have written.
+        For savers that write to folders of their own and never change a file that they have written. A file that is there
+        already stays: several nodes may add the same folder. `name`: under which it is put there; "": a file keeps its own, and
+        a folder's files lie in `folder` itself.
         """
         if source.is_dir():
-            shutil.copytree(source, folder, copy_function=_link_or_copy, dirs_exist_ok=True)
+            shutil.copytree(source, folder / name, copy_function=_link_or_copy, dirs_exist_ok=True)
         else:
-            _link_or_copy(str(source), str(folder / source.name))
+            _link_or_copy(str(source), str(folder / (name or source.name)))
 
-    def _meet(self, what: str, *, blocks: bool) -> None:
-        """Note in the ranks' store that this rank is there; `blocks`: return once all are."""
+    def _meet(self, what: str, *, blocks: bool = True) -> None:
+        """Note in the ranks' store that this rank has come to a point; `blocks`: return once all have."""
+        num_ranks = world_size()
+        if num_ranks == 1:
+            return
         store = default_store()
         if store is None:
-            return
+            raise RuntimeError(
+                f"stoker: {num_ranks} ranks write one checkpoint, but this process has joined no process group; "
+                "call torch.distributed.init_process_group first, or have one rank alone write it"
+            )
         key = f"stoker/{os.environ.get('STOKER_ATTEMPT', '')}/{what}"
-        num = store.add(key, 1)
-        while blocks and num < world_size():
-            _sleep()
-            num = store.add(key, 0)
+        arrived, seconds = store.add(key, 1), MIN_POLL_SECONDS
+        while blocks and arrived < num_ranks:
+            time.sleep(seconds)
+            seconds = min(2 * seconds, MAX_POLL_SECONDS)
+            arrived = store.add(key, 0)
+
+    def _report_hello(self) -> None:
+        self._channel.report("hello", requests=["checkpoint", "stop"], remedies=self._supported)
 
     def _follow_requests(self, requests: list[dict[str, Any]], step: int) -> None:
         for request in requests:
@@ -173,15 +216,11 @@ def _do_nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def _sleep() -> None:
-    import time
-
-    time.sleep(0.05)
-
-
 def _link_or_copy(source: str, target: str) -> str:
     try:
         os.link(source, target)
+    except FileExistsError:
+        pass
     except OSError:
         shutil.copy2(source, target)
     return target

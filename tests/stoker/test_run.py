@@ -1,70 +1,18 @@
 """The client: what a script's rank reports, when it stops, and which checkpoints count."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runner import checkpoints
 from stoker.agreement import MARGIN_STEPS, Agreement
-from stoker.channel import Channel
 from stoker.run import EXIT_STOPPED, Run
+from tests.stoker.agent import Agent
 
 ROOT = Path(__file__).parents[2]
-
-
-class Agent:
-    """The agent's end of a channel."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    def request(self, **fields: Any) -> None:
-        """Send a request to the rank."""
-        self._socket.send(json.dumps({"kind": "request", **fields}).encode() + b"\n")
-
-    def reports(self) -> list[dict[str, Any]]:
-        """Return what the rank has reported since the last call."""
-        reports: list[dict[str, Any]] = []
-        self._socket.setblocking(False)
-        while True:
-            try:
-                packet = self._socket.recv(65536)
-            except BlockingIOError:
-                return reports
-            if not packet:
-                return reports
-            reports += [json.loads(line) for line in packet.splitlines()]
-
-
-@pytest.fixture
-def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, Agent]]:
-    """A run whose rank an agent has started, alone in its gang."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for name, value in {
-        "STOKER_CHECKPOINTS": str(tmp_path / "checkpoints"),
-        "STOKER_ATTEMPT": "1.1.0",
-        "STOKER_GENERATION": "3",
-        "STOKER_RUN": "tiny",
-        "STOKER_RESUME": "",
-        "WORLD_SIZE": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("STOKER_SEAL_KEYS", raising=False)
-    (tmp_path / "checkpoints").mkdir()
-    monkeypatch.setattr("atexit.register", lambda function: function)
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    run = Run(Channel(ours), fallback=tmp_path / "alone")
-    agent = Agent(theirs)
-    yield run, agent
-    theirs.close()
-    ours.close()
 
 
 def test_steps_are_reported_with_their_numbers(supervised: tuple[Run, Agent]) -> None:

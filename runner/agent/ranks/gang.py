@@ -31,6 +31,8 @@ NextHeader = Callable[[], Mapping[str, Any]]
 # Chosen, not measured.
 MAX_DETAIL_CHARACTERS = 300
 MAX_REQUESTS_REMEMBERED = 1000
+# Sent per attempt, each with more than the one before: a script and its callbacks. Chosen, not measured.
+MAX_HELLOS = 8
 POLL_OUTPUTS_SECONDS = 0.2
 # Between two marks of printed steps from a node with neither the first nor the last rank; chosen.
 SELDOM_SECONDS = 60.0
@@ -89,6 +91,7 @@ class LocalGang:
         self.generation = assignment.generation
         self.ranks = {rank: LocalRank(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
         self.hello: reports.HelloReport | None = None
+        self._num_hellos = 0
         # Fingerprint of what the ranks train on; "": none has reported it.
         self.data = ""
         self.last_step: int | None = None
@@ -221,11 +224,11 @@ class LocalGang:
         return self.poll_progress(now, every_seconds=0.0)
 
     def _on_hello(self, report: reports.HelloReport) -> list[Signal]:
-        is_first = self.hello is None
-        self.hello = report
-        if not is_first or not self.has_rank_zero:
+        known, self.hello = self.hello, report if self.hello is None else self.hello.joined(report)
+        if self.hello == known or not self.has_rank_zero or self._num_hellos >= MAX_HELLOS:
             return []
-        return [signals.RanksReady(**self.header(), **asdict(report))]
+        self._num_hellos += 1
+        return [signals.RanksReady(**self.header(), **asdict(self.hello))]
 
     def _on_data(self, report: reports.DataReport) -> list[Signal]:
         is_first, self.data = not self.data, self.data or report.fingerprint

@@ -32,6 +32,10 @@ _MAX_CHARACTERS = {
 }
 
 
+def _union(known: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    return (*known, *(name for name in later if name not in known))[:MAX_NAMES]
+
+
 class Report(Value):
     """One line that a rank reports."""
 
@@ -43,6 +47,15 @@ class HelloReport(Report):
     remedies: tuple[str, ...] = ()
     checks_checkpoints: bool = False
     drills: tuple[str, ...] = ()
+
+    def joined(self, later: "HelloReport") -> "HelloReport":
+        """Add what a later hello names: parts of a script learn one after the other what it can do."""
+        return HelloReport(
+            requests=_union(self.requests, later.requests),
+            remedies=_union(self.remedies, later.remedies),
+            checks_checkpoints=self.checks_checkpoints,
+            drills=_union(self.drills, later.drills),
+        )
 
 
 class PhaseReport(Report):

@@ -285,7 +285,7 @@ class ReplicasDisagree(Signal, kind="replicas_disagree"):
 
 
 class RanksReady(Signal, kind="ranks_ready"):
-    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt.
+    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt, and again when they name more.
 
     `checks_checkpoints`: they compare each file that they load with the manifest while they load it.
     """

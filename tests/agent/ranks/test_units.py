@@ -15,11 +15,11 @@ import runner.keeper
 from runner.agent.launch.rank_commands import fill
 from runner.agent.ranks import output_files
 from runner.agent.ranks.aggregates import MAX_STEPS, StepAggregator
-from runner.agent.ranks.gang import LocalGang
+from runner.agent.ranks.gang import MAX_HELLOS, LocalGang
 from runner.agent.ranks.reports import StepReport, ValidationReport, read_packet
 from runner.errors import SpecError
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.signals import CheckpointSealed, Heartbeat, ReplicasDisagree
+from runner.facts.messages.signals import CheckpointSealed, Heartbeat, RanksReady, ReplicasDisagree
 from runner.facts.wire import decode, encode
 from runner.keeper import procfs
 from tests.plans import launch_plan
@@ -146,6 +146,25 @@ def test_ranks_that_report_differing_copies_become_a_signal() -> None:
     assert isinstance(fact, ReplicasDisagree)
     assert (fact.attempt, fact.step, fact.ranks) == (PLAN.attempt, 40, (3,))
     assert len(fact.detail) == 300
+
+
+def test_a_later_hello_adds_what_it_names() -> None:
+    """A callback learns after the script's start what it can do; other ranks of the gang, and repetitions, add nothing."""
+    assignment = Assignment(node="n1", generation=4, plan=PLAN)
+    header = {"node": "n1", "incarnation": 1}
+    gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: header, 0.0, stopped_seconds=3.0)
+
+    def hello(rank: int, *remedies: str) -> list[tuple[str, ...]]:
+        report = {"kind": "hello", "requests": ["stop"], "remedies": remedies}
+        facts = gang.on_packet(rank, json.dumps(report).encode(), 1.0)
+        return [fact.remedies for fact in facts if isinstance(fact, RanksReady)]
+
+    assert hello(0) == [()]
+    assert hello(1) == []
+    assert hello(0, "lr_factor") == [("lr_factor",)]
+    assert hello(1, "lr_factor") == hello(1) == []
+    known = [hello(0, f"r{number}") for number in range(20)]
+    assert sum(map(len, known)) == MAX_HELLOS - 2
 
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
