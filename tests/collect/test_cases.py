@@ -1,8 +1,10 @@
 """Real logs of runs that died, were sick or were healthy: what is made of them, as a table of confusions."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ CASES = Path(__file__).parents[2] / "../shared/data/logs/cases.jsonl"
 LEAST_RIGHT = 0.95
 # without signatures that a case quotes; chosen
 LEAST_WITHOUT = 0.9
+# of the sick cases, which only their own alternatives make right
+MAX_GAP = 0.05
+# escaped characters, sets, and single characters of a pattern
+TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 # characters of a line that can be part of a sample; chosen
 LEAST_QUOTED = 25
 HARDWARE = ("gpu_ecc", "gpu_lost", "gpu_xid_other", "nvlink_error", "thermal_power")
@@ -98,6 +104,77 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
         )
         print(f"  wrong: {', '.join(lost)}")
     assert num_right >= LEAST_WITHOUT * num_sick
+
+
+def test_a_case_is_judged_alike_without_the_alternatives_that_only_it_has(
+    judged: list[tuple[dict[str, Any], list[Verdict]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each case is judged again without those alternatives of signatures that match a line of it, and of no other case.
+
+    What is left is what other logs, catalogues, families and tracebacks know: a rule that was written for one case loses it.
+    """
+    owners = {
+        (one.name, part): [
+            case["id"]
+            for case, _ in judged
+            if any(re.search(part, line) for line in case["log"].splitlines())
+        ]
+        for one in SIGNATURES
+        for part in alternatives(one.pattern)
+    }
+    sick = [(case, found) for case, found in judged if case["label"] != "healthy"]
+    right, lost = 0, []
+    for case, found in sick:
+        if not found or found[0].cause.fault != case["label"]:
+            continue
+        right += 1
+        own = {key for key, cases in owners.items() if cases == [case["id"]]}
+        again = verdicts(case["log"], None, without(own)) if own else found
+        if not again or again[0].cause.fault != case["label"]:
+            lost.append(case["id"])
+    with capsys.disabled():
+        kinds = Counter(min(len(cases), 2) for cases in owners.values())
+        print(
+            f"\nof {len(owners)} alternatives {kinds[0]} are in no case, {kinds[1]} in one, {kinds[2]} in several"
+        )
+        print(
+            f"as is: {right} of {len(sick)} right; without what only a case has: {right - len(lost)}"
+        )
+        print(f"  lost: {', '.join(lost)}")
+    assert len(lost) < MAX_GAP * len(sick)
+
+
+def without(own: Collection[tuple[str, str]]) -> list[Signature]:
+    """Return the signatures without some of their alternatives, by name and pattern."""
+    left = []
+    for one in SIGNATURES:
+        parts = [part for part in alternatives(one.pattern) if (one.name, part) not in own]
+        left += [replace(one, pattern="|".join(parts))] if parts else []
+    return left
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Split a pattern at the bars that are in no group and no set."""
+    flags = "(?i)" if pattern.startswith("(?i)") else ""
+    parts, depth = [""], 0
+    for token in TOKENS.findall(pattern.removeprefix(flags)):
+        depth += (token == "(") - (token == ")")
+        if token == "|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [f"(?i:{part})" if flags else part for part in parts]
+
+
+def test_patterns_are_split_at_their_outermost_bars() -> None:
+    """Bars in groups and sets, and behind a backslash, are parts of an alternative."""
+    assert alternatives(r"(?i)a(?:b|(c|d))|[|)\]]\|e|f") == [
+        r"(?i:a(?:b|(c|d)))",
+        r"(?i:[|)\]]\|e)",
+        "(?i:f)",
+    ]
+    for one in SIGNATURES:
+        assert any(re.search(part, one.sample) for part in alternatives(one.pattern)), one.name
 
 
 def is_quoted(signature: Signature, text: str) -> bool:

@@ -20,6 +20,9 @@ MAX_GAP, MAX_PARTS = 256, 24
 MAX_LITERAL = 32
 # Characters of a literal that is more than a frequent word.
 LEAST_PHRASE = 7
+# Letters and digits of a field at the end that another version of an emitter may lack, and of what comes before it; chosen.
+MOST_TAIL, LEAST_HEAD = 6, 24
+_FIELD_BEGINS = (",", ";", "(", "[")
 # Letters and digits of that literal; and of all literals of a row that requires no other word, with its words.
 LEAST_LITERAL, LEAST_ALONE, LEAST_WORDS = 3, 11, 2
 
@@ -202,6 +205,9 @@ def _trimmed(pieces: list[_Piece]) -> list[_Piece]:
         del pieces[-1]
     if not pieces:
         return []
+    if _ends_with_field(pieces) and _num_letters(pieces[:-1]) >= LEAST_HEAD:
+        # As ", err(%d)" behind what a driver of the kernel has always written.
+        return _trimmed(pieces[:-1])
     first = pieces[0]
     if isinstance(first, _Run):
         text = first.text.lstrip()
@@ -213,6 +219,13 @@ def _trimmed(pieces: list[_Piece]) -> list[_Piece]:
         is_whole = last.is_whole_right or text != last.text
         pieces[-1] = _Run(text, last.is_whole_left, is_whole)
     return pieces
+
+
+def _ends_with_field(pieces: Sequence[_Piece]) -> bool:
+    last = pieces[-1]
+    text = last.text.lstrip(") ]") if isinstance(last, _Run) else ""
+    is_field = not text or text.startswith(_FIELD_BEGINS)
+    return is_field and _num_letters(pieces[-1:]) <= MOST_TAIL
 
 
 def _regexes(pieces: Sequence[_Piece]) -> Iterator[str]:

@@ -35,13 +35,18 @@ _EXIT = re.compile(
 # Exceptions are read as such, with their tracebacks.
 _LEVEL = re.compile(
     r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
-    r"|^[EF]\d{4} \d\d:|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
+    # glog's and torch's; NCCL's only level for errors, in which its proxies also write what they see of peers that are done,
+    # and the functions that a code other than 0 comes back through.
+    r"|(?:^|\[)[EF]\d{4} \d\d:|\[[EF] [\w./-]+:\d+\]|\b[NR]CCL WARN\b(?! ?\[(?:Service thread|Proxy))"
+    r"|\b[NR]CCL INFO \S+\.cc:\d+(?::\w+)? -> [1-9]\b(?! ?\[(?:Service thread|Proxy))"
+    r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
 )
 # What the emitter itself calls survived, or not an error.
 _SURVIVED = re.compile(
     r"(?i)\b(?:retry(?:ing)?|retries|ignor(?:ed|ing)|skipp(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ed|ing)|fall(?:ing)?[ -]?back|"
-    r"warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal|not fatal)\b"
+    r"(?<!CCL )warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal"
+    r"|not fatal)\b"
 )
 _WELL = re.compile(
     r"(?i)\b(?:training|job|run|process|script|experiment|all (?:ranks|workers|processes))\b.{0,40}"

@@ -26,6 +26,8 @@ FLOOR = 1.0
 FLOOR_SAMPLES = 8
 # Of these, skipped ones: the scale can go no lower, and gradients do not fit; chosen.
 FLOOR_SKIPPED = 2
+# Times that a scale fell to its floor in an attempt, for an incident at once: gradients overflow at any scale; chosen.
+FLOOR_FALL = 1024.0
 # In a row, outside a search, for an incident and for a note; chosen.
 RUN_SKIPPED = 8
 MIN_RUN_REPORTED = 4
@@ -44,6 +46,8 @@ class LossScaleDetector(MetricDetector):
     _is_dynamic: bool
     _floor_step: int
     _skipped_step: int
+    # Of the attempt.
+    _highest: float
     # Incident -> its onset.
     _reported: dict[str, int]
     _is_fall_reported: bool
@@ -71,6 +75,7 @@ class LossScaleDetector(MetricDetector):
         self._is_searching, self._num_calm = True, 0
         self._scales = deque(maxlen=FALL_WINDOW)
         self._num_skipped, self._num_at_floor, self._num_skipped_at_floor = 0, 0, 0
+        self._highest = 0.0
 
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
@@ -84,6 +89,7 @@ class LossScaleDetector(MetricDetector):
                 if scale >= SEARCH_RISE * self._last:
                     self.begin_attempt()
             self._num_skipped_at_floor += bool(record.skipped and scale <= self._floor)
+            self._highest = max(self._highest, scale)
             findings += self._fall(step, scale) + self._at_floor(step, scale)
             self._last = scale
         self._num_calm = 0 if record.skipped or has_fallen else self._num_calm + 1
@@ -132,12 +138,14 @@ class LossScaleDetector(MetricDetector):
         self._num_at_floor += 1
         is_reported = "floor" in self._reported or "fall" in self._reported
         is_lasting = self._num_at_floor >= FLOOR_SAMPLES
-        if is_reported or not (is_lasting or self._num_skipped_at_floor >= FLOOR_SKIPPED):
+        is_lasting = is_lasting or self._num_skipped_at_floor >= FLOOR_SKIPPED
+        has_fallen_far = self._highest >= FLOOR_FALL * scale
+        if is_reported or not (is_lasting or has_fallen_far):
             return []
         self._reported["floor"] = self._floor_step
         evidence = (
             f"the loss scale has been {number(scale)} for {self._num_at_floor} samples, since step {self._floor_step} "
-            f"(floor {number(self._floor)})"
+            f"(floor {number(self._floor)}, highest {number(self._highest)})"
         )
         return [incident("loss_scale_floor", self._floor_step, step, evidence)]
 

@@ -100,7 +100,7 @@ NETWORK = (
     ),
     _network(
         "rendezvous-failed",
-        r"\[c10d\].{0,40}(?:cannot be retrieved|"
+        r"\[c10d\].{0,160}(?:cannot be retrieved|"
         r"has (?:timed out|failed to (?:connect|listen|bind))|failed to (?:connect|listen|bind))"
         r"|[Cc]lient socket has (?:timed out|failed)|[Ss]erver socket has failed|DistNetworkError"
         r"|DistStoreError|Rendezvous(?:Connection|Timeout|Closed|State)?Error|EADDRINUSE"

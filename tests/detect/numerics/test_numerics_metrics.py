@@ -178,6 +178,15 @@ def test_a_scale_at_its_floor_is_found(floor: float | None, value: float) -> Non
     assert [one.onset_step for one in findings if one.recovered] == [420]
 
 
+def test_a_search_that_ends_at_the_floor_is_found_at_once() -> None:
+    """A scale that fell a thousand times to its floor fits no gradients; a constant one, and a short way to it, are no fault."""
+    falling = [2.0**power for power in range(16, -1, -1)]
+    assert of(found(scales(falling, skipped=True)), "loss_scale_floor") == [16]
+    assert not of(found(scales(falling[:-1], skipped=True)), "loss_scale_floor")
+    assert not of(found(scales([1.0] * 30, skipped=False)), "loss_scale_floor")
+    assert not of(found(scales([512.0, 256.0, 1.0, 1.0], skipped=False)), "loss_scale_floor")
+
+
 def test_a_skipped_step_at_the_floor_is_found_at_once() -> None:
     """The scale can go no lower, and gradients do not fit: the second one is an incident; a first one is not."""
     records = scales([2.0 ** max(0, 4 - at) for at in range(6)])
