@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner.agent.agent import Agent
 from runner.agent.config import AgentConfig
+from runner.agent.launch import survey
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     except StokerError as error:
         sys.stderr.write(f"{error}\n")
         return 2 if isinstance(error, UserError) else 1
+    finally:
+        survey.end_children()
 
 
 def _cluster(path: Path) -> ClusterSpec:

@@ -214,6 +214,14 @@ def pick_run(status: ClusterStatus, name: str | None) -> RunStatus:
     )
 
 
+def newest_run(status: ClusterStatus, name: str | None) -> RunStatus:
+    """Return a run as `pick_run` does, and without a name, where no run is live, the newest."""
+    is_live = any(run.state in LIVE_STATES for run in status.runs)
+    return (
+        status.runs[-1] if name is None and status.runs and not is_live else pick_run(status, name)
+    )
+
+
 def _named(where: str) -> ClusterSpec:
     path = Path(where)
     if path.is_file():

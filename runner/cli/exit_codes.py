@@ -19,7 +19,7 @@ Exit codes:
   4    no supervisor holds the lease, or it did not answer in time; a check or a curve is UNKNOWN
   5    the store lost or damaged acknowledged entries, or some do not verify: all action stops until
        `stoker store accept`
-  130  interrupted with Ctrl-C, after an orderly stop
+  130  interrupted with Ctrl-C; `stoker run` has stopped its run in order, other commands leave runs alone
 """
 
 # Outcome of a health check or a check of the store -> exit code.

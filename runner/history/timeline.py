@@ -115,6 +115,9 @@ class _Threads:
     newest_name_of_hardware: dict[str, str] = field(default_factory=dict)
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
     has_stepped: set[AttemptId] = field(default_factory=set)
+    # Of each run, the least step with which an attempt without a checkpoint of Stoker's began to print.
+    first_printed: dict[int, int] = field(default_factory=dict)
+    has_resumed: set[AttemptId] = field(default_factory=set)
     # The last one with a line that its ranks were not forked.
     not_forked: AttemptId | None = None
 
@@ -202,6 +205,8 @@ class _Threads:
                 return self._node_changed(record)
             case r.HardwareSeen():
                 return self._hardware_seen(record)
+            case r.AttemptPrepared() if record.resume:
+                self.has_resumed.add(record.attempt)
             case r.AttemptChanged(state="launching"):
                 self.launched_at.setdefault(record.attempt, entry.now)
             case r.Assigned(attempt=None) if record.node == idle[0]:
@@ -246,8 +251,22 @@ class _Threads:
             words += f", loss {record.loss:.4g}"
         if record.attempt in self.launched_at:
             words += f", {now - self.launched_at[record.attempt]:.1f} s after its launch"
+        words += self._own_resume(record)
         slowest = slowest_phase(record.timings)
         return f"{words}; slowest start phase: {slowest}" if slowest else words
+
+    def _own_resume(self, record: r.StepsAdvanced) -> str:
+        """Say whether a script that got no checkpoint from Stoker resumed: its first printed step shows it, beside earlier ones."""
+        attempt = record.attempt
+        if record.printed_by is None or attempt in self.has_resumed:
+            return ""
+        earlier = self.first_printed.get(attempt.run)
+        self.first_printed[attempt.run] = min(record.step, earlier or record.step)
+        if earlier is None:
+            return ""
+        if record.step > earlier:
+            return "; the script resumed from its own checkpoint"
+        return "; the script began again from its start"
 
     def _fresh(self, record: r.NodeLaunched) -> str:
         """Once an attempt: of many nodes with one and the same trouble, the first is shown."""

@@ -367,3 +367,25 @@ def test_drains_refused_joins_spares_and_domains_have_phrases() -> None:
     ]
     assert lines[0].input_text == "n1: maintenance is announced, 600 s left: fans"
     assert lines[5].input_text == "20 nodes are silent at the same time, all those of rack r2"
+
+
+def test_what_a_script_did_on_its_own_is_seen_from_its_first_printed_steps() -> None:
+    """It resumed, or began again; of a script that reports its steps or got a checkpoint nothing is said."""
+    script = Script().at(0, admitted())
+    for number, (step, printed_by, resume) in enumerate(
+        [(100, 0, ""), (300, 0, ""), (100, 0, ""), (200, None, ""), (400, 0, "/c/1.1.1-00000300")]
+    ):
+        attempt = AttemptId(1, 1, number)
+        prepared = r.AttemptPrepared(
+            attempt=attempt, resume=resume, resume_step=0, master_address="n1", master_port=1
+        )
+        advanced = r.StepsAdvanced(attempt=attempt, step=step, printed_by=printed_by)
+        script.at(number + 1, planned(attempt), prepared, advanced)
+    decided = [text for line in story(script.entries) for text in line.decided]
+    assert [text for text in decided if text.startswith("first step")] == [
+        "first step of 1.1.0: step 100",
+        "first step of 1.1.1: step 300; the script resumed from its own checkpoint",
+        "first step of 1.1.2: step 100; the script began again from its start",
+        "first step of 1.1.3: step 200",
+        "first step of 1.1.4: step 400",
+    ]

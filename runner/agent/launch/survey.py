@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,18 @@ for folder in reversed(sys.path):
             found[package.lower().replace("_", "-")] = version.split("-py")[0]
 json.dump({"python": sys.version.split()[0], "packages": found}, sys.stdout)
 """
+
+
+# Children that run now, on whatever thread.
+_children: list[subprocess.Popen[bytes]] = []
+_is_over = threading.Event()
+
+
+def end_children() -> None:
+    """Kill what a survey still runs: its agent ends, and none of its processes may outlive it."""
+    _is_over.set()
+    for child in _children:
+        child.kill()
 
 
 class NotFound(Exception):
@@ -153,11 +166,16 @@ def _output(launch: Launch, command: Sequence[str], until: float) -> bytes:
         **as_user,
     ) as child:
         _yield_to_ranks(child.pid)
+        _children.append(child)
+        if _is_over.is_set():
+            child.kill()
         try:
             body, errors = child.communicate(timeout=max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             child.kill()
             raise NotFound(f"{name} did not answer within {SURVEY_SECONDS:g} s") from None
+        finally:
+            _children.remove(child)
     if child.returncode != 0:
         words = errors.decode(errors="replace").strip().splitlines()[-1:]
         raise NotFound(f"{name} ended with {child.returncode}: {' '.join(words)}")

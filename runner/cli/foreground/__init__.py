@@ -2,5 +2,5 @@
 
 `supervisor_child` starts and restarts the supervisor, `run_follower` is the loop, `screen` and
 `changes` show the run, `summary` ends it, `leftovers` searches /proc for processes of the cluster.
-Only `stoker run` and `stoker demo` use it.
+`attach` shows a run that another command started. Only `stoker run`, `stoker demo` and `stoker attach` use it.
 """

@@ -13,18 +13,16 @@ from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.leftovers import Leftover, kill_all, kill_ranks, processes_of
 from runner.cli.foreground.presence import Presence, is_attended
 from runner.cli.foreground.screen import PlainScreen, screen_for
+from runner.cli.foreground.status_feed import StatusFeed, is_over
 from runner.cli.foreground.summary import Summary, summarize
 from runner.cli.foreground.supervisor_child import SupervisorChild
 from runner.cli.request_client import ask, new_request_id, requester, send, submitting_user
 from runner.decide.placement.topology import describe_torn_groups
-from runner.errors import Forged, StokerError, StoreUnavailable, TemporaryError, UserError
+from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.facts.store_names import STATUS
-from runner.serve.status_reader import decode_status
-from runner.signer import signer_of
 from runner.store.protocol import Store
 
 # Chosen, not measured. A supervisor answers at once, except while it starts its agents.
@@ -103,7 +101,6 @@ class Foreground:
         self.store, self.cluster, self.interrupts = store, cluster, interrupts
         self._presence = presence
         self.child = SupervisorChild(cluster, store, log=output.print_note)
-        self._signer = signer_of(cluster)
         self.screen = PlainScreen(-1)
         self.run = -1
         # The run may differ from the one of its name before it.
@@ -197,34 +194,17 @@ class Foreground:
         return kill_ranks(self.cluster, self.run)
 
     def _follow(self, on_status: Callable[[ClusterStatus], None]) -> ClusterStatus:
-        version, status = 0, None
-        while status is None or not _is_over(find_run(status, self.run)):
-            fresh = self._read(version)
+        feed = StatusFeed(self.store, self.cluster, self.screen.log)
+        status: ClusterStatus | None = None
+        while status is None or not is_over(find_run(status, self.run)):
+            fresh = feed.next(SUPERVISOR_CHECK_SECONDS)
             if fresh is not None:
-                version, status = fresh
+                status = fresh
                 self.screen.update(status)
                 on_status(status)
             self.child.restart_if_needed()
             self._handle_interrupts()
         return status
-
-    def _read(self, version: int) -> tuple[int, ClusterStatus] | None:
-        try:
-            batch = self.store.read(
-                streams={}, registers={STATUS: version}, timeout_seconds=SUPERVISOR_CHECK_SECONDS
-            )
-        except StoreUnavailable as error:
-            self.screen.log(f"the store does not answer: {error}")
-            time.sleep(min(error.delay_seconds, SUPERVISOR_CHECK_SECONDS))
-            return None
-        register = batch.registers.get(STATUS)
-        if register is None:
-            return None
-        try:
-            return register.version, decode_status(register.payload, self._signer)
-        except Forged as error:
-            self.screen.log(f"a status that does not verify is passed over: {error}")
-            return None
 
     def _handle_interrupts(self) -> None:
         if self.interrupts.count == 0:
@@ -242,8 +222,3 @@ class Foreground:
         request = StopRun(id=new_request_id(), by=requester(), run=str(self.run))
         with contextlib.suppress(TemporaryError):
             send(self.store, self.cluster, request)
-
-
-def _is_over(run: RunStatus | None) -> bool:
-    """Whether a run has ended and none of its ranks is left."""
-    return run is not None and run.state not in LIVE_STATES and run.attempt_state in ("", "ended")

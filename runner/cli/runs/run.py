@@ -83,9 +83,9 @@ def run(  # noqa: PLR0913 - one for each option
     A command is run as torchrun runs it: a first word that ends in .py, and -m MODULE, with the python3 of PATH. The run.yaml that
     means the same is printed, and kept in the run's folder; `stoker init` writes one to change.
 
-    If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run at the next step boundary,
-    with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once. The runs of a folder
-    share one cluster: whichever ends first leaves the supervisor to the others, and the last one ends it.
+    If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run and ends
+    what was started: at the next step boundary with a checkpoint if its ranks can do that, else by SIGTERM; a second one kills.
+    The runs of a folder share one cluster: whichever ends first leaves the supervisor to the others, and the last one ends it.
     """
     typed = TypedCommand.of(file, words, name=name, nodes=nodes, ranks_per_node=ranks_per_node)
     if typed is None:

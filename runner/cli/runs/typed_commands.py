@@ -1,7 +1,6 @@
 """A command as it is typed behind `--`, such as `python train.py --lr 3e-4`, and the run.yaml that means the same."""
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -22,8 +21,6 @@ _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 # `python` and `python3` are looked up on PATH by `python` in run.yaml.
 _PYTHONS = ("python", "python3")
 MAX_NAME_CHARACTERS = 40
-# torch takes all processors in every rank otherwise; torchrun sets the same.
-THREADS = "OMP_NUM_THREADS"
 DEVICES = Path("/dev")
 
 
@@ -45,8 +42,6 @@ def run_text(
         lines.append(f"nodes: {nodes}")
     if nodes * ranks_per_node > 1:
         lines.append(f"ranks_per_node: {ranks_per_node}")
-    if ranks_per_node > 1 and THREADS not in os.environ:
-        lines.append(f'environment: {{{THREADS}: "1"}}')
     return "\n".join(lines) + "\n"
 
 

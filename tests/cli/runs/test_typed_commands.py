@@ -24,7 +24,6 @@ def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).write_text("#!/bin/sh\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return folder
 
 
@@ -64,16 +63,11 @@ def test_python_and_python3_mean_the_interpreter_of_that_name_on_path(scripts: P
 
 
 @pytest.mark.usefixtures("scripts")
-def test_ranks_of_one_node_get_one_thread_each_unless_the_shell_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As torchrun sets it: only for several ranks, and never over what is set."""
+def test_nodes_and_ranks_are_those_of_the_options() -> None:
+    """As torchrun counts them; without options there is one of each."""
     spec = spec_of("train.py", nodes=3, ranks_per_node=2)
     assert (spec.nodes, spec.ranks_per_node) == (3, 2)
-    assert spec.environment == {"OMP_NUM_THREADS": "1"}
-    assert spec_of("train.py", nodes=3).environment == {}
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert spec_of("train.py", ranks_per_node=2).environment == {}
+    assert (spec_of("train.py").nodes, spec_of("train.py").ranks_per_node) == (1, 1)
 
 
 @pytest.mark.parametrize("program", ["true", "123", "null", "no", "1e5", "--", "Ä", "x" * 60])
