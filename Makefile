@@ -90,7 +90,7 @@ drills: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs
-	@$(BIN)/python docs/capture.py
+	@$(BIN)/python tools/capture.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache *.egg-info

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
 from healthchecks.commands import Ending, run_until
+from runner.facts.specs.programs import module_command
 
 # For one check: at least, and of the time that it may take at its level; chosen: some ten times what the slowest short one takes on
 # two busy cores.
@@ -35,7 +35,7 @@ def run_check(
     node = dataclasses.replace(node, deadline_seconds=deadline_seconds)
     facts = {"node": dataclasses.asdict(node), "limits": dict(limits)}
     asked = json.dumps({**facts, "shortage_serves": shortage_serves})
-    command = [sys.executable, "-P", "-m", "healthchecks.child", str(os.getpid()), name, asked]
+    command = module_command("healthchecks.child", str(os.getpid()), name, asked)
     try:
         verdict = _verdict(name, run_until(command, deadline_seconds), deadline_seconds)
     except OSError as error:

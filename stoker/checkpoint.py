@@ -83,9 +83,7 @@ class Checkpoints(NamedTuple):
 
     def _seal(self, folder: Path, step: int) -> None:
         # Of the control plane: it is there where Stoker started this process.
-        from runner import checkpoints
-        from runner.errors import Fenced
-        from runner.facts.ids import AttemptId
+        from stoker.contract import AttemptId, Fenced, checkpoints
 
         files = {
             str(path.relative_to(folder)): checkpoints.flush_and_hash(path)

@@ -1,4 +1,4 @@
-"""The project around the code: what a wheel holds, what the control plane needs, and what `make` repeats."""
+"""The project around the code: what the control plane needs, and what `make` repeats."""
 
 import configparser
 import importlib.metadata
@@ -7,8 +7,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
-from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
@@ -18,69 +16,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("runner", "trainer", "healthchecks", "runbooks")
 
 
 def project() -> dict[str, Any]:
     """Return the [project] table of pyproject.toml."""
     table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return table
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy of the sources, so that the tree stays clean, without any download."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in PACKAGES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-    for name in ("pyproject.toml", "LICENSE", "README.md"):
-        if (ROOT / name).is_file():
-            shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    flags = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-    subprocess.run(
-        [*pip, "wheel", *flags, "--wheel-dir", str(folder), str(source)], check=True, cwd=folder
-    )
-    return next(folder.glob("*.whl"))
-
-
-def test_the_wheel_holds_pages_and_recipes(wheel: Path) -> None:
-    """Every runbook, recipe and type marker of the tree travels in the wheel; tests and benchmarks do not."""
-    names = zipfile.ZipFile(wheel).namelist()
-    data = [
-        *ROOT.glob("runbooks/*.md"),
-        *(path for path in ROOT.glob("trainer/recipes/*.*") if path.suffix != ".py"),
-        ROOT / "runner/py.typed",
-    ]
-    for path in data:
-        assert str(path.relative_to(ROOT)) in names
-    folders = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert folders <= {*PACKAGES}
-    assert any(name.endswith("licenses/LICENSE") for name in names)
-
-
-def test_an_installed_wheel_finds_its_runbooks(wheel: Path, tmp_path: Path) -> None:
-    """Installed, far from its sources, Stoker loads the same ladders as in the tree."""
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    show = "import runner.load.runbooks as m, runner; print(sorted(m.load_runbooks()), runner.load.__file__)"
-    shown = subprocess.run(
-        [sys.executable, "-P", "-c", show],
-        check=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-    ).stdout
-    pages = [
-        path for path in ROOT.glob("runbooks/*.md") if "\nby_hand: true\n" not in path.read_text()
-    ]
-    expected = sorted(path.stem for path in pages)
-    assert shown == f"{expected} {tmp_path / 'site/runner/load/__init__.py'}\n"
 
 
 BLOCKED = """
@@ -111,20 +52,6 @@ def test_the_control_plane_needs_no_torch() -> None:
 def test_no_requirement_of_the_control_plane_brings_torch() -> None:
     """Installing stoker without extras pulls in none of the trainer's large packages."""
     assert not {"torch", "deepspeed", "numpy"} & closure(project()["dependencies"]).keys()
-
-
-def test_stoker_leaves_the_versions_of_others_alone(wheel: Path) -> None:
-    """Neither the wheel nor anything it needs asks for drain3, jsonpickle or cachetools: any version installs beside it."""
-    metadata = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("METADATA"))
-    table = Parser().parsestr(zipfile.ZipFile(wheel).read(metadata).decode())
-    asked = [Requirement(text) for text in table.get_all("Requires-Dist", [])]
-    assert len(asked) > len(project()["dependencies"])
-    others = {"drain3", "jsonpickle", "cachetools"}
-    assert not others & {canonicalize_name(each.name) for each in asked}
-    extras = project()["optional-dependencies"]
-    needed = closure([*project()["dependencies"], *extras["trainer"]])
-    assert not others & needed.keys()
-    assert not others & pins().keys()
 
 
 def test_the_command_exists() -> None:

@@ -8,7 +8,6 @@ is noted.
 import errno
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +20,11 @@ from healthchecks.devices import smart
 from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import counter
 from healthchecks.devices.sysfs import Files, read_files
+from runner.facts.specs.programs import module_command
 
 NAME = "machine"
 INTERRUPTS = Path("/proc/interrupts")
-STORAGE_PROBE = (sys.executable, "-P", "-m", "healthchecks.devices.storage_probe")
+STORAGE_PROBE = module_command("healthchecks.devices.storage_probe")
 # Of the check's deadline, for what runs side by side, and then for the disks.
 COMMANDS_SHARE, DISKS_SHARE = 0.3, 0.2
 LIMIT_SECONDS = 8.0

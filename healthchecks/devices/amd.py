@@ -4,7 +4,6 @@ Two dies of one package (MI250X and its like) are two devices for programs, and 
 """
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -13,9 +12,10 @@ from healthchecks.commands import Ending, run_together
 from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import Device, Reading, Survey, counter, number, parse_lines
 from healthchecks.devices.sysfs import Files, files_command, files_of, read_files
+from runner.facts.specs.programs import module_command
 
 COMMANDS = {
-    "amdsmi": (sys.executable, "-P", "-m", "healthchecks.devices.amdsmi_probe"),
+    "amdsmi": module_command("healthchecks.devices.amdsmi_probe"),
     "rocm-smi": ("rocm-smi", "-a", "--json"),
 }
 # Of the check's deadline; sysfs is read before, with a share of its own.

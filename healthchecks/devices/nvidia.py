@@ -1,6 +1,5 @@
 """NVIDIA GPUs: asked by NVML, and by nvidia-smi where the library fails; both in children with a deadline."""
 
-import sys
 from typing import Literal
 
 from healthchecks.check import NodeFacts
@@ -8,8 +7,9 @@ from healthchecks.commands import Ending, run_together, run_until
 from healthchecks.devices import nvidia_smi
 from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import Survey, parse_lines
+from runner.facts.specs.programs import module_command
 
-PROBE = (sys.executable, "-P", "-m", "healthchecks.devices.nvml_probe")
+PROBE = module_command("healthchecks.devices.nvml_probe")
 # For one of the two: five seconds are what health daemons allow; without persistence mode the driver loads first. Chosen.
 LIMIT_SECONDS = 8.0
 # Of the check's deadline, so that the fallback, too, ends before it.

@@ -2,7 +2,6 @@
 
 import fnmatch
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ from healthchecks.check import NodeFacts
 from healthchecks.commands import Ending, run_until
 from healthchecks.devices.endings import how_it_ended
 from healthchecks.devices.readings import Reading, number
+from runner.facts.specs.programs import module_command
 
-PROBE = (sys.executable, "-P", "-m", "healthchecks.devices.sysfs_probe")
+PROBE = module_command("healthchecks.devices.sysfs_probe")
 # Of the check's deadline: the rest is for what else the check does.
 SHARE = 0.4
 LIMIT_SECONDS = 8.0

@@ -13,8 +13,9 @@ from runner.cli import exit_codes, output
 from runner.cli.options import cluster_option, command, json_option
 from runner.errors import StokerError, UserError
 from runner.facts.specs.check_levels import LEVELS
+from runner.facts.specs.programs import module_command
 
-PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
+PROGRAM = module_command("healthchecks")
 REFUSED_EXIT_CODE = 64
 NAME_COLUMN_WIDTH = 16
 MAX_ERROR_BYTES = 2000

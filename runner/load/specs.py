@@ -22,7 +22,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 # Modules to preload; one imports its own dependencies, so few are ever named; chosen, not measured.
 MAX_PRELOAD = 64
 # What the built-in trainer's ranks import, in one module.
-TRAINER_PRELOAD = ("trainer.preload",)
+TRAINER_PRELOAD = ("stoker.trainer_preload",)
 # Set for every rank by the contract of a rank: a file that sets them would be overruled without a word.
 _OWN_VARIABLES = re.compile(OWN_VARIABLES)
 

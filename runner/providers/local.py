@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Self
 from runner.errors import TemporaryError, UserError
 from runner.facts.actions import Outcome
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.programs import module_command
 from runner.folder_modes import close_folder
 from runner.keeper import orphans, procfs, protocol
 from runner.providers.protocol import NodeProvider, register
@@ -83,8 +83,7 @@ class LocalProvider(NodeProvider):
         close_folder(folder)
         if self._live_pid(folder / "agent.lock") is not None:
             return "done", {}, "an agent is alive"
-        module = [sys.executable, "-P", "-m", "runner.agent"]
-        command = [*module, "--cluster", self._spec_file(), "--node", node]
+        command = module_command("runner.agent", "--cluster", self._spec_file(), "--node", node)
         log_file = folder / "agent.log"
         with log_file.open("ab") as log:
             child = subprocess.Popen(

@@ -98,7 +98,7 @@ def test_modules_to_preload_are_a_list_or_one_name(tmp_path: Path) -> None:
         "_x.y1",
     )
     assert preload(command + "preload: torch\n") == ("torch",)
-    assert preload(trainer) == ("trainer.preload",)
+    assert preload(trainer) == ("stoker.trainer_preload",)
     assert preload(trainer + "preload: [numpy]\n") == ("numpy",)
     assert preload(trainer + "preload: []\n") == ()
 

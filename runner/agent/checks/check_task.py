@@ -1,7 +1,6 @@
 """The task `check`: runs the health checks of this node as a child with a deadline, one task at a time."""
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,9 @@ from runner.agent.checks.task_program import LAST_RATIO, MAX_REASON_CHARACTERS, 
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
 from runner.facts.specs.check_levels import LEVELS
+from runner.facts.specs.programs import module_command
 
-PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
+PROGRAM = module_command("healthchecks")
 # Chosen, not measured.
 MAX_CHECKS = 32
 MAX_SHORTAGE_CHARACTERS = 1000

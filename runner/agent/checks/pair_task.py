@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,9 @@ from runner.agent import tasks
 from runner.agent.checks.task_program import LAST_RATIO, MAX_REASON_CHARACTERS, TaskProgram
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
+from runner.facts.specs.programs import module_command
 
-PROGRAM = (sys.executable, "-P", "-m", "healthchecks.pair")
+PROGRAM = module_command("healthchecks.pair")
 # Of a task's time, so that the program itself reports ranks that hang. Chosen, not measured.
 PROGRAM_RATIO = 0.9
 assert PROGRAM_RATIO < LAST_RATIO

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pathlib import Path
 from runner.agent.event_loop import EventLoop
 from runner.errors import WireError
 from runner.facts import wire
+from runner.facts.specs.programs import module_command
 
 log = logging.getLogger("stoker.agent")
 
@@ -111,8 +111,7 @@ class Reader:
             raise OSError(
                 f"the reader before it, pid {self._killed[0].pid}, is killed and has not ended"
             )
-        # -P: a file in the agent's working folder must not pass for a module.
-        command = ["nice", "-n", str(NICE), sys.executable, "-P", "-m", "runner.collect"]
+        command = ["nice", "-n", str(NICE), *module_command("runner.collect")]
         with (self.folder / ERRORS_NAME).open("wb") as errors:
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from typing import Any
 from runner.agent.event_loop import EventLoop
 from runner.agent.launch.rank_commands import base_environment
 from runner.facts.messages.assignments import Task
+from runner.facts.specs.programs import module_command
 from runner.keeper.procfs import kill_group
 
 log = logging.getLogger("stoker.agent")
 
 # -P: a file in the working folder must not pass for a module.
-PROGRAM = (sys.executable, "-P", "-m", "runner.checkpoints.share_verification")
+PROGRAM = module_command("runner.checkpoints.share_verification")
 RECORD_NAME = "verified.jsonl"
 # Chosen: a line has a path of at most 4 KB.
 MAX_LINE_BYTES = 64 * 1024

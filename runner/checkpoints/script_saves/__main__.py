@@ -1,6 +1,6 @@
-"""`python -m runner.checkpoints.script_saves SAVED [options] -- SCRIPT [ARGUMENTS]`: start a script whose saves are sealed.
+"""`python -m stoker.script_saves SAVED [options] -- SCRIPT [ARGUMENTS]`: start a script whose saves are sealed.
 
-{python} -m runner.checkpoints.script_saves out/ckpt.pt --fresh=--init_from=scratch --resume=--init_from=resume
+{python} -m stoker.script_saves out/ckpt.pt --fresh=--init_from=scratch --resume=--init_from=resume
     -- train.py --out_dir=out
 """
 
@@ -18,6 +18,7 @@ from runner.checkpoints.script_saves.put_back import prepare
 from runner.checkpoints.script_saves.saved_files import list_saves
 from runner.errors import CheckpointRefused, CheckpointUnreadable, StokerError
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
+from runner.facts.specs.programs import module_command
 
 # For the last save of a script that has ended. Chosen, not measured.
 LAST_SECONDS = 600.0
@@ -32,10 +33,10 @@ Without Stoker, the script just runs.
 """
 EPILOG = """\
 A file that the script overwrites, and resumes from by itself (nanoGPT):
-  {python} -m runner.checkpoints.script_saves out/ckpt.pt --fresh=--init_from=scratch --resume=--init_from=resume
+  {python} -m stoker.script_saves out/ckpt.pt --fresh=--init_from=scratch --resume=--init_from=resume
       -- train.py --out_dir=out
 Folders of one save each, of which the script gets one as an argument (Hugging Face Trainer):
-  {python} -m runner.checkpoints.script_saves 'out/checkpoint-*' --last-file=trainer_state.json
+  {python} -m stoker.script_saves 'out/checkpoint-*' --last-file=trainer_state.json
       --resume=--resume_from_checkpoint={resume} -- train.py --output_dir=out
 """
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
-        prog="python -m runner.checkpoints.script_saves",
+        prog="python -m stoker.script_saves",
         usage="%(prog)s SAVED [--fresh ARG] [--resume ARG] [--step-name NAME] [--last-file NAME] -- SCRIPT [ARGUMENTS]",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -113,10 +114,8 @@ def _sealer(options: argparse.Namespace) -> Iterator[None]:
         *(f"--step-name={name}" for name in options.step_name),
         f"--last-file={options.last_file}",
     ]
-    # -P: a file in the working folder must not pass for a module.
-    program = [sys.executable, "-P", "-m", "runner.checkpoints.script_saves.sealer"]
     process = subprocess.Popen(
-        [*program, options.saved, *own],
+        module_command("runner.checkpoints.script_saves.sealer", options.saved, *own),
         stdin=theirs.fileno(),
         pass_fds=(int(os.environ["STOKER_CHANNEL"]),),
     )

@@ -27,6 +27,7 @@ from runner.cli.foreground.supervisor_child import (
 )
 from runner.errors import StokerError, StoreUnavailable
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.programs import module_command
 from runner.keeper import procfs
 from runner.store.protocol import Store
 
@@ -43,7 +44,7 @@ def leave_supervisor(store: Store, cluster: ClusterSpec) -> None:
     is_led = clusters.leader_of(store).alive
     if is_led and (any(restarter_of(cluster)) or not is_attended(store, cluster)):
         return
-    command = [sys.executable, "-P", "-m", "runner.cli.foreground.restarter", cluster.state]
+    command = module_command("runner.cli.foreground.restarter", cluster.state)
     with opened_log(cluster) as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from runner.cli.clusters import leader_of
 from runner.cli.foreground.presence import mark_attended
 from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.programs import module_command
 from runner.store.protocol import Store
 
 # Chosen, not measured.
@@ -161,8 +161,7 @@ class SupervisorChild:
             return True
 
     def _spawn(self) -> None:
-        program = (sys.executable, "-P", "-m", "runner.cli.main")
-        command = [*program, "supervise", "--cluster", self._cluster.state]
+        command = module_command("runner.cli.main", "supervise", "--cluster", self._cluster.state)
         with opened_log(self._cluster) as log:
             # A session of its own: Ctrl-C is handled here, and ends it in order.
             self._process = subprocess.Popen(

@@ -8,7 +8,6 @@ import hashlib
 import mmap
 import os
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from runner import rootcause
 from runner.collect import engines
 from runner.collect.catalogues.files import FORMAT, Catalogue, paths_in, read_catalogue
 from runner.collect.catalogues.table import MAGIC, Table, is_whole, pack
+from runner.facts.specs.programs import module_command
 
 FOLDER = Path(rootcause.__file__).parent / "catalogues"
 # Rises when tables are made another way of the same catalogues.
@@ -86,7 +86,7 @@ def _cached(path: Path) -> Table | None:
 
 
 def _compile_apart(folder: Path) -> None:
-    command = [sys.executable, "-m", "runner.collect.catalogues", str(folder)]
+    command = module_command("runner.collect.catalogues", str(folder))
     try:
         subprocess.run(
             command,

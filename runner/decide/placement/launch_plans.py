@@ -11,6 +11,7 @@ from runner.facts.contract import ANY_DATA
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan, spec_hash
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.programs import module_command
 from runner.facts.specs.run import RunSpec
 
 
@@ -46,7 +47,7 @@ def command_of(spec: RunSpec) -> tuple[str, ...]:
         return spec.command
     plain = json.dumps(_plain(spec.trainer), separators=(",", ":"))
     settings = plain.replace("{", "{{").replace("}", "}}")
-    return ("{python}", "-P", "-m", "trainer", "--settings-json", settings)
+    return module_command("trainer", "--settings-json", settings, python="{python}")
 
 
 def _plain(value: Any) -> Any:

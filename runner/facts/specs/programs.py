@@ -1,0 +1,12 @@
+"""Commands that start Stoker's own modules as processes of their own."""
+
+import sys
+
+
+def module_command(module: str, *arguments: str, python: str = sys.executable) -> tuple[str, ...]:
+    """Return the command that runs a module of `runner`, `healthchecks` or `trainer` in an interpreter that has Stoker.
+
+    It goes by way of `stoker.module`, which finds it in a checkout and in a wheel. -P: a file in the working folder must not pass
+    for a module.
+    """
+    return (python, "-P", "-m", "stoker.module", module, *arguments)
