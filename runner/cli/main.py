@@ -26,6 +26,7 @@ COMMANDS = {
     "incidents": "reports.incidents",
     "explain": "reports.incidents",
     "runbook": "reports.runbooks",
+    "docs": "reports.docs",
     "story": "reports.timeline",
     "logs": "logs.logs",
     "lineage": "reports.lineage",

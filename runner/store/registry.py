@@ -84,6 +84,6 @@ def check_durable(store: Store) -> None:
         reasons = "\n  ".join(f"{each.check}: {each.reason}" for each in wrong)
         raise UserError(
             f"store.address: {store} may lose acknowledged writes, and no supervisor can lead by such a journal:\n  {reasons}\n"
-            "deploy/redis.conf has the right settings, `stoker store doctor` checks all of them; to lead in spite of it, where "
-            "losing the run's history does no harm: --volatile-store"
+            "`stoker docs redis.conf` has the right settings, `stoker store doctor` checks all of them; to lead in spite of it, "
+            "where losing the run's history does no harm: --volatile-store"
         )

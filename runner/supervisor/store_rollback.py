@@ -96,7 +96,7 @@ def stop_all_action(
     with contextlib.suppress(StokerError):
         store.put(STOPPED, wire.encode(note))
     page(
-        f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See runbooks/store-rolled-back.md: restore a newer copy "
+        f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See `stoker runbook store-rolled-back`: restore a newer copy "
         "of the store, or run `stoker store accept`"
     )
 

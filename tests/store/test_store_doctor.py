@@ -90,7 +90,7 @@ def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> Non
     results = found(store)
     assert results["rights"] == (
         "FAIL",
-        "user 'stoker' may not: XTRIM; give it the rights in deploy/users.acl",
+        "user 'stoker' may not: XTRIM; give it the rights in `stoker docs users.acl`",
     )
     assert results["use"][0] == "FAIL"
     server.client().execute_command("ACL", "SETUSER", "stoker", "+xtrim", "-acl|dryrun")  # type: ignore[no-untyped-call]

@@ -174,7 +174,7 @@ def test_checks_and_diagnoses_work_from_the_wheel(python: Path, tmp_path: Path) 
     assert [line.split()[:2] for line in checked.splitlines()[1:3]] == [[n, "PASS"] for n in names]
     log = "[rank3]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     (tmp_path / "rank3.log").write_text(log)
-    assert "cuda_oom" in run(stoker, "diagnose", "rank3.log", folder=tmp_path)
+    assert "cuda_oom" in run(stoker, "diagnose", "rank3.log", folder=tmp_path, exit_code=1)
 
 
 @pytest.mark.trainer

@@ -123,7 +123,7 @@ def lr(
     "stoker drill kill-node tiny --node n2",
     "stoker drill nan tiny --rank 1 --steps 20",
     "stoker drill kill-supervisor",
-    more="\b\nDrills (docs/drills.md):\n"
+    more="\b\nDrills (`stoker docs drills`):\n"
     + "".join(f"  {name:<18}  {what}\n" for name, what in DRILLS.items()),
 )
 @click.argument("fault", type=click.Choice(list(DRILLS)))

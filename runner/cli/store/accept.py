@@ -29,7 +29,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
     Until then no supervisor acts on it. If a newer copy of the store exists, restore that instead:
     nothing is lost then. Accepting gives up the missing entries, and raises the next generation above
     every known one. A journal of a release that made no codes for its entries is accepted in the
-    same way, once. Afterwards start `stoker supervise`. See runbooks/store-rolled-back.md.
+    same way, once. Afterwards start `stoker supervise`. See `stoker runbook store-rolled-back`.
     """
     from runner.signer import signer_of
     from runner.supervisor.lease import LeaseKeeper

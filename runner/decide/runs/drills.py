@@ -64,7 +64,7 @@ def _drill_by_ranks(
         known = ", ".join(attempt.drills) or "none"
         return refused(
             f"{fault}: the ranks of {name!r} do not report support for it (drills known to them: {known}); a trainer says so in "
-            "its hello (docs/contract.md); if it is still starting, ask again"
+            "its hello (`stoker docs contract`); if it is still starting, ask again"
         )
     problem = problem_of(fault, options, world_size=world_size)
     problem = problem or _unfit(decision, fault, run=run, attempt=attempt)

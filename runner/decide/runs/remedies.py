@@ -147,7 +147,7 @@ def _unsupported(run: Run, kind: type[Remedy]) -> str:
     have = ", ".join(run.supported_remedies) or "none"
     return (
         f"{kind.command}: the ranks of {run.spec.name!r} do not report support for {kind.name} "
-        f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md), or its command "
+        f"(remedies understood: {have}); a trainer says so in its hello (`stoker docs contract`), or its command "
         "has a placeholder, such as {lr}; if it is still starting, ask again"
     )
 

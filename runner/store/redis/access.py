@@ -20,7 +20,7 @@ from runner.store.redis.connection import (
     connected,
 )
 
-_MANUAL = "docs/redis.md shows how to set up a server"
+_MANUAL = "`stoker docs redis` shows how to set up a server"
 
 # first word of an error that passes by itself or by an operator -> what to do
 _TEMPORARY = {
@@ -140,8 +140,8 @@ class RedisAddress:
             )
         return UserError(
             f"store.user: {user} lacks rights that this needs ({text}); supervisors, `stoker store accept` and `store doctor` "
-            "need the supervisors' user, agents and commands one of theirs: each as in deploy/users.acl, with the keys of "
-            "this cluster"
+            "need the supervisors' user, agents and commands one of theirs: each as `stoker docs users.acl` shows, with the "
+            "keys of this cluster"
         )
 
     def _tls_failure(self, error: ssl.SSLError) -> UserError:

@@ -60,7 +60,7 @@ REPLAYED = (
     "HSET {key} f v", "HSETNX {key} f v", "HINCRBY {key} f 1", "HDEL {key} f", "ZADD {key} 0 m",
     "ZREM {key} m", "PEXPIREAT {key} 1",
 )  # fmt: skip
-DURABILITY_RIGHTS = "`+config|get +info`, as in deploy/users.acl"
+DURABILITY_RIGHTS = "`+config|get +info`, as `stoker docs users.acl` shows"
 
 
 class ServerHandle(Protocol):
@@ -110,7 +110,7 @@ def _tls(handle: ServerHandle) -> str:
         if _is_loopback(handle):
             return "none, and none needed on loopback"
         raise CheckFailed(
-            "none: passwords and signals cross the network in the clear; docs/redis.md shows how to set up TLS"
+            "none: passwords and signals cross the network in the clear; `stoker docs redis` shows how to set up TLS"
         )
     version, ends = found
     days = (ends - time.time()) / 86400
@@ -130,21 +130,21 @@ def _rights(handle: ServerHandle) -> str:
     missing = _refused(handle, user, NEEDED, what=f" what {user!r} may do")
     if missing:
         raise CheckFailed(
-            f"user {user!r} may not: {', '.join(missing)}; give it the rights in deploy/users.acl"
+            f"user {user!r} may not: {', '.join(missing)}; give it the rights in `stoker docs users.acl`"
         )
     write = ("XADD", keys_of(handle.cluster).stream("journal"), "1-0", "f", "v")
     for narrow in (f"{user}-agent", f"{user}-command", f"{user}-read"):
         # An error where there is no such user.
         if handle.command("ACL", "DRYRUN", narrow, *write) == b"OK":
             raise CheckFailed(
-                f"user {narrow!r} may write the journal; give it the rights in deploy/users.acl, and `ACL LOAD`"
+                f"user {narrow!r} may write the journal; give it the rights in `stoker docs users.acl`, and `ACL LOAD`"
             )
     if handle.command("ACL", "DRYRUN", user, "FLUSHALL") != b"OK":
         return f"supervisors' user {user!r} may do what is needed, and not empty the server"
     more = f"user {user!r} may do all that is needed, and empty the server as well"
     if _is_loopback(handle):
         return more
-    raise CheckFailed(f"{more}; take a user like that in deploy/users.acl")
+    raise CheckFailed(f"{more}; take a user like that in `stoker docs users.acl`")
 
 
 def _refused(
@@ -157,7 +157,7 @@ def _refused(
         reply = handle.command("ACL", "DRYRUN", user, *words)
         if isinstance(reply, ErrorReply):
             raise CheckUnknown(
-                f"the server does not say{what}; allow `+acl|dryrun`, as in deploy/users.acl"
+                f"the server does not say{what}; allow `+acl|dryrun`, as `stoker docs users.acl` shows"
             )
         if reply != b"OK":
             refused.append(" ".join(words[:2] if words[0] in ("CONFIG", "XINFO") else words[:1]))
@@ -290,8 +290,8 @@ def _replay(handle: ServerHandle) -> str:
     if refused:
         raise CheckFailed(
             f"user 'default' may not {', '.join(refused)}, and the server replays its file with that user's rights: it is "
-            "empty after its next start; write `user default off resetpass ~* &* +@all`, as in deploy/users.acl, which still "
-            "lets no one log in, and `ACL LOAD` before any restart"
+            "empty after its next start; write `user default off resetpass ~* &* +@all`, as in `stoker docs users.acl`, which "
+            "still lets no one log in, and `ACL LOAD` before any restart"
         )
     return "whole at its next start"
 

@@ -50,7 +50,7 @@ class Handshake:
                 if not store_id:
                     raise StoreUnavailable(
                         f"{self._server} holds nothing of cluster {self._cluster!r} yet, and store.user may not begin "
-                        "it: start `stoker supervise` with the supervisors' user (docs/redis.md)"
+                        "it: start `stoker supervise` with the supervisors' user (`stoker docs redis`)"
                     ) from error
                 # The number that the next supervisor begins it with.
                 instance_id = int(instance_id) + 1

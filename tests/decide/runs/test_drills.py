@@ -107,7 +107,7 @@ def test_a_foreign_trainer_without_drills_refuses_them() -> None:
     state, text = ask(harness, "nan")
     assert state == "refused"
     assert "drills known to them: hang" in text
-    assert "docs/contract.md" in text
+    assert "`stoker docs contract`" in text
 
 
 def test_no_detector_learns_of_a_drill() -> None:

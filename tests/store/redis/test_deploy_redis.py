@@ -324,7 +324,7 @@ def test_what_needs_the_supervisors_user_names_it(tmp_path: Path) -> None:
         checks = {each.check: each for each in store.examine()}
         assert checks["rights"].outcome == "FAIL"
         assert checks["rights"].reason == (
-            "user 'stoker-agent' may write the journal; give it the rights in deploy/users.acl, and `ACL LOAD`"
+            "user 'stoker-agent' may write the journal; give it the rights in `stoker docs users.acl`, and `ACL LOAD`"
         )
         store.close()
 
