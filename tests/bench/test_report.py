@@ -56,6 +56,7 @@ def test_every_benchmark_can_be_named() -> None:
     """`python -m bench` knows each benchmark and takes none of their shared parts for one."""
     assert names() == [
         "agent",
+        "calibration",
         "check_levels",
         "check_recipes",
         "checkpoint_load",

@@ -1,13 +1,7 @@
 """Executed tracebacks: programs that really raise, in the logs of several launchers; the verdict is the cause that was injected."""
 
-import json
-import random
-import shutil
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -15,15 +9,11 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from tests.collect.tracebacks.injected import INJECTED, STEPS, WRITE, Injected
-from tests.collect.tracebacks.launcher_logs import FORMS, PREFIXES, log_of
+from tests.collect.tracebacks.executed import logs_of, raised
+from tests.collect.tracebacks.injected import Injected
 from tests.suite.share import current
 
-JOB = Path(__file__).parent / "job"
-SEED = 17
 LEAST_RIGHT = 0.9
-NUM_STEPS = 20
-TIMEOUT_SECONDS = 240
 
 pytestmark = pytest.mark.trainer
 
@@ -46,33 +36,7 @@ class Judged(NamedTuple):
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[Injected, str]:
     """Raise everything once, in one process."""
     pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("run") / "app"
-    for source in sorted(JOB.rglob("*.txt")):
-        target = folder / source.relative_to(JOB).with_suffix("")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-    asked = "\n".join(
-        json.dumps({"module": one.module, "function": one.function, "when": one.when})
-        for one in INJECTED
-    )
-    done = subprocess.run(
-        [sys.executable, "main.py"],
-        cwd=folder,
-        input=asked,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HF_HUB_OFFLINE": "1",
-            "HOME": str(folder),
-            "OMP_NUM_THREADS": "1",
-        },
-        check=False,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(answers) == len(INJECTED), done.stderr[-2000:]
-    return {one: answer["text"] for one, answer in zip(INJECTED, answers, strict=True)}
+    return raised(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -117,18 +81,10 @@ def test_tracebacks_of_executed_programs_show_the_injected_cause(
 ) -> None:
     """In at least nine of ten logs: exceptions by modules by prefixes, mixed with other ranks, and cut."""
     assert all(texts.values()), [one.name for one, text in texts.items() if not text]
-    combinations = [
-        (one, prefix, form) for one in INJECTED for prefix in PREFIXES for form in FORMS
+    judged = [
+        Judged(log.injected, log.prefix, log.form, verdict_on(log.text, engine))
+        for log in logs_of(texts, current())
     ]
-    judged = []
-    share = current()
-    for one, prefix, form in combinations:
-        if not share.has(f"{one.name} {prefix} {form}"):
-            continue
-        dice = random.Random(f"{SEED} {one.name} {prefix} {form}")
-        steps = NUM_STEPS if one.when in (STEPS, WRITE) else 0
-        log = log_of(texts[one], prefix=prefix, form=form, steps=steps, dice=dice)
-        judged.append(Judged(one, prefix, form, verdict_on(log, engine)))
     num_right = sum(one.is_right for one in judged)
     with capsys.disabled():
         print(f"\nexecuted tracebacks: {num_right} of {len(judged)} right\n{table(judged)}")
