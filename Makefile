@@ -90,7 +90,7 @@ drills: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs
-	@$(BIN)/python tools/capture.py
+	@$(BIN)/python -m tools.capture
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache *.egg-info

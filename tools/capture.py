@@ -1,18 +1,21 @@
-"""Run README's example for real and write what the terminal shows into README.md, between its `capture` markers.
+"""Run README's examples for real and write what the terminals show into README.md, between its markers.
 
-`make docs` runs it. The run trains the built-in GPT on two nodes of two ranks, all processes of this machine. A data loader of
-rank 3 dies at step 33 (the trainer's own fault plan); Stoker restarts the gang from its checkpoint. It takes about a minute.
+`make docs` runs it; `python -m tools.capture quickstart` records the first ten minutes alone. The longer run trains the built-in
+GPT on two nodes of two ranks, all processes of this machine. A data loader of rank 3 dies at step 33 (the trainer's own fault
+plan); Stoker restarts the gang from its checkpoint. It takes about a minute.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tools.quickstart import commands, play
+
 README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- capture -->\n", "<!-- /capture -->"
 STOKER = [sys.executable, "-P", "-m", "runner.cli.main"]
 FAULT = {"kind": "loader", "rank": 3, "step": 33}
 # Characters; longer lines are cut, since a page is narrower than a terminal.
@@ -57,13 +60,37 @@ def shortened(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Replace the capture in README.md."""
+def replaced(page: str, marker: str, text: str) -> str:
+    """Return the page with other text between the marks of this name."""
+    begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}```\n{shortened(text)}```\n{end}{rest.partition(end)[2]}"
+
+
+def with_quickstart(page: str) -> str:
+    """Return the page with what its first ten minutes print."""
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"PYTHONPATH": str(README.parent), "PATH": programs}
     with tempfile.TemporaryDirectory(prefix="stoker-capture-") as name:
-        text = shortened(captured(Path(name).resolve()))
-    page = README.read_text()
-    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    README.write_text(f"{page[:start]}```\n{text}```\n{page[end:]}")
+        played = play(page, Path(name).resolve(), environment)
+    shown = {
+        command: text.replace(str(played.folder), "~/first-run")
+        for command, text in played.printed.items()
+    }
+    _, _, run, _, logs = commands(page)
+    # Of other clusters that happen to be on this machine.
+    shown[run] = re.sub(r"^cluster .* of this machine .*\n", "", shown[run], flags=re.MULTILINE)
+    page = replaced(page, "quickstart", shown[run])
+    return replaced(page, "quickstart-logs", f"$ {logs}\n{shown[logs]}")
+
+
+def main() -> None:
+    """Replace the captures in README.md."""
+    page = with_quickstart(README.read_text())
+    if sys.argv[1:] != ["quickstart"]:
+        with tempfile.TemporaryDirectory(prefix="stoker-capture-") as name:
+            page = replaced(page, "capture", captured(Path(name).resolve()))
+    README.write_text(page)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from runner.facts.wording import printable, settings_text
 
 # Characters; those of a check's message in the state.
 MAX_SHORTAGE = 1000
-# Of an attempt; each lasts for a moment.
-BRIEF_STATES = ("preparing", "prepared")
+# Of an attempt: each lasts for a moment, or the run's own state has the news.
+BRIEF_STATES = ("preparing", "prepared", "stopping")
 # Moves between these are no news.
 QUIET_STATES = ("absent", "joining", "checking", "spare", "active")
 
@@ -84,9 +84,7 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     elif (old.state, old.reason) != (new.state, new.reason):
         yield f"run is {new.state}{output.because(new.reason)}"
     was = (old.attempt, old.attempt_state) if old else (None, "")
-    is_brief = new.attempt_state in BRIEF_STATES or (
-        new.attempt_state == "stopping" and new.state == "finished"
-    )
+    is_brief = new.attempt_state in BRIEF_STATES
     if new.attempt is not None and (new.attempt, new.attempt_state) != was and not is_brief:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
     if new.not_forked_reason and (old is None or old.not_forked_reason != new.not_forked_reason):
