@@ -13,11 +13,11 @@ from runner.cli.runs.typed_commands import TypedCommand
 from runner.errors import UserError
 
 RUN_FILE, SCRIPT = "run.yaml", "train.py"
-# What people change next; docs/run_yaml.md has all fields.
+# What people change next.
 MORE = """
-# What people change next (all fields: docs/run_yaml.md):
+# What people change next (all fields: `stoker docs run_yaml`):
 # preload: [torch, torch._dynamo]     # each node imports these once and forks its ranks: a restart saves the import
-# checkpoints: checkpoints            # for scripts with the five lines of docs/client.md: sealed, verified, resumed from
+# checkpoints: checkpoints            # for scripts with the five lines of `stoker docs client`: sealed, verified, resumed from
 # progress_seconds: 600               # no new step for so long: the gang counts as stuck
 # stop_grace_seconds: 30              # after SIGTERM, when the run is stopped
 """
