@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, Collective, RankStack, merged
+from runner.facts.messages.rank_stacks import MAX_RANK_STACKS, Collective, RankStack, merged
 from runner.rootcause.hang_analysis import find_missing_ranks
 
 WORK = ("loop.py:step:77", "train.py:main:9")
@@ -114,7 +114,7 @@ def test_a_record_without_collectives_names_no_rank_that_waits_for_a_gpu() -> No
 def test_records_are_left_out_before_ranks_are() -> None:
     """In a large gang each rank may be in groups of its own."""
     many = [waiting(rank, group=f"{rank} tp") for rank in range(1024) if rank != 900]
-    found = merged([*many, recorded(900, ("900 tp", 6, "", False))], most=MAX_RANK_STACKS_KEPT)
+    found = merged([*many, recorded(900, ("900 tp", 6, "", False))], most=MAX_RANK_STACKS)
     assert sum(len(rank_stack.ranks) for rank_stack in found) == 1024
-    few = merged(many[:200], most=MAX_RANK_STACKS_KEPT)
+    few = merged(many[:60], most=MAX_RANK_STACKS)
     assert all(rank_stack.collectives for rank_stack in few)

@@ -6,12 +6,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt
-from runner.facts.messages.rank_stacks import (
-    MAX_RANK_STACKS,
-    MAX_RANK_STACKS_KEPT,
-    RankStack,
-    merged,
-)
+from runner.facts.messages.rank_stacks import MAX_RANK_STACKS, RankStack, gathered
 from runner.facts.messages.signals import RanksTerminated
 from runner.rootcause.hang_analysis import find_missing_ranks
 
@@ -47,7 +42,7 @@ def amend_with_missing_ranks(
     machines = [hardware.get(nodes[name].hardware) for name in attempt.nodes]
     parts = [part for known in machines if known is not None for part in known.parts]
     missing = find_missing_ranks(
-        merged([*attempt.rank_stacks, *stacks], most=MAX_RANK_STACKS_KEPT),
+        gathered(attempt.rank_stacks, stacks),
         nodes=attempt.nodes,
         ranks_per_node=spec.ranks_per_node,
         pipeline=spec.pipeline,

@@ -16,7 +16,7 @@ from runner.decide.state.cluster_state import (
 )
 from runner.decide.state.targeted_check import CheckFinding, TargetedCheck
 from runner.facts.messages import records as r
-from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
+from runner.facts.messages.rank_stacks import gathered
 from runner.facts.messages.records_checks import (
     CheckPostponed,
     CheckWanted,
@@ -255,9 +255,7 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
     if attempt is not None:
         attempt.dead_rank_seen = True
         if record.rank_stacks:
-            attempt.rank_stacks = merged(
-                [*attempt.rank_stacks, *record.rank_stacks], most=MAX_RANK_STACKS_KEPT
-            )
+            attempt.rank_stacks = gathered(attempt.rank_stacks, record.rank_stacks)
 
 
 def _correlated_silence_recorded(state: State, record: r.CorrelatedSilenceRecorded) -> None:

@@ -1,6 +1,6 @@
 """Stacks of ranks that hung, short enough to travel and to be compared."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -8,8 +8,10 @@ from runner.facts.wire import Value
 
 # Different stacks of one node that are reported. Chosen.
 MAX_RANK_STACKS = 64
-# Of one attempt; ranks beyond count as not read. Chosen.
-MAX_RANK_STACKS_KEPT = 256
+# Of one attempt; ranks beyond count as not read. Chosen: one for each of 16,384 ranks.
+MAX_RANK_STACKS_KEPT = 16_384
+# Places in process groups that are kept of one attempt: 32 for each of 1,024 ranks, 2 for each of 16,384. Chosen.
+MAX_PLACES_KEPT = 32_768
 # Characters of all frames of one. Chosen.
 MAX_RANK_STACK = 300
 # Places of one rank in process groups that are reported: Megatron-LM's ranks are in 13 to 30 groups. Chosen.
@@ -75,6 +77,23 @@ def merged(rank_stacks: Iterable[RankStack], *, most: int) -> list[RankStack]:
     if len(found) > most:
         found = _together(without_records(found))
     return sorted(found, key=lambda rank_stack: rank_stack.ranks)[:most]
+
+
+def gathered(kept: Sequence[RankStack], added: Iterable[RankStack]) -> list[RankStack]:
+    """Add the stacks of one more node to those of a gang, at most `MAX_RANK_STACKS_KEPT`.
+
+    Of more than `MAX_PLACES_KEPT` places each rank keeps half of its own, until they fit: those it waits in, and the last used.
+    """
+    found = [*kept, *added][:MAX_RANK_STACKS_KEPT]
+    while sum(len(stack.collectives) for stack in found) > MAX_PLACES_KEPT:
+        longest = max(len(stack.collectives) for stack in found)
+        found = [
+            replace(stack, collectives=stack.collectives[: longest // 2])
+            if len(stack.collectives) > longest // 2
+            else stack
+            for stack in found
+        ]
+    return found
 
 
 def without_records(rank_stacks: Iterable[RankStack]) -> list[RankStack]:

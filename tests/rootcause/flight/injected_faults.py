@@ -36,10 +36,11 @@ class Case:
     is_hang: bool
 
 
-def draw(seed: int) -> Case:
-    """Return the case of a seed."""
+def draw(seed: int, layout: Layout | None = None) -> Case:
+    """Return the case of a seed, in a gang of this layout or of one that is drawn."""
     dice = random.Random(seed)
-    kind, layout = KINDS[seed % len(KINDS)], dice.choice(LAYOUTS)
+    kind, drawn = KINDS[seed % len(KINDS)], dice.choice(LAYOUTS)
+    layout = layout or drawn
     programs = [list(program) for program in layout.programs()]
     num_culprits = 2 if kind.startswith("two") else 1
     culprits = tuple(sorted(dice.sample(range(layout.num_ranks), num_culprits)))
