@@ -1,5 +1,6 @@
 """`stoker`: its subcommands, each imported only when it runs; errors become messages and exit codes."""
 
+import os
 import re
 import sys
 from importlib import import_module
@@ -7,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.cli import exit_codes
 from runner.cli.options import examples
 from runner.errors import StokerError
 from runner.facts.wording import known_words
 
+# What a shell sets when it asks for completions.
+COMPLETE_VARIABLE = "_STOKER_COMPLETE"
+MAX_HELP_CHARACTERS = 60
 # Name -> module in `runner.cli`, in the order of the help page.
 COMMANDS = {
     "run": "runs.run",
@@ -27,6 +32,7 @@ COMMANDS = {
     "explain": "reports.incidents",
     "runbook": "reports.runbooks",
     "docs": "reports.docs",
+    "completion": "completion",
     "story": "reports.timeline",
     "logs": "logs.logs",
     "lineage": "reports.lineage",
@@ -89,7 +95,20 @@ class Stoker(click.Group):
         command: click.Command = getattr(
             import_module(f"runner.cli.{COMMANDS[cmd_name]}"), cmd_name
         )
+        if COMPLETE_VARIABLE in os.environ:
+            from runner.cli.completion import add_names
+
+            add_names(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands without importing them, and what click knows."""
+        commands = [
+            CompletionItem(name, help=first_sentence(name, MAX_HELP_CHARACTERS))
+            for name in COMMANDS
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

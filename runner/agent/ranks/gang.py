@@ -276,7 +276,8 @@ class LocalGang:
         """Return a mark of the furthest printed step; at first, one of the step with which the ranks resumed, before it."""
         printed = self._printed
         first = printed.first if is_first and printed.first is not None else step
-        marks = [(first, None), (step, printed.loss)] if first < step else [(step, printed.loss)]
+        marks = [(first, printed.first_loss)] if first < step else []
+        marks.append((step, printed.loss))
         return [
             signals.Progress(**self.header(), step=number, loss=loss, printed_by=printed.rank or 0)
             for number, loss in marks

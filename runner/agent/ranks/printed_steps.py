@@ -20,8 +20,9 @@ class PrintedSteps:
     """The steps that the ranks of one gang on one node have printed."""
 
     def __init__(self) -> None:
-        # The first step, which shows where the ranks resumed; the furthest, the rank that printed it, and its loss.
+        # The first step, which shows where the ranks resumed, and its loss; the furthest, the rank that printed it, and its loss.
         self.first: int | None = None
+        self.first_loss: float | None = None
         self.furthest: int | None = None
         self.rank: int | None = None
         self.loss: float | None = None
@@ -38,7 +39,8 @@ class PrintedSteps:
             # The lowest rank that prints decides.
             return False
         if rank is not None and rank != self.rank:
-            self.first, self.furthest, self.rank = None, None, rank
+            self.first, self.first_loss = None, None
+            self.furthest, self.rank = None, rank
         for record in records:
             self._add(record)
         return self.num_marks > before
@@ -55,7 +57,8 @@ class PrintedSteps:
         self._ahead = []
         self._last = step
         self.num_marks += 1
-        self.first = step if self.first is None else self.first
+        if self.first is None:
+            self.first, self.first_loss = step, record.loss
         if self.furthest is None or step > self.furthest:
             self.furthest = step
             self.loss = record.loss if record.loss is not None else self.loss

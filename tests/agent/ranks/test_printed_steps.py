@@ -54,3 +54,12 @@ def test_the_lowest_rank_that_prints_decides() -> None:
     assert (progress.first, progress.furthest, progress.rank) == (7, 7, 0)
     assert not progress.add([StepRecord(step=501)], 3)
     assert progress.furthest == 7
+
+
+def test_the_loss_of_the_first_step_is_kept_beside_that_of_the_furthest() -> None:
+    """A run begins with it, however many steps are read at once; a lower rank that prints begins afresh."""
+    progress = PrintedSteps()
+    progress.add([StepRecord(step=1, loss=9.0), StepRecord(step=2, loss=8.0)], 1)
+    assert (progress.first, progress.first_loss, progress.loss) == (1, 9.0, 8.0)
+    progress.add([StepRecord(step=5), StepRecord(step=6, loss=7.0)], 0)
+    assert (progress.first, progress.first_loss, progress.loss) == (5, None, 7.0)
