@@ -15,6 +15,7 @@ from runner.facts.matches import Scope
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.runbook import Parameter, Rung
 from runner.rootcause.fingerprints import masked
+from runner.rootcause.missing_programs import way_out
 
 # Of a cause, before a page acts by it: a guess by a launcher's line, or a line that no signature knows, has less
 # (`rootcause/correlation.py`). Chosen.
@@ -192,6 +193,21 @@ def _machines(state: State, incident: Incident, given: Any) -> bool:
     return run is not None and len(measurable_nodes(state, run)) >= int(given)
 
 
+def _one_machine(state: State, incident: Incident, given: Any) -> bool:
+    run = state.runs.get(incident.run or 0)
+    return (run is not None and len(measurable_nodes(state, run)) < 2) is given
+
+
+def way_out_of(incident: Incident) -> str:
+    """Return what to do about a program, a script or a module that is not there; "" where no line says so."""
+    lines = (*incident.evidence, *(match.text for match in incident.matches))
+    return next((text for text in map(way_out, lines) if text), "")
+
+
+def _program_missing(_: State, incident: Incident, given: Any) -> bool:
+    return (way_out_of(incident) != "") is given
+
+
 def _made_no_step(_: State, incident: Incident, given: Any) -> bool:
     return (not _newest(incident)[1].steps_made) is given
 
@@ -279,6 +295,14 @@ CONDITIONS: Mapping[str, Condition] = {
     ),
     "machines": Condition(
         "the run's nodes and idle spares are on so many different machines", _COUNT, _machines
+    ),
+    "one_machine": Condition(
+        "the run's nodes and idle spares are all on one machine", _FLAG, _one_machine
+    ),
+    "program_missing": Condition(
+        "a line says that the program, the script or a module is not there",
+        _FLAG,
+        _program_missing,
     ),
     "made_no_step": Condition("the attempt that failed had made no step", _FLAG, _made_no_step),
     "never_stepped": Condition(

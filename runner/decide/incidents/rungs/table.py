@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.conditions import culprit_node, measurable_nodes, sure_cause
+from runner.decide.incidents.conditions import (
+    culprit_node,
+    measurable_nodes,
+    sure_cause,
+    way_out_of,
+)
 from runner.decide.incidents.rungs.crash_loops import resume_from_older, skip_data
 from runner.decide.incidents.rungs.going_back import go_back
 from runner.decide.incidents.rungs.lost_nodes import check_for_cause, lose_node
@@ -30,7 +35,10 @@ def _start_agent(decision: Decision, incident: Incident, rung: Rung, *, reason: 
 def _stop(decision: Decision, incident: Incident, _: Rung, *, reason: str) -> None:
     cause = incident.cause
     line = cause.lines[0] if cause is not None and cause.lines and sure_cause(incident) else ""
-    why = "; ".join(part for part in (reason, line) if part)
+    # Where nothing was tried, the reason is how the rank ended, mostly by this line.
+    is_known = line.partition(": ")[2] in reason
+    parts = (reason, "" if is_known else line, way_out_of(incident))
+    why = "; ".join(part for part in parts if part)
     give_up(decision, incident, reason=why or f"{incident.fault}: the runbook says stop")
 
 
