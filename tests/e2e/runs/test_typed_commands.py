@@ -40,10 +40,20 @@ def test_a_typed_command_is_a_run_that_other_commands_know(harness: ClusterHarne
     same = harness.start(*COMMAND, environment=ENVIRONMENT)
     harness.until(lambda: "run 1 train is live already" in harness.output(), "the same run")
 
+    attached = harness.start("attach")
+    harness.until(lambda: harness.output().count("attempt 1.1.0 running on n1") > 2, "its screen")
+    kill(attached.pid, signal.SIGINT)
+    assert harness.finish(attached)[0] == 130
+    assert "run 1 train goes on; `stoker attach` shows it again" in harness.output()
+    followed = harness.start("logs", "-f", "--rank", "1")
+    harness.until(lambda: "\nstep " in harness.output(), "the output of rank 1")
+
     kill(same.pid, signal.SIGINT)
     assert harness.finish(same)[0] == 130
     assert harness.finish(run)[0] == 3
+    assert harness.finish(followed)[0] == 0
     assert run_of(harness.view()).state == "stopped"
+    assert "run 1 train stopped" in harness.stoker("attach").stdout
 
 
 def test_ctrl_c_at_any_moment_of_the_start_leaves_nothing(harness: ClusterHarness) -> None:
