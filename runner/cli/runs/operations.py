@@ -42,7 +42,10 @@ DRILLS: dict[str, str] = {
 def stop(
     run: str | None, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
 ) -> None:
-    """Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one."""
+    """Stop a run for good, with a checkpoint if its ranks can save one.
+
+    Ranks that take requests end at the next step boundary; others get SIGTERM, and SIGKILL after `stop_grace_seconds`.
+    """
     with clusters.open_cluster(where) as (cluster, store):
         picked = pick_live_run(store, cluster, run)
         why = checked_reason(reason)

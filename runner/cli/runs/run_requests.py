@@ -101,10 +101,11 @@ def _named(incident: IncidentStatus, version: int) -> dict[str, Any]:
 )
 @run_request(900.0)
 def pause(**fields: Any) -> q.Request:
-    """Pause a run at the next step boundary, with a checkpoint if its ranks can save one.
+    """Pause a run, with a checkpoint if its ranks can save one.
 
-    Nothing of it is started until `stoker resume` or `stoker restart`, whatever happens and under any supervisor; its ladder waits.
-    `stoker status` shows who paused it, and why. Done when no rank is left.
+    Ranks that take requests end at the next step boundary; others get SIGTERM, and SIGKILL after `stop_grace_seconds`. Nothing of
+    it is started until `stoker resume` or `stoker restart`, whatever happens and under any supervisor; its ladder waits. `stoker
+    status` shows who paused it, and why. Done when no rank is left.
     """
     return q.PauseRun(**fields)
 
@@ -139,7 +140,7 @@ def resume(**fields: Any) -> q.Request:
 )
 @run_request(900.0)
 def restart(**fields: Any) -> q.Request:
-    """Start a run again from a checkpoint that it saves now, at the next step boundary.
+    """Start a run again, from a checkpoint that it saves before if its ranks can.
 
     Its ladder waits meanwhile; a run that is paused, or waits for a person, goes on. With --from-step it ends at once, and goes on
     from that checkpoint. Done when the ranks of the next attempt run.

@@ -7,6 +7,7 @@ asked for.
 
 from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.consent import because, who
+from runner.decide.placement.launch_plans import checkpoint_folder
 from runner.decide.runs import drift, remedies
 from runner.decide.runs.rewind import best_before_step, rewind
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
@@ -88,7 +89,9 @@ def on_resume(decision: Decision, request: ResumeRun, run: Run) -> Reply:
             return refused(problem)
         return refused(f"run {run.spec.name!r} is {run.state}, not paused; it needs no resume")
     _end_hold(decision, run, request)
-    return Reply("open", f"run {run.spec.name!r} goes on, from its newest trusted checkpoint")
+    has_folder = bool(checkpoint_folder(decision.policy.cluster, run))
+    start = "from its newest trusted checkpoint" if has_folder else "as its script resumes"
+    return Reply("open", f"run {run.spec.name!r} goes on, {start}")
 
 
 def on_restart(decision: Decision, request: RestartRun, run: Run) -> Reply:
