@@ -27,7 +27,7 @@ from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
-from runner.rootcause.log_ends import LogEnding, match_of_end
+from runner.rootcause.log_ends import LogEnding, match_of_end, match_of_failure
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
@@ -193,13 +193,21 @@ class Log:
             return []
         end = self.end()
         last = end.progress.line if end.progress is not None else 0
+        after = [match for match in judged if match.line >= last]
         is_explained = any(
-            match.line >= last
-            and (match.role == "ended-well" or (match.weight == "primary" and match.fault))
-            for match in judged
+            match.role == "ended-well" or (match.weight == "primary" and match.fault)
+            for match in after
         )
-        match = None if is_explained else match_of_end(end)
+        if not is_explained:
+            match = match_of_end(end)
+        elif all(match.fault in ("", "unknown") and match.role != "ended-well" for match in after):
+            # That something failed is known, and a line of the end may show what.
+            match = match_of_failure(end)
+        else:
+            match = None
         if match is None or (match.line in [one.line for one in judged if one.weight == "benign"]):
+            return []
+        if match.fault == "unknown" and self._scan.is_harmless(match.text):
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 

@@ -101,6 +101,10 @@ class Scan:
         """Matches beyond `max_matches`, which were only counted."""
         return self._num_folded + self._catalogued.num_folded
 
+    def is_harmless(self, text: str) -> bool:
+        """Whether an emitter writes this line at a level below that of errors, and nothing that it does as an error."""
+        return self._catalogued.is_harmless(text)
+
     def feed(self, block: bytes) -> Iterator[ScannedLine]:
         """Add bytes; yield the matches and records of lines that are complete now, in order."""
         if not self.num_bytes:

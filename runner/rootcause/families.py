@@ -139,7 +139,7 @@ FAMILIES: tuple[Family, ...] = (
     _kernel(
         "host-memory",
         r"\b(?:oom[- ]?kill\w*|out of (?:host |system )?memory|cannot allocate memory|bad_alloc|memory cgroup out"
-        r"|page allocation failure"
+        r"|page allocation failure|memory pressure|(?:running |was )?low on memory"
         r"|allocation failed|memory allocation of \d{1,20} bytes failed|ENOMEM"
         r"|failed to (?:allocate|alloc|map)\b.{0,40}\b(?:memory|pages?|buffer))\b",
         "host_oom",
@@ -262,7 +262,8 @@ FAMILIES: tuple[Family, ...] = (
         r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
         r"|gloo)\b.{0,120}"
         r"\b(?:timed? ?out|timeout|deadline exceeded)\b"
-        r"|\bstall\w* (?:ranks?|tensors?|time-?out)\b"
+        r"|\bstall\w* (?:ranks?|tensors?|ops?|time-?out)\b|\bmissing ranks\b|\branks?\b.{0,40}\btimed out\b"
+        r"|\btimed out\b.{0,60}\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|\w*barrier)\b"
         r"|\branks?\b.{0,80}\b(?:failed to|did not|never|not yet) (?:pass|reach\w*|join\w*|enter\w*|arrive\w*)\b",
         "nccl_timeout",
         layer="collective",
@@ -379,7 +380,7 @@ FAMILIES: tuple[Family, ...] = (
         "access-refused",
         r"\b(?:access ?denied|permission denied|unauthori[sz]ed|forbidden|invalid credentials?|credentials? (?:not|expired)"
         r"|no credentials"
-        r"|not authorized|(?:http|status)\D{0,12}40[13]|404 client error|(?:repo\w*|model|revision|project) ?not ?found"
+        r"|not authorized|(?:http|status)\D{0,12}40[13]|40[134] client error|(?:repo\w*|model|revision|project) ?not ?found"
         r"|token (?:is )?(?:invalid|expired)|no such bucket|NoSuchBucket"
         r"|bucket .{0,40}not exist)\b",
         "config_error",
@@ -456,7 +457,7 @@ FAMILIES: tuple[Family, ...] = (
         r"\b(?:undefined symbol|shared object|version .{0,40}not found|unrecognized (?:argument|option)|unknown (?:argument"
         r"|option|key|flag)"
         r"|missing required|is required|usage:|no module named|command not found|not installed|no such (?:option|command)"
-        r"|unsupported"
+        r"|unsupported|exec format error|cannot execute"
         r"|must be|not supported|invalid (?:argument|value|option|config\w*|choice|parameter)|incompatible)\b",
         "config_error",
         sample="launcher: unrecognized option '--nodes'",

@@ -12,7 +12,9 @@ from runner.facts.matches import LAYERS, Match, Role
 CONTEXT_LINES = 200
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
-_EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
+_EXCEPTION = re.compile(
+    r"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|[a-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z])"
+)
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (

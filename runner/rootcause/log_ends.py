@@ -6,11 +6,14 @@ or ends well, is no incident.
 
 from runner.facts.matches import Match
 from runner.facts.wire import Value
+from runner.rootcause.families import family_of
 
 # Lines of one kind that show a hang, with times that span so long; without times, so many; all chosen.
 MIN_WAITING, MIN_WAITED_SECONDS, MIN_UNTIMED = 3, 600.0, 5
 # Of the end of a log, in which a single error counts where no progress came before it; chosen.
 LAST_LINES = 3
+# Without progress while other lines go on, in seconds and in longest gaps between two progresses before; chosen.
+MIN_SILENT_SECONDS, MIN_SILENT_RATIO = 1800.0, 20.0
 # From conventions of shells and launchers: 128 + the signal.
 SIGNAL_BASE = 128
 
@@ -29,7 +32,9 @@ class LogEnding(Value):
     """What the end of one log shows. Errors, exits and waiting are those after the last progress.
 
     `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
-    of `exit`, where it names them. `num_waiting` lines of one kind waited `waited_seconds` (None: they have no times).
+    of `exit`, where it names them. `failures`: the last lines that read like failures and have no level. `num_waiting`
+    lines of one kind waited `waited_seconds` (None: they have no times). `silent_seconds`: from the last progress to the last
+    line, and `usual_seconds` between two progresses before it, where lines have times.
     """
 
     file: str
@@ -43,9 +48,14 @@ class LogEnding(Value):
     first_error: EndLine | None = None
     num_errors: int = 0
     last_error_line: int = 0
+    failures: tuple[EndLine, ...] = ()
+    failed_call: EndLine | None = None
     waiting: EndLine | None = None
     num_waiting: int = 0
     waited_seconds: float | None = None
+    silent_seconds: float | None = None
+    usual_seconds: float | None = None
+    last: EndLine | None = None
     stacks: EndLine | None = None
 
 
@@ -67,11 +77,20 @@ def is_hung(end: LogEnding) -> bool:
         return False
     if end.stacks is not None and end.first_error is None:
         return True
+    if _is_silent(end):
+        return True
     if end.waiting is None:
         return False
     if end.waited_seconds is None:
         return end.num_waiting >= MIN_UNTIMED
     return end.num_waiting >= MIN_WAITING and end.waited_seconds >= MIN_WAITED_SECONDS
+
+
+def _is_silent(end: LogEnding) -> bool:
+    """Whether other lines went on for far longer than two progresses were apart."""
+    if end.silent_seconds is None or end.usual_seconds is None or end.first_error is not None:
+        return False
+    return end.silent_seconds >= max(MIN_SILENT_SECONDS, MIN_SILENT_RATIO * end.usual_seconds)
 
 
 def match_of_end(end: LogEnding) -> Match | None:
@@ -80,10 +99,40 @@ def match_of_end(end: LogEnding) -> Match | None:
         # The first error after the last progress tells more than the exit.
         best = end.first_error or end.exit
         return _match(end, "log-ends-sick", "unknown", best) if best is not None else None
+    if (failure := _failure(end)) is not None:
+        return _match(end, "log-ends-sick", "unknown", failure)
     if is_hung(end):
-        best = end.stacks or end.waiting
+        best = end.stacks or end.waiting or end.progress
         return _match(end, "log-ends-waiting", "hang_no_error", best) if best is not None else None
     return None
+
+
+def match_of_failure(end: LogEnding) -> Match | None:
+    """Return a line of the end whose family names a fault, though its emitter wrote no level; None: there is none."""
+    failure = _failure(end)
+    if failure is None:
+        return None
+    family = family_of(failure.text)
+    is_known = family is not None and family.fault != "unknown"
+    return _match(end, "log-ends-sick", "unknown", failure) if is_known else None
+
+
+def _failure(end: LogEnding) -> EndLine | None:
+    """Return a line of the end that reads like a failure, though its emitter wrote no level; a family must know what it is about."""
+    if end.is_complete or end.ended_well is not None:
+        return None
+    called = end.failed_call
+    if called is not None and (end.progress is not None or _is_last(called, end)):
+        return called
+    for line in end.failures:
+        family = family_of(line.text) if _is_last(line, end) else None
+        if family is not None and family.fault != "unknown":
+            return line
+    return None
+
+
+def _is_last(line: EndLine, end: LogEnding) -> bool:
+    return end.num_lines - line.line < LAST_LINES
 
 
 def _match(end: LogEnding, name: str, fault: str, best: EndLine) -> Match:

@@ -13,6 +13,8 @@ from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 # Between the moment that a timeout counts from and the first sign of what stalled it; chosen.
 PRECURSOR_SLACK_SECONDS = 120.0
+# After the scheduler's word, in which ranks still make steps; chosen.
+GRACE_LINES = 40
 # How emitters begin a line at level warning: what they report was handled, if steps follow.
 _WARNING = re.compile(r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: )")
 # Digits of a timeout; chosen.
@@ -65,6 +67,9 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
         return match.layer in DEEP or match.fault == "checkpoint_io"
     over = log.ended_well or log.last_step
     lived_on = match.line < over
+    if match.layer == "scheduler" and match.fault == "preemption" and not log.ended_well:
+        # Ranks make steps until the time to end is over.
+        lived_on = over - match.line > GRACE_LINES
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return not (lived_on and _WARNING.match(match.text))
     return not lived_on or any(match.line < died < over for died in log.deaths)

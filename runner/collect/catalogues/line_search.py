@@ -55,6 +55,11 @@ class CataloguedLines:
         self._catalogues.search(block, on_match)
         return {start: found for start, found in hits.items() if not self._is_over(found)}
 
+    def is_harmless(self, text: str) -> bool:
+        """Whether a row of a level below errors is the one that explains most of a line."""
+        found = self._catalogues.row_of(text, text)
+        return found is not None and found[1] == "benign"
+
     def match(
         self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Signature]
     ) -> Match | None:

@@ -37,16 +37,40 @@ _LEVEL = re.compile(
     r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
     # glog's and torch's; NCCL's only level for errors, in which its proxies also write what they see of peers that are done,
     # and the functions that a code other than 0 comes back through.
-    r"|(?:^|\[)[EF]\d{4} \d\d:|\[[EF] [\w./-]+:\d+\]|\b[NR]CCL WARN\b(?! ?\[(?:Service thread|Proxy))"
+    r"|(?:^|\[)[EF]\d{4} \d\d:|\[[EF] [\w./-]+:\d+\]|\b[NR]CCL WARN\b(?! ?\[(?:Service thread|Proxy)|.{0,60}\bopen lib)"
     r"|\b[NR]CCL INFO \S+\.cc:\d+(?::\w+)? -> [1-9]\b(?! ?\[(?:Service thread|Proxy))"
     r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
+    # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph.
+    r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] "
+)
+# What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
+_FAILED_CALL = re.compile(
+    r": (?:cannot allocate memory|no space left on device|input/output error|stale (?:nfs )?file handle|disk quota exceeded"
+    r"|read-only file system|too many open files(?: in system)?|transport endpoint is not connected|connection reset by peer"
+    r"|connection refused|connection timed out|no route to host|network is (?:unreachable|down)|host is down|permission denied"
+    r"|no such device(?: or address)?|exec format error|command not found|cannot execute(?: binary file)?|bus error|broken pipe"
+    r"|device or resource busy|structure needs cleaning|cannot send after transport endpoint shutdown|remote i/o error)"
+    r"(?: \(\d+\))?[.!]?\s*$",
+    re.IGNORECASE,
+)
+# What a failed end reads like where no level is written.
+_FAILURE = re.compile(
+    r"(?i)\b(?:fail(?:ed|ure|s)|fatal|cannot|can't|could not|couldn't|unable to|refused|denied|abort(?:ed|ing)?|panic|corrupt(?:ed|ion)?"
+    r"|timed out|time-?out|not found|exceeded|lost|unreachable|unavailable|not responding|dead|died|crash(?:ed)?|killed|expired"
+    r"|evicted|preempted|out of memory)\b"
+)
+# Levels below a warning, and statements that others are at work.
+_LOWER_LEVEL = re.compile(
+    r"(?:^|[\s\[(|<:,])(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arn(?:ing)?)(?=[\s\])|>:,]|$)|^[IWDV]\d{4} "
+    r"|\w+Warning\b|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:info|debug|warn|trace)|(?:^|[\d\]:] )[IWDV] "
+    r"(?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)"
 )
 # What the emitter itself calls survived, or not an error.
 _SURVIVED = re.compile(
     r"(?i)\b(?:retry(?:ing)?|retries|ignor(?:ed|ing)|skipp(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ed|ing)|fall(?:ing)?[ -]?back|"
     r"(?<!CCL )warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal"
-    r"|not fatal)\b"
+    r"|not fatal|corrected|correctable|proceed(?:s|ing)?|using .{1,40} instead)\b"
 )
 _WELL = re.compile(
     r"(?i)\b(?:training|job|run|process|script|experiment|all (?:ranks|workers|processes))\b.{0,40}"
@@ -92,14 +116,20 @@ def kind_of(text: str) -> Kind:
     left = _exit_of(text)
     if left is not None:
         return left
+    is_survived = _SURVIVED.search(text) is not None
     if _LEVEL.search(text):
-        return OTHER if _SURVIVED.search(text) else Kind("error")
+        return OTHER if is_survived else Kind("error")
+    if _FAILED_CALL.search(text) and not is_survived and not _LOWER_LEVEL.search(text):
+        return Kind("failed-call")
     if _WAITING.search(text):
         return Kind("waiting")
     if _WELL.search(text):
         return Kind("well")
     match = _PROGRESS.search(text)
-    return OTHER if match is None else Kind("progress", is_complete=_is_complete(match))
+    if match is not None:
+        return Kind("progress", is_complete=_is_complete(match))
+    is_failure = _FAILURE.search(text) and not is_survived and not _LOWER_LEVEL.search(text)
+    return Kind("failure") if is_failure else OTHER
 
 
 def _exit_of(text: str) -> Kind | None:

@@ -1,15 +1,18 @@
 """The reader of the end of one log: it keeps the last bytes, and makes facts of their lines once the log is over."""
 
 import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from runner.collect.lines import Line, segment, unwrapped
 from runner.collect.log_ends.line_kinds import Kind, kind_of
-from runner.rootcause.log_ends import EndLine, LogEnding
+from runner.rootcause.log_ends import LAST_LINES, MIN_SILENT_SECONDS, EndLine, LogEnding
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
 TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
-# Kinds of waiting lines that are counted.
-MAX_KINDS = 64
+# Kinds of waiting lines that are counted, and gaps between progresses that show how often it comes; chosen.
+MAX_KINDS, MIN_GAPS = 64, 3
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+(?:[.:\-]\d+)*")
 
 
@@ -38,6 +41,7 @@ class EndReader:
         lines = self._tail.split(b"\n")
         num_lines = self._num_before + len(lines) - (not lines[-1].strip())
         after: list[tuple[Kind, EndLine]] = []
+        last, offset = None, 0
         # From the end back to the last progress: what came before it was survived.
         for offset in reversed(range(len(lines))):
             number = self._num_before + offset + 1
@@ -45,7 +49,11 @@ class EndReader:
             if not text.strip():
                 continue
             line = unwrapped(text)
-            kind = Kind("progress") if number == last_step_line else kind_of(line.text)
+            kind = kind_of(line.text)
+            if number == last_step_line and kind.name not in ("error", "exit"):
+                # The line of an error may hold a step too.
+                kind = Kind("progress")
+            last = last or _end_line(number, line)
             if kind.name != "other":
                 after.append((kind, _end_line(number, line)))
             if kind.name == "progress":
@@ -53,7 +61,28 @@ class EndReader:
         found = _Found()
         for kind, end_line in reversed(after):
             found.add(kind, end_line)
-        return found.ending(self.file, num_lines, last_step_line)
+        ending = found.ending(self.file, num_lines, last_step_line)
+        return replace(ending, last=last, **_silence(ending, last, lines[:offset]))
+
+
+def _silence(
+    ending: LogEnding, last: EndLine | None, before: Sequence[bytes]
+) -> dict[str, float | None]:
+    """Return how long lines went on without progress, and the longest gap between two progresses before, if they have times."""
+    progress = ending.progress
+    if progress is None or progress.at is None or last is None or last.at is None:
+        return {}
+    silent = last.at - progress.at
+    if silent < MIN_SILENT_SECONDS:
+        return {"silent_seconds": silent}
+    at, gaps = progress.at, list[float]()
+    for raw in reversed(before):
+        line = unwrapped(segment(raw[-MAX_LINE:].decode(errors="replace")))
+        if line.at is not None and kind_of(line.text).name == "progress":
+            gaps.append(at - line.at)
+            at = line.at
+    usual = max(gaps) if len(gaps) >= MIN_GAPS else None
+    return {"silent_seconds": silent, "usual_seconds": usual}
 
 
 def _end_line(number: int, line: Line) -> EndLine:
@@ -76,6 +105,9 @@ class _Found:
         self.exit: tuple[EndLine, Kind] | None = None
         self.errors: list[EndLine] = []
         self.num_errors = 0
+        self.failed_call: EndLine | None = None
+        # The last of lines that read like failures.
+        self.failures: list[EndLine] = []
         self.stacks: EndLine | None = None
         # Waiting lines by their kind: the first, the last, how many.
         self.waiting: dict[str, tuple[EndLine, EndLine, int]] = {}
@@ -92,6 +124,10 @@ class _Found:
         elif kind.name == "error":
             self.num_errors += 1
             self.errors = [*self.errors[:1], line]
+        elif kind.name == "failed-call":
+            self.failed_call = self.failed_call or line
+        elif kind.name == "failure":
+            self.failures = [*self.failures, line][-LAST_LINES:]
         elif kind.name == "stacks":
             self.stacks = self.stacks or line
         elif kind.name == "waiting":
@@ -122,6 +158,8 @@ class _Found:
             first_error=self.errors[0] if self.errors else None,
             num_errors=self.num_errors,
             last_error_line=self.errors[-1].line if self.errors else 0,
+            failures=tuple(self.failures),
+            failed_call=self.failed_call,
             waiting=most[0] if most is not None else None,
             num_waiting=most[2] if most is not None else 0,
             waited_seconds=_seconds(most[0], most[1]) if most is not None else None,

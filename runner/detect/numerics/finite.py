@@ -24,6 +24,8 @@ TRUSTED_SAMPLES = 8
 FIRST_SAMPLES = 3
 # NaNs in a row, where a single one is no incident; chosen.
 LASTING_SAMPLES = 3
+# The same, where all before were finite, or where the loss is left out of lines that had it before; chosen.
+LASTING_AFTER_FINITE = 2
 # Gradient norms in a row during a search for the loss scale, which may not be logged: from 2^32 to 1 takes 33; chosen.
 SEARCH_SAMPLES = 40
 
@@ -71,10 +73,12 @@ class FiniteDetector(MetricDetector):
     _norm: _Streak
     # Records with a finite loss and a validation loss: lines that have both at the end of each epoch.
     _num_both: int
+    # Records with a finite loss and a finite gradient norm.
+    _num_paired: int
 
     def reset(self) -> None:
         self._loss, self._norm = _Streak(), _Streak()
-        self._num_both = 0
+        self._num_both = self._num_paired = 0
 
     def begin_attempt(self) -> None:
         """Report the first one again: the last attempt may have ended with it."""
@@ -94,7 +98,10 @@ class FiniteDetector(MetricDetector):
         if record.loss is not None and not (is_missing and self._num_both < LASTING_SAMPLES):
             # Both at one step, of weights that were healthy before, need no other sample.
             is_certain = bool(self._loss.num_ever_good) and _is_spoilt(record)
-            lasting = 1 if is_certain else LASTING_SAMPLES
+            loss = self._loss
+            is_first = loss.num_ever_good >= LASTING_AFTER_FINITE and not loss.num_lapses
+            lasting = LASTING_AFTER_FINITE if is_first and not is_missing else LASTING_SAMPLES
+            lasting = 1 if is_certain else lasting
             findings += self._judge_value(
                 record, self._loss, "loss", record.loss, lasting, is_sure=not is_missing
             )
@@ -102,6 +109,11 @@ class FiniteDetector(MetricDetector):
             has_scale = record.loss_scale is not None and record.loss_scale > 1
             is_search = has_scale or not self._norm.num_ever_good
             limit = SEARCH_SAMPLES if is_search else LASTING_SAMPLES
+            if finite(record.loss) is not None and finite(record.grad_norm) is not None:
+                self._num_paired += 1
+            if record.loss is None and self._num_paired >= LASTING_AFTER_FINITE and not has_scale:
+                # Some trainers print no loss that is not finite.
+                limit = LASTING_AFTER_FINITE
             findings += self._judge_value(
                 record, self._norm, "gradient norm", record.grad_norm, limit
             )

@@ -43,6 +43,13 @@ DEVICE = (
         near="NVRM: Xid (PCI:0000:5e:00): 9, pid=991, name=python, Driver error programming GPU",
     ),
     _ecc(
+        "xid-after-ecc",
+        _XID + r"(?P<xid>45), .*caused by previous Xid (?:48|64|9[45]|140|17[12])\b",
+        source=_XIDS + ": the clean-up names the Xid before it, whose line may be lost",
+        sample="NVRM: Xid (PCI:0000:3b:00): 45, pid=77001, name=pt_main, Ch 00000004 caused by previous Xid 95",
+        near="NVRM: Xid (PCI:0000:3b:00): 45, pid=77001, name=pt_main, Ch 00000004 caused by previous Xid 31",
+    ),
+    _ecc(
         "ecc-uncorrectable",
         r"(?i)all reserved rows for bank are remapped|row[- ]remap(?:ping|per)? (?:has )?failed"
         r"|remap\w* failure(?: occurred)?\s*: yes|error: uncorrectable ECC error"
@@ -123,6 +130,13 @@ DEVICE = (
         source=_XIDS + ": not fatal",
         sample="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
         near="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Fatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
+    ),
+    _nvlink(
+        "xid-after-nvlink",
+        _XID + r"(?P<xid>45), .*caused by previous Xid (?:74|14[4-9]|150)\b",
+        source=_XIDS + ": the clean-up names the Xid before it, whose line may be lost",
+        sample="NVRM: Xid (PCI:0000:18:00): 45, pid=77001, name=pt_main, Ch 00000004 caused by previous Xid 144",
+        near="NVRM: Xid (PCI:0000:18:00): 45, pid=77001, name=pt_main, Ch 00000004 caused by previous Xid 13",
     ),
     _nvlink(
         "nvlink-uncorrectable",
@@ -276,7 +290,7 @@ DEVICE = (
         # Those of the block xgmi_wafl are about a link.
         r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors detected in (?:total in )?[^x\W]\w* block"
         r"|amdgpu.*uncorrectable hardware error\(ERREVENT_ATHUB_INTERRUPT\)"
-        r"|amdgpu.*Saved bad pages \d+ reaches threshold",
+        r"|amdgpu.*Saved bad pages \d+ reaches threshold|amdgpu.*Uncorrectable error detected in UMC inst",
         source=_AMD,
         sample="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
         near="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 0 new uncorrectable hardware errors detected in umc block",

@@ -44,7 +44,7 @@ MARKS = (
         r"|NCCL timeout (?:is )?set to|Call to ibv_open_device failed"
         r"|ibv_reg_mr_iova2.*Bad address|does not support timeout|nvidia-smi: command not found"
         r"|\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)"
-        r"|(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:]{0,20}: 0\b",
+        r"|(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:.]{0,20}: 0\b",
         scope="node",
         weight="benign",
         source="health checks and real logs of runs that ended well: noise of monitors, of tear-down, and what was corrected",

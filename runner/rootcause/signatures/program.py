@@ -22,7 +22,7 @@ PROGRAM = (
         r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
-        r"|RESOURCE_EXHAUSTED: Attempting to (?:reserve|allocate)",
+        r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
         fault="cuda_oom",
         scope="user",
         source=_TORCH + ", CUDACachingAllocator; XLA, BFC allocator; NCCL",
@@ -85,7 +85,7 @@ PROGRAM = (
         r"|Function '\w+' returned nan values|\btensor\(\[+ *nan\b"
         r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
         r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
-        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b"
+        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b|\bwith loss = nan\b|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
         fault="nan_loss",
         source="wording of several trainers; PyTorch, anomaly mode",

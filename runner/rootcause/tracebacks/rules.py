@@ -63,6 +63,23 @@ _READS_SAMPLE = re.compile(
     r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
 )
 _SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+)\b")
+# What torch's checks of third-party code put before their message.
+_ENFORCED = re.compile(r"\[enforce fail at ([\w./-]+)")
+# Of messages that name what a process died with; what may have been is no statement.
+_MAYBE = "potential root causes"
+_DIED_WITH: tuple[tuple[re.Pattern[str], ShownFault], ...] = (
+    (
+        re.compile(
+            r"(?i)\bnode\b.{0,60}\b(?:died|dead|crash\w*|terminated|lost|failed|removed|draine?d?)\b"
+        ),
+        ShownFault("node_failure", "class", "scheduler"),
+    ),
+    (
+        re.compile(r"(?i)\bmemory pressure\b|\bout of memory\b|\brunning low on memory\b|\bOOM"),
+        ShownFault("host_oom", "class", "machine"),
+    ),
+    (re.compile(r"(?i)\bpreempted\b"), ShownFault("preemption", "class", "scheduler")),
+)
 # C++ files by what they do, in what libc10 prints.
 _SOURCES: tuple[tuple[str, ShownFault], ...] = (
     ("CUDACachingAllocator", ShownFault("cuda_oom", "class")),
@@ -80,8 +97,9 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
         return _of_cut(raised, stack)
     if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
         return ShownFault("nan_loss", "class")
+    enforced = _ENFORCED.search(raised.message)
     for source, finding in _SOURCES:
-        if source in raised.source:
+        if source in raised.source or (enforced and source in enforced[1]):
             return finding
     if family in ("other", "value") and _GPU_TEXT.search(raised.message):
         family = "gpu"
@@ -294,10 +312,16 @@ def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     return None
 
 
+def _died_with(raised: Raised) -> ShownFault:
+    """Return what a launcher states that a process died with; else its end is a consequence."""
+    stated = raised.message.partition(_MAYBE)[0]
+    return next((found for words, found in _DIED_WITH if words.search(stated)), _CONSEQUENCE)
+
+
 _Rule = Callable[[Raised, Stack], ShownFault | None]
 _RULES: dict[Family, _Rule] = {
     "exit": lambda raised, stack: ShownFault("", "class"),
-    "launcher": lambda raised, stack: _CONSEQUENCE,
+    "launcher": lambda raised, stack: _died_with(raised),
     "peer": _peer,
     "connection": _connection,
     "timeout": _timeout,

@@ -39,6 +39,8 @@ _DCGM_LEVELS: dict[str, Level] = {
     "MONITOR": "warning",
     "UNKNOWN": "warning",
 }
+# What was measured too hot or without power did happen, whatever DCGM wants done about it.
+_DCGM_MEASURED = re.compile(r"THERMAL|TEMP_VIOLATION|POWER_BRAKE")
 _DCGM = rules(
     (r"^DCGM_FR_\w*NVLINKS?_\w*|NVSWITCH", "nvlink_error", ""),
     (r"HARDWARE_MEMORY", "gpu_ecc", ""),
@@ -90,7 +92,8 @@ def _nvml() -> Iterator[Row]:
 
 def _dcgm() -> Iterator[Row]:
     for name, severity, category, text in table("dcgm"):
-        level = _DCGM_LEVELS[severity]
+        is_measured = _DCGM_MEASURED.search(f"{name} {category}") is not None
+        level = "error" if is_measured else _DCGM_LEVELS[severity]
         words = f"{name} {category}"
         rule = next((rule for rule in _DCGM if rule.pattern.search(words)), None)
         fault = rule.fault if rule and level == "error" else ""
