@@ -278,6 +278,7 @@ FAMILIES: tuple[Family, ...] = (
         r"|process group)\b.{0,120}"
         r"\b(?:fail\w*|timed? ?out|timeout|closed|refused|unreachable|unavailable|in use|never|lost|could not|cannot|unable"
         r"|error)\b"
+        r"|\b(?:unable|failed) to (?:reliably )?(?:start|launch|reach|contact)\b.{0,40}\bdaemons?\b"
         r"|\baddress already in use\b",
         "rendezvous",
         layer="network",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
-from runner.facts.matches import LAYERS, Match, Role
+from runner.facts.matches import LAYERS, Layer, Match, Role
 
 # Between a traceback's frames and its exception, with lines of other ranks; chosen.
 CONTEXT_LINES = 200
@@ -139,7 +139,17 @@ def _without_duplicates(matches: list[Match]) -> list[Match]:
     """Drop benign lines, and general exceptions in lines that a specific signature knows."""
     best: dict[tuple[str, int], int] = {}
     benign = {(match.file, match.line): True for match in matches if match.weight == "benign"}
-    matches = [match for match in matches if (match.file, match.line) not in benign]
+    retried = {
+        (match.file, match.line - 1): True for match in matches if match.signature == "retried"
+    }
+    matches = [
+        match
+        for match in matches
+        if (match.file, match.line) not in benign
+        if (match.file, match.line) not in retried
+        or match.known_by == "traceback"
+        or match.layer in _NEVER_RETRIED
+    ]
     for match in matches:
         is_specific = match.role not in _GENERIC or match.known_by == "traceback"
         if match.fault and match.weight == "primary" and is_specific:
@@ -155,4 +165,6 @@ def _without_duplicates(matches: list[Match]) -> list[Match]:
     ]
 
 
+# What goes on below programs is not what they try once more.
+_NEVER_RETRIED: tuple[Layer, ...] = ("device", "link", "metrics", "scheduler")
 _GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind", "missing-file")

@@ -118,7 +118,7 @@ def match_of_failure(end: LogEnding) -> Match | None:
 
 
 def _failure(end: LogEnding) -> EndLine | None:
-    """Return a line of the end that reads like a failure, though its emitter wrote no level; a family must know what it is about."""
+    """Return a line of the end that reads like a failure though it has no level; a family must know what it is about."""
     if end.is_complete or end.ended_well is not None:
         return None
     called = end.failed_call

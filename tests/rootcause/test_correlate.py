@@ -393,3 +393,32 @@ def test_what_a_device_plugin_reports_of_a_gpu_is_known_by_its_number() -> None:
     assert one(text.format(xid=79)).cause.fault == "gpu_lost"
     assert one(text.format(xid=48)).cause.fault == "gpu_ecc"
     assert one(text.format(xid=74)).cause.fault == "nvlink_error"
+
+
+def test_steps_in_the_grace_after_the_schedulers_word_do_not_take_it_back() -> None:
+    """Ranks go on until they are killed; hundreds of lines later the job was requeued and runs."""
+    limit = "slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-02-03T04:05:06 DUE TO TIME LIMIT ***"
+    steps = "".join(f"step {n} loss 2.{900 - n}\n" for n in range(100, 104))
+    assert (
+        one(f"{steps}{limit}\nstep 104 loss 2.796\nstep 105 loss 2.795\n").cause.fault
+        == "preemption"
+    )
+    more = "".join(f"step {n} loss 2.{900 - n}\n" for n in range(104, 204))
+    assert [found for found in diagnosed(f"{steps}{limit}\n{more}") if not found.recovered] == []
+
+
+def test_an_error_whose_next_line_says_that_it_is_tried_again_was_handled() -> None:
+    """A client of a service writes the error, and then what it does about it."""
+    error = "2026-02-03 04:05:06 ERROR botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: x"
+    assert diagnosed(f"step 1 loss 2.9\n{error}\nRetrying in 8s [Retry 2/5].\n") == []
+    assert (
+        one(f"step 1 loss 2.9\n{error}\nthe retry limit was reached\n").cause.fault == "filesystem"
+    )
+
+
+def test_the_clean_up_of_a_channel_names_the_xid_before_it() -> None:
+    """The line of that Xid itself may be lost."""
+    line = "NVRM: Xid (PCI:0000:9c:00): 45, pid=71, name=pt, Ch 00000002 caused by previous Xid {}"
+    assert one(line.format(150)).cause.fault == "nvlink_error"
+    assert one(line.format(48)).cause.fault == "gpu_ecc"
+    assert diagnosed(line.format(13)) == []

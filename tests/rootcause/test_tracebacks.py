@@ -169,3 +169,23 @@ def test_data_or_checkpoint_is_decided_by_the_code_that_read_them() -> None:
     )
     (added,) = with_tracebacks([known], [one])
     assert added.fault == "checkpoint_io"
+
+
+def test_what_a_launcher_states_of_a_death_is_the_cause() -> None:
+    """That a process is gone is a consequence; with what it died is none, and what may have been is no statement."""
+    maybe = "There are some potential root causes. (1) it was killed for want of memory: OOM killer"
+    for message, fault in (
+        ("The worker is gone.\nIts node 12ab was removed: it crashed.", "node_failure"),
+        ("The task was killed: the host is running low on memory.", "host_oom"),
+        ("The task was preempted by a task of a higher priority.", "preemption"),
+        (f"The worker is gone. {maybe}", "unknown"),
+    ):
+        assert judged("ray.exceptions.RayActorError", message, ()).finding.fault == fault
+
+
+def test_a_failed_check_of_a_third_partys_file_is_about_what_that_file_does() -> None:
+    """Wherever the code that called it lies."""
+    message = (
+        "[enforce fail at inline_container.cc:611] . PytorchStreamWriter failed writing file data/9"
+    )
+    assert judged("RuntimeError", message, FETCH).finding.fault == "checkpoint_io"

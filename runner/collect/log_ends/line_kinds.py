@@ -32,6 +32,11 @@ _EXIT = re.compile(
     r"|\bcode=(?:exited|killed|dumped), status=(?P<systemd>\d{1,3})|\breturn(?:ed)?[ _-]?code\s*[:=]\s*(?P<returned>-?\d{1,5})"
     r"|\*\*\* \[[^\]]+\] Error (?P<make>\d{1,3})|^\[\d+\]\+?\s+Exit (?P<shell>\d{1,3})\b|\bExited \((?P<docker>\d{1,3})\)"
 )
+# Statements of services that ran a job.
+_JOB_FAILED = re.compile(
+    r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
+    r"(?: with errors?)?\s*[.!]?$|\bstate[:=] ?failed\b|\bstatus[:=] ?failed\b"
+)
 # Exceptions are read as such, with their tracebacks.
 _LEVEL = re.compile(
     r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
@@ -56,9 +61,9 @@ _FAILED_CALL = re.compile(
 )
 # What a failed end reads like where no level is written.
 _FAILURE = re.compile(
-    r"(?i)\b(?:fail(?:ed|ure|s)|fatal|cannot|can't|could not|couldn't|unable to|refused|denied|abort(?:ed|ing)?|panic|corrupt(?:ed|ion)?"
-    r"|timed out|time-?out|not found|exceeded|lost|unreachable|unavailable|not responding|dead|died|crash(?:ed)?|killed|expired"
-    r"|evicted|preempted|out of memory)\b"
+    r"(?i)\b(?:fail(?:ed|ure|s)|fatal|cannot|can't|could not|couldn't|unable to|refused|denied|abort(?:ed|ing)?|panic"
+    r"|corrupt(?:ed|ion)?|timed out|time-?out|not found|exceeded|lost|unreachable|unavailable|not responding|dead|died"
+    r"|crash(?:ed)?|killed|expired|evicted|preempted|out of memory)\b"
 )
 # Levels below a warning, and statements that others are at work.
 _LOWER_LEVEL = re.compile(
@@ -143,6 +148,8 @@ def _exit_of(text: str) -> Kind | None:
         return Kind(
             "well" if code == 0 else "exit", code=code, signal=signal if is_signal else None
         )
+    if _JOB_FAILED.search(text) and not _LOWER_LEVEL.search(text):
+        return Kind("exit")
     match = _SIGNAL.search(text)
     if match is None or _ABOUT_SIGNALS.search(text):
         return None

@@ -264,6 +264,7 @@ DEVICE = (
         r"|NVRM:.*(?:GSP|gsp).*(?:heartbeat|RPC).*(?:timeout|timed out)"
         r"|Reset required \[NV_ERR_RESET_REQUIRED\]|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
+        r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
         r"|GPU HANG: ecode|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"
         r"|ring \S+ timeout, but soft recovered"
         r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault|VRAM is lost due to GPU reset"

@@ -30,7 +30,6 @@ MARKS = (
         r"|[Ff]ailed to check the \"should dump\" flag on TCPStore"
         r"|[Ss]ending process \d+ closing signal SIGTERM|Could not load dynamic library"
         r"|will (?:not load any checkpoints|start from random)|[Ff]alling back to"
-        r"|(?:will retry|, retrying|retrying in \d|\bRetrying\b)"
         r"|[Ss]kipping (?:bad |broken |corrupt(?:ed)? )?(?:sample|batch|file|shard|document|"
         r"record)"
         r"|failed call to cuInit|Unable to initialize backend '"
@@ -51,6 +50,15 @@ MARKS = (
         # Of Linux until 4.18; the line after it names the device.
         sample="pcieport 0000:00:1b.4: AER: Corrected error received: id=00dc",
         near="pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: id=00dc",
+    ),
+    _marker(
+        "retried",
+        r"(?:will retry|, retrying|retrying in \d|\bRetrying\b|\[[Rr]etry \d+/\d+\])",
+        scope="node",
+        weight="benign",
+        source="clients of services: the line before it, or the line itself, is an error that is tried once more",
+        sample="Retrying in 4s [Retry 3/5].",
+        near="the retry limit was reached",
     ),
     _marker(
         "frame-of-any-kind",

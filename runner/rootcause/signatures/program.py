@@ -84,8 +84,11 @@ PROGRAM = (
         r"turned) (?:nan|inf|infinite|not finite|non-?finite)\b"
         r"|Function '\w+' returned nan values|\btensor\(\[+ *nan\b"
         r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
+        r"|\b(?:nan|inf)s? (?:values? )?(?:was |were )?(?:detected|found|encountered) in (?:the )?"
+        r"(?:outputs?|forward|backward|grad\w*|loss\w*|param\w*|weights?|layers?|modules?|activations?|logits?)\b"
         r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
-        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b|\bwith loss = nan\b|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
+        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b|\bwith loss = nan\b"
+        r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
         fault="nan_loss",
         source="wording of several trainers; PyTorch, anomaly mode",

@@ -307,3 +307,21 @@ def test_a_change_between_two_steps_that_are_logged_is_announced_too() -> None:
                 StepRecord(step=step, loss=(3.0 if step <= 1000 else 9.0) + noise, grad_norm=1.0)
             )
         assert bool([one for one in found if one.severity == "incident"]) != bool(planned)
+
+
+def test_two_losses_in_a_row_are_enough_where_all_before_were_finite() -> None:
+    """A log that ends there shows no third; a log that writes NaN for what was not measured shows it earlier."""
+    nan = float("nan")
+    assert [one.fault for one in incidents(curve(2.1, 2.0, nan, nan))] == ["nan_loss"]
+    assert incidents(curve(2.1, 2.0, nan)) == []
+    assert incidents(curve(2.1, nan, 2.0, nan, nan)) == []
+
+
+def test_a_gradient_norm_counts_twice_where_the_loss_is_no_longer_printed() -> None:
+    """Some trainers leave a loss out that is not finite; a search for the loss scale does too."""
+    nan = float("nan")
+    good = [replace(one, grad_norm=0.5) for one in curve(2.1, 2.0)]
+    bad = [replace(one, loss=None, grad_norm=nan) for one in curve(0.0, 0.0, first_step=29_002)]
+    assert [one.fault for one in incidents([*good, *bad])] == ["nan_loss"]
+    assert incidents([*good, bad[0]]) == []
+    assert incidents([*good, *(replace(one, loss_scale=65536.0) for one in bad)]) == []

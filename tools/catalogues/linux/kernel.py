@@ -1,5 +1,7 @@
 """The kernel's catalogues, made of its sources as Debian ships them."""
 
+import errno
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ NAMES = tuple(AREAS)
 VERSIONS = ("6.12.107", "6.1.176")
 # Beginnings that the kernel alone writes.
 _OWN = re.compile(r"^(?:kernel BUG|Kernel BUG|BUG:|INFO:|PANIC:|Oops\b)|\[Hardware Error\]")
+_ERRNO_TEXTS = tuple(os.strerror(number).casefold() for number in sorted(errno.errorcode))
 _TITLES = {
     "linux_memory": "Linux, memory",
     "linux_core": "Linux, core",
@@ -65,6 +68,13 @@ def _first_of_each(found: list[Row]) -> list[Row]:
     return list(first.values())
 
 
+def is_errno_text(text: str) -> bool:
+    """Whether a text begins with what C libraries call the cause of a failed call, and says little else."""
+    return any(
+        text.casefold().startswith(one) and len(text) < len(one) + 40 for one in _ERRNO_TEXTS
+    )
+
+
 def _rows(tree: SourceTree, areas: tuple[Area, ...]) -> Iterator[Row]:
     done: set[str] = set()
     # The innermost part that names a file decides on it.
@@ -88,6 +98,9 @@ def _row(call: LogCall, at: str, area: Area, prefixes: Prefixes) -> Row | None:
     beside = text
     if not required and (own := _OWN.search(text)):
         required, beside = (own[0],), text.replace(own[0], "")
+    if not required and is_errno_text(text):
+        # Every program writes these words.
+        required = (at.rpartition("/")[2].partition(".")[0],)
     if not is_findable(beside, required):
         return None
     judged = class_of(call, at, area)

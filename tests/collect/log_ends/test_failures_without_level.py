@@ -1,0 +1,120 @@
+"""Ends of logs whose emitters write no level, or one of their own: what they mean, and what is harmless."""
+
+import pytest
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.log_ends.line_kinds import kind_of
+from runner.collect.scan import engine_for
+from runner.facts.causes import Verdict
+
+STEPS = "".join(f"step {400 + 10 * n} loss {3.1 - 0.02 * n:.4f} lr 3.00e-04\n" for n in range(8))
+# The last lines of a run that stopped -> its fault.
+FAILURES = {
+    "tee: /scratch/run7/out.log: No space left on device": "filesystem",
+    "sh: 3: fork: Cannot allocate memory": "host_oom",
+    "rsync: write failed on '/mnt/a/b': Stale file handle": "filesystem",
+    "./launch.sh: line 9: mytorchrun: command not found": "config_error",
+    "node-3:12:19 [0] transport/net_socket.cc:77 NCCL WARN the magic of the peer is wrong": "nccl_network",
+    "mmfsd: [X] GPFS: the file system gpfs1 has lost its disks": "filesystem",
+    "(raylet) [2026-02-03 04:05:06,789 E 31 31] the raylet is out of memory": "host_oom",
+    "2026-02-03 04:05:06.789012: F tensorflow/core/platform/env.cc:12] the GPU is lost": "gpu_lost",
+    "mount.beegfs: the mount of /mnt/b failed: I/O error": "filesystem",
+}
+HARMLESS = (
+    "INFO fetcher: the cache entry was lost, downloading",
+    "[DEBUG] ring 3: cannot use the fast path",
+    "node-3:12:19 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v9 symbol.",
+    "W0203 04:05:06.789 12 pump.cc:12] the pump could not be primed",
+    "python3: the plugin is not found, using the built-in one instead",
+    "mce: 2 corrected errors were logged on CPU 3",
+    "node-3:12:19 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
+    "the tokenizer has no padding token",
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Return the engine with all patterns."""
+    return engine_for()
+
+
+def judge(text: str, engine: Engine) -> list[Verdict]:
+    """Judge one log."""
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("log")
+    log.feed(text.encode())
+    log.finish()
+    return diagnosis.verdicts()
+
+
+@pytest.mark.parametrize(("line", "fault"), FAILURES.items())
+def test_a_failed_end_without_a_level_is_named(line: str, fault: str, engine: Engine) -> None:
+    """The causes of failed calls, letters of loggers, and words of failure in a line whose family is known."""
+    assert [one.cause.fault for one in judge(f"{STEPS}{line}\n", engine)] == [fault]
+
+
+@pytest.mark.parametrize("line", FAILURES)
+def test_steps_after_it_show_that_it_was_survived(line: str, engine: Engine) -> None:
+    """The run went on."""
+    later = STEPS.replace("step 4", "step 5")
+    verdicts = judge(f"{STEPS}{line}\n{later}", engine)
+    assert [one for one in verdicts if one.cause.fault not in ("gpu_lost",)] == []
+
+
+@pytest.mark.parametrize("line", [line for line in FAILURES if line.startswith(("sh", "./"))])
+def test_a_good_end_before_it_makes_it_tear_down(line: str, engine: Engine) -> None:
+    """Training was over."""
+    assert judge(f"{STEPS}Training completed in 0:12:03\n{line}\n", engine) == []
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_lower_levels_and_what_was_handled_are_no_failures(line: str, engine: Engine) -> None:
+    """Neither at the end of a run nor as the only line of a log."""
+    assert judge(f"{STEPS}{line}\n", engine) == []
+    assert judge(f"{line}\n", engine) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-02-03 04:05:06 Failed - Training job failed",
+        "replica 3: the whole task has failed.",
+        "State: FAILED",
+    ],
+)
+def test_a_service_that_states_that_the_job_failed_is_believed(line: str, engine: Engine) -> None:
+    """Its log is never nothing."""
+    assert kind_of(line).name == "exit"
+    assert [one.cause.fault for one in judge(f"{STEPS}{line}\n", engine)] == ["unknown"]
+
+
+def timed_steps(minutes: int, last: int) -> str:
+    """Return a log with a step each so many minutes."""
+    return "".join(
+        f"2026-02-03 {at // 60:02d}:{at % 60:02d}:00,000 INFO step {at} loss 2.{900 - at}\n"
+        for at in range(0, last, minutes)
+    )
+
+
+def other_lines(first: int, last: int) -> str:
+    """Return lines of another thread, one a minute."""
+    return "".join(
+        f"2026-02-03 {at // 60:02d}:{at % 60:02d}:30,000 INFO exporter: GET /metrics 200\n"
+        for at in range(first, last)
+    )
+
+
+def test_other_lines_that_go_on_long_after_the_last_step_show_a_hang(engine: Engine) -> None:
+    """Long is measured by how far two steps were apart before."""
+    hung = timed_steps(1, 30) + other_lines(30, 80)
+    assert [one.cause.fault for one in judge(hung, engine)] == ["hang_no_error"]
+    assert judge(timed_steps(1, 30) + other_lines(30, 50), engine) == []
+    # Steps of ten minutes: an hour is nothing.
+    assert judge(timed_steps(10, 120) + other_lines(120, 180), engine) == []
+
+
+def test_an_error_that_holds_a_step_is_an_error(engine: Engine) -> None:
+    """It is no progress of the run."""
+    text = f"{STEPS}ERROR:trainer:the model diverged with loss = NaN at step 480\n"
+    assert [one.cause.fault for one in judge(text, engine)] == ["nan_loss"]
