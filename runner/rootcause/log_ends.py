@@ -14,6 +14,11 @@ MIN_WAITING, MIN_WAITED_SECONDS, MIN_UNTIMED = 3, 600.0, 5
 LAST_LINES = 3
 # Without progress while other lines go on, in seconds and in longest gaps between two progresses before; chosen.
 MIN_SILENT_SECONDS, MIN_SILENT_RATIO = 1800.0, 20.0
+# Families of the kernel: its catalogues have the lines that are errors, so that the others are none.
+_CATALOGUED = (
+    *("gpu-driver", "storage-device-gone", "kernel-file-systems", "kernel-hardware"),
+    *("block-devices", "network-cards"),
+)
 # From conventions of shells and launchers: 128 + the signal.
 SIGNAL_BASE = 128
 
@@ -126,7 +131,7 @@ def _failure(end: LogEnding) -> EndLine | None:
         return called
     for line in end.failures:
         family = family_of(line.text) if _is_last(line, end) else None
-        if family is not None and family.fault != "unknown":
+        if family is not None and family.fault != "unknown" and family.name not in _CATALOGUED:
             return line
     return None
 

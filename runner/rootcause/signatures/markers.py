@@ -32,7 +32,7 @@ MARKS = (
         r"|will (?:not load any checkpoints|start from random)|[Ff]alling back to"
         r"|[Ss]kipping (?:bad |broken |corrupt(?:ed)? )?(?:sample|batch|file|shard|document|"
         r"record)"
-        r"|failed call to cuInit|Unable to initialize backend '"
+        r"|failed call to cuInit|Unable to initialize backend '|Attempting to register factory for plugin"
         r"|\b(?:[Nn]o|0|zero) (?:nan|NaN|inf|Inf)s?\b"
         r"|\b(?:inf|nan|Inf|NaN)\b[^.]{0,60}[Ss]kipping (?:the |this )?(?:step|update)"
         r"|\b(?:0|no) corrupt|\. Ignoring\.[ \t\r]*$|\bnot been (?:preempted|evicted)"
