@@ -214,6 +214,7 @@ class GangProgress(Detector):
         gang.phase = phase
         if has_stepped:
             gang.last_step, gang.advanced_at = step, now
+            self._end_hang(gang)
             gang.at_work_since = now if gang.at_work_since == math.inf else gang.at_work_since
 
     def _follow_printed(
@@ -238,8 +239,14 @@ class GangProgress(Detector):
             self._on_progress(gang, now)
         gang.last_step, gang.phase = max(gang.last_step or 0, heartbeat.printed_step or 0), "step"
         gang.advanced_at = now
+        self._end_hang(gang)
         gang.at_work_since = now if gang.at_work_since == math.inf else gang.at_work_since
         self._note_longest(gang)
+
+    def _end_hang(self, gang: ObservedGang) -> None:
+        """Hold a gang that was reported, and was left alone, to its limits again: it makes steps."""
+        if gang.is_reported:
+            gang.is_reported, self._idle = False, (None, 0.0)
 
     def _note_longest(self, gang: ObservedGang) -> None:
         gaps = (self._timeouts.get((gang.run, rule)) for rule in ("start", "steps alone"))

@@ -13,7 +13,7 @@ from runner.decide.incidents.conditions import sure_cause
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import hold_for_person, respond
 from runner.decide.runs.endings import end_attempt, end_run, give_up
-from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.decide.state.cluster_state import RUNNING, Attempt, Incident, Run
 from runner.facts.causes import Failure
 from runner.facts.faults import Finding, awaits_probe, fault_kind
 from runner.facts.matches import DEEP
@@ -49,6 +49,10 @@ def report_failure(
         is_of_node = awaits_probe(finding.fault) and not awaits_probe(known.fault)
         culprit = {"fault": finding.fault, "node": finding.node} if is_of_node else {}
         decision.amend(known, finding.evidence, **culprit)
+        if _was_left_hanging(run, attempt, known, finding):
+            end_attempt(decision, run, incident=known, outcome=fault_kind(known.fault).outcome)
+            wait_for_person(decision, run, known)
+            return
         if awaits_probe(known.fault) and not awaits_probe(finding.fault):
             # The diagnosis goes on, the gang cannot.
             end_attempt(decision, run, incident=known, outcome="crashed")
@@ -80,6 +84,12 @@ def report_failure(
         _await_lines(decision, run, known, node=finding.node, reason=reason)
     else:
         respond_or_stop(decision, attempt, known, reason=reason, reached=best)
+
+
+def _was_left_hanging(run: Run, attempt: Attempt, known: Incident, finding: Finding) -> bool:
+    """Whether a gang that was left to people as it hung has died since: a person ended it, or a library gave up."""
+    is_left = known.incident in run.suspended and fault_kind(known.fault).outcome == "hung"
+    return is_left and attempt.state in RUNNING and fault_kind(finding.fault).outcome != "hung"
 
 
 def _is_worth_a_wait(decision: Decision, incident: Incident) -> bool:

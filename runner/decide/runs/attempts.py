@@ -177,7 +177,9 @@ def _advance(
     )
     if attempt.state == "ended":
         return
-    trust_levels.on_steps(decision, decision.run_of(attempt.attempt), attempt, step)
+    run = decision.run_of(attempt.attempt)
+    trust_levels.on_steps(decision, run, attempt, step)
+    _resolve_hang(decision, run, attempt, step)
     for incident in decision.state.live_incidents(state="proving", run=attempt.attempt.run):
         if incident.on_trial or (incident.non_fatal and not non_fatal.is_passed(incident, attempt)):
             continue
@@ -185,6 +187,17 @@ def _advance(
         if incident.attempt != attempt.attempt and step > furthest:
             reason = f"step {step} done, {furthest} had been reached before"
             decision.move_incident(incident, "resolved", reason)
+
+
+def _resolve_hang(decision: Decision, run: Run, attempt: Attempt, step: int) -> None:
+    """Close the incident of a gang that was left to people as it hung, and makes steps again."""
+    known = decision.state.incidents.get(run.incident or "")
+    if known is None or not known.is_live or known.incident not in run.suspended:
+        return
+    is_of_gang = known.attempt == attempt.attempt and attempt.state in RUNNING
+    is_hang = fault_kind(known.fault).outcome == "hung"
+    if is_of_gang and is_hang and step > (known.step or 0):
+        decision.move_incident(known, "resolved", f"step {step} done: the gang goes on by itself")
 
 
 def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
@@ -222,7 +235,7 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
         checkpoint_trust.refuse(decision, run, attempt.resume, _evidence(exited))
     if attempt.state == "stop_requested":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
-            how = _ended_by(exited.exit_code)
+            how = _ended_by(exited)
             reason = f"rank {exited.rank} ended with {how} while it was asked to stop"
             end_attempt(decision, run, outcome=attempt.outcome or "stopped", reason=reason)
         return
@@ -246,7 +259,8 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
 
 def _has_words(exited: s.RankExited) -> bool:
     """Whether a rank may have written why it ended. One that was killed had no time to."""
-    is_killed = exited.exit_code is None or exited.exit_code in KILLED
+    is_lost = exited.exit_code is None and not exited.unobserved
+    is_killed = is_lost or exited.exit_code in KILLED
     return bool(exited.stderr_tail.strip()) and not is_killed
 
 
@@ -269,13 +283,14 @@ def _evidence(exited: s.RankExited) -> str:
     error = root_error(exited.stderr_tail)
     last = f": {error.line[:300]}" if error is not None else ""
     at = f" after step {exited.last_step}" if exited.last_step is not None else ""
-    return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited.exit_code)}{at}{last}"
+    return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited)}{at}{last}"
 
 
-def _ended_by(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "no observer (its keeper died)"
-    return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+def _ended_by(exited: s.RankExited) -> str:
+    code = exited.exit_code
+    if code is None:
+        return exited.unobserved or "no observer (its keeper died)"
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def on_ranks_gone(decision: Decision, gone: s.RanksTerminated) -> None:

@@ -225,13 +225,17 @@ class DevicesReleased(Signal, kind="devices_released"):
 
 
 class RankExited(LaunchSignal, kind="rank_exited"):
-    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, None if unobserved."""
+    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, None if unobserved.
+
+    `unobserved`: why it is not known, if that is not that its keeper died.
+    """
 
     rank: int
     exit_code: int | None
     last_step: int | None = None
     # Last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint.
     stderr_tail: str = ""
+    unobserved: str = ""
 
 
 class RanksTerminated(LaunchSignal, kind="ranks_terminated"):

@@ -5,11 +5,12 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Policy
 from runner.decide.incidents.consent import mode_of
-from runner.decide.state.cluster_state import Run
+from runner.decide.state.cluster_state import Attempt, Run
 from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
@@ -98,6 +99,52 @@ def test_in_mode_off_a_gang_that_hangs_is_left_as_it_is() -> None:
     assert attempt.state == "running"
     assert len(pages(records)) == 1
     assert harness.state.incidents["i1"].is_live
+
+
+def hang(harness: ControllerHarness) -> Attempt:
+    """Report that the gang makes no step after its third; return its attempt."""
+    attempt = harness.state.runs[1].attempt
+    assert attempt is not None
+    harness.take(progress(attempt, 3))
+    harness.take(Finding(fault="no_progress", evidence="no step", attempt=attempt.attempt))
+    harness.settle()
+    return attempt
+
+
+def progress(attempt: Attempt, step: int) -> s.Progress:
+    """Return a mark of a step that rank 0 printed."""
+    name = attempt.attempt
+    return s.Progress(node="n1", incarnation=1, attempt=name, step=step, printed_by=0)
+
+
+def test_in_mode_off_a_gang_that_hung_and_goes_on_by_itself_has_no_incident() -> None:
+    """It was left alone: a step is the proof, and a later hang is another incident."""
+    harness = under("off")
+    attempt = hang(harness)
+    harness.take(progress(attempt, 3))
+    assert harness.state.incidents["i1"].is_live
+    harness.take(progress(attempt, 4))
+    incident = harness.state.incidents["i1"]
+    assert (incident.state, harness.state.runs[1].suspended) == ("resolved", {})
+    assert incident.reason == "step 4 done: the gang goes on by itself"
+    harness.take(Finding(fault="no_progress", evidence="again", attempt=attempt.attempt))
+    assert harness.state.incidents["i2"].is_live
+
+
+def test_in_mode_off_a_gang_that_hung_and_is_killed_by_a_person_is_ended() -> None:
+    """Its hang is what ended it; the run waits for a person, who may start it again."""
+    harness = under("off")
+    attempt = hang(harness)
+    harness.take(exited(harness, node="n1", rank=0, exit_code=-9))
+    harness.settle()
+    run = harness.state.runs[1]
+    assert (attempt.state, attempt.outcome, attempt.incident) == ("stopping", "hung", "i1")
+    end_gang(harness, exit_code=-9)
+    assert list(harness.state.incidents) == ["i1"]
+    assert (run.state, run.hold.hold if run.hold else "") == ("waiting", "person")
+    harness.take(q.RestartRun(id="p1", by="ann", run="a"))
+    launch(harness)
+    assert harness.state.incidents["i1"].state == "proving"
 
 
 def test_a_run_without_a_page_for_its_fault_is_not_failed_in_mode_off() -> None:
