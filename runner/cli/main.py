@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "runs.init",
     "demo": "runs.demo",
     "attach": "foreground.attach",
+    "watch-only": "watch.watch_only",
     "status": "reports.status",
     "runs": "reports.status",
     "nodes": "nodes.inventory",
@@ -72,11 +73,18 @@ COMMANDS = {
 }
 
 
+def function_of(name: str) -> str:
+    """Return the name of a command's function."""
+    return name.replace("-", "_")
+
+
 def first_sentence(name: str, limit: int) -> str:
     """Return the start of a command's docstring from its source: a page of help imports no command."""
     folder, module = Path(__file__).parent, COMMANDS[name].replace(".", "/")
     source = (folder / f"{module}.py").read_text(encoding="utf-8")
-    found = re.search(rf'^def {name}\(.*?"""(.*?)"""', source, re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf'^def {function_of(name)}\(.*?"""(.*?)"""', source, re.DOTALL | re.MULTILINE
+    )
     assert found is not None
     return click.Command(name, help=found[1]).get_short_help_str(limit)
 
@@ -93,7 +101,7 @@ class Stoker(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(
-            import_module(f"runner.cli.{COMMANDS[cmd_name]}"), cmd_name
+            import_module(f"runner.cli.{COMMANDS[cmd_name]}"), function_of(cmd_name)
         )
         if COMPLETE_VARIABLE in os.environ:
             from runner.cli.completion import add_names

@@ -5,11 +5,10 @@ It is a process of low priority, so hostile text harms it alone, and no restart 
 
 import os
 import select
-import sys
 import time
 from pathlib import Path
 
-from runner.collect.diagnosis import Diagnosis
+from runner.collect.end_search import end_of_file, search_ends
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
 from runner.collect.tails.followed_logs import UNCHANGED_SECONDS
@@ -28,12 +27,6 @@ from runner.facts.messages.log_search import (
 
 # All chosen. Shortest time between two polls: a line reaches the journal within 0.1 s.
 POLL_SECONDS = 0.05
-# Of the end of each file: a cause is near the end.
-MAX_FILE_BYTES = 4 * 1024 * 1024
-# Matches in a result, and characters of each: thousands of nodes may report at once.
-MAX_MATCHES, MAX_TEXT = 10, 300
-# The rest of a message is for the fields around the matches.
-MAX_RESULT_BYTES = wire.MAX_MESSAGE_BYTES - 8 * 1024
 # A request names every log of a node.
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
@@ -102,15 +95,8 @@ class LogReader:
 
     def _search(self, request: SearchRequest) -> ScannedLogs:
         engine = self._engine_for(request.metric_pattern)
-        diagnosis = Diagnosis(engine=engine, own_format=request.metric_pattern or None)
-        for name, rank in request.files.items():
-            _read_end(diagnosis, Path(name), rank)
-        num_matches = MAX_MATCHES
-        while True:
-            found = diagnosis.scanned(num_matches, text=MAX_TEXT)
-            if not num_matches or len(wire.encode(found)) <= MAX_RESULT_BYTES:
-                return found
-            num_matches //= 2
+        ends = [end_of_file(Path(name), rank) for name, rank in request.files.items()]
+        return search_ends(ends, engine, own_format=request.metric_pattern or None)
 
     def _engine_for(self, metric_pattern: str) -> Engine | None:
         """Return the engine of all known formats, made once; None: an own pattern needs one of its own."""
@@ -118,23 +104,6 @@ class LogReader:
             return None
         self._engine = self._engine or engine_for()
         return self._engine
-
-
-def _read_end(diagnosis: Diagnosis, path: Path, rank: int) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError:
-        size = 0
-    # Lines are counted from the start of the part that is searched.
-    part = f" (its last {MAX_FILE_BYTES >> 20} MB)" if size > MAX_FILE_BYTES else ""
-    log = diagnosis.log(f"{path.name}{part}", rank=rank)
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, size - MAX_FILE_BYTES))
-            log.feed(file.read(MAX_FILE_BYTES))
-    except OSError as error:
-        sys.stderr.write(f"{path.name}: {error.strerror}\n")
-    log.finish()
 
 
 def _send(message: object) -> None:

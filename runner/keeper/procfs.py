@@ -18,9 +18,9 @@ class Process(NamedTuple):
     start_ticks: int
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int, proc: str = "/proc") -> Process | None:
     """Read one process; None when there is none."""
-    text = read_bytes(f"/proc/{pid}/stat")
+    text = read_bytes(f"{proc}/{pid}/stat")
     if not text:
         return None
     # The name may hold blanks and brackets; what follows the last bracket is numbers.
@@ -28,16 +28,16 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]))
 
 
-def read_processes() -> dict[int, Process]:
+def read_processes(proc: str = "/proc") -> dict[int, Process]:
     """Read all processes by pid, zombies too."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    processes = [read_process(pid) for pid in pids]
+    pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]
+    processes = [read_process(pid, proc) for pid in pids]
     return {process.pid: process for process in processes if process is not None}
 
 
-def read_environment(pid: int) -> dict[str, str]:
+def read_environment(pid: int, proc: str = "/proc") -> dict[str, str]:
     """Read the environment a process was started with; empty when it is gone, a zombie, or another user's."""
-    data = read_bytes(f"/proc/{pid}/environ")
+    data = read_bytes(f"{proc}/{pid}/environ")
     pairs = (item.partition(b"=") for item in data.split(b"\0") if item)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 

@@ -71,7 +71,11 @@ class LastHeartbeats:
         if attempt is None:
             return
         is_new = attempt not in self.last
+        furthest = heartbeat.printed_step
         for step in heartbeat.steps or heartbeat.logged_steps:
+            if furthest is not None and step.step > furthest:
+                # A number that is no step, as far as is known.
+                continue
             last = self.last.get(attempt)
             adds_loss = last is not None and step.step == last.step and last.loss is None
             if last is None or step.step > last.step or adds_loss:

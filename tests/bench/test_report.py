@@ -79,6 +79,7 @@ def test_every_benchmark_can_be_named() -> None:
         "supervision",
         "survey",
         "takeover",
+        "watch_only",
     ]
 
 

@@ -306,7 +306,7 @@ class LogSearch:
         for name, num_bytes in report.lost_bytes.items():
             gang.log_bytes_lost[name] = gang.log_bytes_lost.get(name, 0) + num_bytes
             log.warning("%s lost %d bytes of %s in a truncation", report.gang, num_bytes, name)
-        matches = [_with_rank(match, gang) for match in report.matches]
+        matches = [with_rank(match, gang) for match in report.matches]
         # A line that names no process of this gang may be about another node.
         if self._is_kernel_log_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
@@ -333,7 +333,7 @@ class LogSearch:
 
     def _emit(self, gang: LocalGang, matches: Iterable[Match], **fields: Any) -> None:
         header, generation = gang.header(), gang.generation
-        completed = tuple(_with_lost_bytes(match, gang) for match in matches)
+        completed = tuple(with_lost_bytes(match, gang) for match in matches)
         self._emitter.emit(
             LinesMatched(**header, generation=generation, matches=completed, **fields)
         )
@@ -384,7 +384,7 @@ class LogSearch:
                 )
 
 
-def _with_rank(match: Match, gang: LocalGang) -> Match:
+def with_rank(match: Match, gang: LocalGang) -> Match:
     """Add the rank whose process a kernel's line names."""
     pid = match.named.get("pid", "")
     if match.rank is not None or not pid or not (match.of_kernel and _numbers_as_the_kernel()):
@@ -395,7 +395,7 @@ def _with_rank(match: Match, gang: LocalGang) -> Match:
     return match
 
 
-def _with_lost_bytes(match: Match, gang: LocalGang) -> Match:
+def with_lost_bytes(match: Match, gang: LocalGang) -> Match:
     """Add what the line's log has lost so far. A log whose end alone was searched says so after its file's name."""
     lost = gang.log_bytes_lost.get(match.file.partition(" (")[0], 0)
     return replace(match, lost_bytes=lost) if lost else match

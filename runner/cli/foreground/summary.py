@@ -52,12 +52,12 @@ def summarize(status: ClusterStatus, run: RunStatus) -> Summary:
     )
 
 
-def summary_text(summary: Summary) -> str:
-    """Lay the summary out for people."""
+def summary_text(summary: Summary, *, is_watched: bool = False) -> str:
+    """Lay the summary out for people. `is_watched`: Stoker did not launch the run, and has no journal of it."""
     run = summary.run
     lines = [
         f"run {run.run} {run.name} {run.state}{output.because(run.reason)}",
-        *_causes(summary),
+        *_causes(summary, more="" if is_watched else " (more: stoker story {})"),
         f"  steps       {step_of(run)} in {counted(run.num_attempts, 'attempt')}",
         f"  loss        {output.number(summary.first_loss)} at the start, {output.number(summary.last_loss)} at the end",
         f"  wall time   {output.seconds(summary.wall_seconds)}",
@@ -65,24 +65,27 @@ def summary_text(summary: Summary) -> str:
     ]
     if run.lost_seconds:
         most_first = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
-        lost = [f"{CAUSE_NAMES.get(cause, cause)} {output.seconds(s)}" for cause, s in most_first]
+        names = (
+            {**CAUSE_NAMES, "waiting": "until it was started again"} if is_watched else CAUSE_NAMES
+        )
+        lost = [f"{names.get(cause, cause)} {output.seconds(s)}" for cause, s in most_first]
         lines.append(f"  lost time   {', '.join(lost)}")
     lines += [f"  steps lost  {summary.steps_lost}", f"  files       {run.folder}"]
     return "\n".join([*lines, "", incidents_table(summary.incidents)])
 
 
-def _causes(summary: Summary) -> list[str]:
-    """Return the evidence for which the run was given up, and what it ended with, and where to read more.
+def _causes(summary: Summary, *, more: str) -> list[str]:
+    """Return the evidence for which the run was given up, and what it ended with, and where to read more of an incident.
 
     The reason alone names no file.
     """
     left_open = [
-        f"  open        {incident.fault}: {printable(incident.reason)} (more: stoker story {incident.incident})"
+        f"  open        {incident.fault}: {printable(incident.reason)}{more.format(incident.incident)}"
         for incident in summary.incidents
         if incident.on_trial and incident.closed_at is None
     ]
     return left_open + [
-        f"  cause       {printable(incident.evidence[0])} (more: stoker story {incident.incident})"
+        f"  cause       {printable(incident.evidence[0])}{more.format(incident.incident)}"
         for incident in summary.incidents
         if incident.state == "gave_up" and incident.evidence
     ]

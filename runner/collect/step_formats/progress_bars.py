@@ -68,12 +68,16 @@ class BarSteps:
     def _new_bars(self) -> list[tuple[int, int]]:
         """Return where each bar ends that was drawn after a line and belongs to no reading yet, and its step."""
         try:
-            with self.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                # A stream that was cut back begins again.
-                start = max(self._offset if self._offset <= size else 0, size - READ_BYTES)
-                file.seek(start)
-                data = file.read(READ_BYTES)
+            start, data = self._read_bars()
         except OSError:
             return []
         return [(start + match.end(), int(match[1])) for match in _REDRAWN.finditer(data)]
+
+    def _read_bars(self) -> tuple[int, bytes]:
+        """Return the bytes in which the bars are, and where they begin."""
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            # A stream that was cut back begins again.
+            start = max(self._offset if self._offset <= size else 0, size - READ_BYTES)
+            file.seek(start)
+            return start, file.read(READ_BYTES)

@@ -19,7 +19,7 @@ from runner.collect.step_formats.name_value_pairs import Reading
 from runner.collect.step_formats.progress_bars import BarSteps
 from runner.collect.tails.tail import Block, ReadLimits, Tail
 from runner.facts.matches import Match
-from runner.facts.messages.log_search import FollowRequest, LogPosition
+from runner.facts.messages.log_search import FollowRequest
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.line_context import in_context
 
@@ -91,7 +91,7 @@ def _cut(match: Match) -> Match:
 
 
 class FollowedLog:
-    """One file of one rank. `matches` and `records` are those of the last poll.
+    """One file of one rank; `rank` None: of what started the ranks. `matches` and `records` are those of the last poll.
 
     `beside`: the rank's other stream, where a progress bar may show the step of what is printed here. `trouble`: which part could
     not be searched last.
@@ -99,15 +99,14 @@ class FollowedLog:
 
     def __init__(
         self,
-        path: Path,
-        rank: int,
+        tail: Tail,
+        rank: int | None,
         engine: Engine,
         own_format: str | None,
-        position: LogPosition | None,
         *,
-        beside: Path | None = None,
+        beside: BarSteps | None = None,
     ) -> None:
-        self.tail = Tail(path, position, LIMITS)
+        self.tail = tail
         self.matches: list[Match] = []
         self.records: deque[StepRecord] = deque(maxlen=MAX_RECORDS)
         self.trouble = ""
@@ -116,7 +115,7 @@ class FollowedLog:
         self.rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
-        self._bar_steps = None if beside is None else BarSteps(beside)
+        self._bar_steps = beside
         # Readings of the last poll whose step is to be seen beside them.
         self._unnumbered: list[Reading] = []
         self._last_step: int | None = None

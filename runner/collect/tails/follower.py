@@ -4,9 +4,10 @@ It reads standard error before standard output, so that a flood of output delays
 `tails` states how much of a flood is read. A log that is not written to costs one `stat`.
 """
 
+import dataclasses
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,13 +15,16 @@ from msgspec.structs import replace
 from runner.collect.catalogues.catalogues import all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
+from runner.collect.step_formats.progress_bars import BarSteps
 from runner.collect.tails.followed_logs import (
     KERNEL,
+    LIMITS,
     MAX_RECORDS,
     MAX_TEXT,
     FollowedKernel,
     FollowedLog,
 )
+from runner.collect.tails.tail import Tail
 from runner.collect.tails.wakeups import Wakeups
 from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
@@ -32,6 +36,8 @@ MAX_MATCHES = 10
 POSITIONS_SECONDS = 5.0
 # Without a step in the log that reports them, until another log may.
 STEP_SOURCE_SECONDS = 60.0
+# Of logs that were written to before they were followed: enough for the present step.
+FIRST_BYTES = 64 * 1024
 # Of logs that are read to their ends: a poll reads some megabytes.
 MAX_POLLS = 100
 
@@ -39,24 +45,32 @@ MAX_POLLS = 100
 class Follower:
     """Follows the logs of one gang."""
 
-    def __init__(self, request: FollowRequest, engine: Engine | None = None) -> None:
-        """Raises UserError for a metric pattern that cannot be searched for."""
+    def __init__(
+        self,
+        request: FollowRequest,
+        engine: Engine | None = None,
+        *,
+        piped: Sequence[FollowedLog] = (),
+        ends_only: Collection[str] = (),
+    ) -> None:
+        """Raises UserError for a metric pattern that cannot be searched for.
+
+        `piped`: logs that are no files, read first. `ends_only`: files of which only the last FIRST_BYTES of today are read.
+        """
         own_format = request.metric_pattern or None
         engine = engine or engine_for(own_format=own_format)
         self.gang = request.gang
         # Standard error first.
         paths = sorted(map(Path, request.files), key=lambda path: (path.suffix != ".err", path))
-        self._logs = [
-            FollowedLog(
-                path,
-                request.files[str(path)],
-                engine,
-                own_format,
-                request.places.get(str(path)),
-                beside=_other_stream(path, request.files),
-            )
-            for path in paths
-        ]
+        self._logs = list(piped)
+        for path in paths:
+            first_bytes = FIRST_BYTES if str(path) in ends_only else None
+            limits = dataclasses.replace(LIMITS, first_bytes=first_bytes)
+            tail = Tail(path, request.places.get(str(path)), limits)
+            other = _other_stream(path, request.files)
+            beside = None if other is None else BarSteps(other)
+            rank = request.files[str(path)]
+            self._logs.append(FollowedLog(tail, rank, engine, own_format, beside=beside))
         self._kernel: FollowedKernel | None = None
         self._kernel_trouble = ""
         try:
@@ -112,7 +126,7 @@ class Follower:
         positions: dict[str, LogPosition] = {}
         if matches or is_due:
             self._reported_at = now
-            known, positions = self._reported_positions, self._positions()
+            known, positions = self._reported_positions, self.positions()
             positions = {path: at for path, at in positions.items() if known.get(path) != at}
             known |= positions
         reports = [
@@ -156,10 +170,11 @@ class Follower:
 
         Another one takes over after STEP_SOURCE_SECONDS without a step.
         """
-        if not log.records:
+        if not log.records or log.rank is None:
             return []
         source = self._step_source
-        if source is None or log.rank < source.rank or now > self._stepped_at + STEP_SOURCE_SECONDS:
+        lowest = log.rank if source is None or source.rank is None else source.rank
+        if source is None or log.rank < lowest or now > self._stepped_at + STEP_SOURCE_SECONDS:
             self._step_source = log
         if log is not self._step_source:
             return []
@@ -191,7 +206,8 @@ class Follower:
         self._reported_lost = lost
         return {name: num for name, num in new.items() if num}
 
-    def _positions(self) -> dict[str, LogPosition]:
+    def positions(self) -> dict[str, LogPosition]:
+        """Return how far each log was read, by its path: another follower reads on from there."""
         positions = {str(log.tail.path): log.tail.position for log in self._logs}
         if self._kernel is not None:
             positions[str(self._kernel.log.path)] = self._kernel.log.position

@@ -53,6 +53,8 @@ class ReadLimits:
     counted_bytes: int = 1 << 30
     partial_seconds: float = 2.0
     linger_seconds: float = 1.0
+    # Of a log without a position: only its last bytes, from the next line on. None: all of it.
+    first_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,8 @@ class Tail:
         live = open_log(self.path)
         if live is None or position is None:
             self._file = live
+            if live is not None and self.limits.first_bytes is not None:
+                _skip_to_last(live, self.limits.first_bytes)
             self._mark_read(rotated_files(self.path) if live else [])
             return live
         live.rewind()
@@ -362,3 +366,11 @@ def _whole_characters(data: bytes) -> int:
             needs = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
             return len(data) - back if needs > back and len(data) > back else len(data)
     return len(data)
+
+
+def _skip_to_last(file: LogFile, num_bytes: int) -> None:
+    """Continue at the first line that begins in the last bytes of a file; at its end, if none does."""
+    start = max(0, file.size() - num_bytes)
+    if start:
+        data = file.peek(num_bytes, start)
+        file.go_to(start + (data.find(b"\n") + 1 or len(data)), None)

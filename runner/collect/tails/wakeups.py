@@ -4,6 +4,7 @@ Without it (another system, its limits, a shared file system), logs are polled m
 """
 
 import contextlib
+import ctypes
 import importlib
 import os
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ _library: Any = None
 # On other systems than Linux, or without a libc that has inotify, it cannot be imported.
 with contextlib.suppress(ImportError, OSError):
     _library = importlib.import_module("inotify_simple")
+    # This process has the C library; the module would search for its file, and start a program (ldconfig) to do so.
+    _library._libc = ctypes.CDLL(None, use_errno=True)
 
 _READ_BYTES = 64 * 1024
 

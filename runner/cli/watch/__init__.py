@@ -1,0 +1,1 @@
+"""`stoker watch-only`: a run that Stoker did not launch, looked at and never touched."""

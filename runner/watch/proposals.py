@@ -1,0 +1,110 @@
+"""Proposals: what the ladders of the runbooks would do about the incidents of a watched run, rung after rung.
+
+The rung is chosen by the ladder itself (`decide/incidents/ladder`). What is proposed counts as tried once the same incident comes
+again, for watch-only cannot know what the owner of the run did about it.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runner.decide.controller import Controller
+from runner.decide.incidents.conditions import culprit_node
+from runner.decide.incidents.ladder import next_rung
+from runner.decide.state.cluster_state import Incident
+from runner.facts.specs.runbook import VERBS, Rung
+
+# Characters of what a rung does, in one line; chosen.
+MAX_MEANING = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """What Stoker would do about an incident. `meaning`: of the rung, in words; `runbook`: the page it is on."""
+
+    incident: str
+    do: str
+    node: str
+    args: str
+    meaning: str
+    runbook: str
+    try_number: int
+
+    @property
+    def text(self) -> str:
+        """The proposal in one line."""
+        what = self.do.replace("_", " ")
+        where = f" {self.node}" if self.node and self.do in _ABOUT_NODES else ""
+        with_args = f" ({self.args})" if self.args else ""
+        again = f", try {self.try_number}" if self.try_number > 1 else ""
+        return f"{self.incident}: would {what}{where}{with_args}: {self.meaning} [page {self.runbook}{again}]"
+
+
+_ABOUT_NODES = ("swap", "swap_at_checkpoint", "quarantine", "restart_elsewhere")
+
+
+class Proposals:
+    """What is proposed about each incident. `all`: every proposal so far, oldest first."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self.all: list[Proposed] = []
+        # Incident -> how often it had failed when something was proposed, the page, and the place on it.
+        self._places: dict[str, tuple[int, str, int, int]] = {}
+
+    def new(self) -> list[Proposed]:
+        """Return what is proposed now and was not before."""
+        found = []
+        for incident in self._asking():
+            proposed = self._propose(incident)
+            if proposed is not None and proposed not in self.all:
+                found.append(proposed)
+        self.all += found
+        return found
+
+    def _asking(self) -> Iterator[Incident]:
+        """Yield the incidents about which something would be done now."""
+        state = self._controller.state
+        for incident in state.incidents.values():
+            run = state.runs.get(incident.run or 0)
+            is_held = run is not None and incident.incident in run.suspended
+            has_cause = incident.awaited is None and incident.state in ("open", "acting")
+            if incident.is_live and (is_held or has_cause):
+                yield incident
+
+    def _propose(self, incident: Incident) -> Proposed | None:
+        book = self._controller.policy.page_for(incident)
+        if book is None:
+            return None
+        num_failures = len(incident.failures)
+        known = self._places.get(incident.incident)
+        at = incident
+        if known is not None and known[1] == book.name:
+            before, _, rung, tries = known
+            if before == num_failures:
+                # The same failure: the same rung, or one further down, if more is known of it.
+                tries -= 1
+            at = replace(incident, runbook=book.name, rung=rung, tries=tries)
+        chosen = next_rung(book, self._controller.state, at)
+        if chosen is None:
+            return None
+        index, try_number = chosen
+        self._places[incident.incident] = (num_failures, book.name, index, try_number)
+        rung_taken: Rung = book.ladder[index]
+        return Proposed(
+            incident=incident.incident,
+            do=rung_taken.do,
+            node=culprit_node(self._controller.state, incident) or "",
+            args=", ".join(f"{name} {value}" for name, value in rung_taken.args.items()),
+            meaning=_first_sentence(VERBS[rung_taken.do].meaning),
+            runbook=book.name,
+            try_number=try_number,
+        )
+
+
+def _first_sentence(text: str) -> str:
+    first = re.sub(r" \([^)]*\)|`", "", text.split(". ")[0]).rstrip(".")
+    return textwrap.shorten(first[:1].lower() + first[1:], MAX_MEANING, placeholder=" ...")
