@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from runner.checkpoints.formats.pattern import list_saves
 from runner.checkpoints.script_saves.put_back import prepare
-from runner.checkpoints.script_saves.saved_files import list_saves
 from runner.errors import CheckpointRefused, CheckpointUnreadable, StokerError
 from runner.facts.contract import EXIT_CHECKPOINT_REFUSED
 from runner.facts.specs.programs import module_command

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runner.checkpoints.script_saves.saved_files import is_pattern, list_saves, torn
+from runner.checkpoints.formats.pattern import is_pattern, list_saves, torn
 from runner.checkpoints.verification import check_equal, hash_file, read_manifest, refuse_on_error
 from runner.errors import PermanentError, TemporaryError
 

@@ -2,7 +2,7 @@
 
 It has the lowest priority, and ends with the rank. Its standard input is a socket of the rank: first come, as a line of JSON, the
 saves that were there before the script; a byte after that asks for a last look when the script has ended in order; its end is the
-rank's death, after which nothing is sealed.
+rank's death, after which nothing is sealed. `folder_sealer` is the same for an agent.
 """
 
 import argparse
@@ -20,17 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.atomic_files import sync_folder
+from runner.checkpoints.formats.pattern import STEP_NAMES
+from runner.checkpoints.formats.saves import Incomplete, Save, Signature, read_save, read_signature
 from runner.checkpoints.manifest import MANIFEST, FileSeal, Manifest, checkpoint_folder
-from runner.checkpoints.script_saves.saved_files import (
-    STEP_NAMES,
-    Save,
-    Signature,
-    is_finished,
-    list_saves,
-    read_signature,
-    step_of,
-    torn,
-)
+from runner.checkpoints.script_saves.sources import PatternSource, Placement, SaveSource
 from runner.checkpoints.sealed_folder import seal
 from runner.errors import Fenced, StokerError
 from runner.facts.ids import AttemptId
@@ -41,6 +34,10 @@ REST_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 COPY_BYTES = 1 << 20
 NICE = 19
+# Time between two looks, as a multiple of what a look takes.
+IDLE_RATIO = 20.0
+# Of one process: each is logged once.
+MAX_MESSAGES = 100
 # Of a copy that is not whole yet: no checkpoint's name.
 PART_PREFIX = ".script-save-"
 
@@ -55,25 +52,28 @@ class _Changed(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Sealer:
-    """Seals the saves of one attempt. `rank`: the socket to it; `channel`: where its reports go.
+    """Seals the saves of one attempt. `rank`: the socket to it; `report`: called with the step and the folder of each seal.
 
-    `last_file`: without it a folder is no save yet; "": any may be. `rest_seconds`: how long a save must have been left alone, if
-    its form does not show that its end was written.
+    `rest_seconds`: how long a save must have been left alone, if its form does not show its end. `log` gets messages.
     """
 
-    saved: str
+    source: SaveSource
     root: Path
     rank: socket.socket
     run: str
     attempt: AttemptId
     generation: int
-    channel: socket.socket | None = None
-    step_names: tuple[str, ...] = STEP_NAMES
-    last_file: str = ""
+    report: Callable[[int, Path], None] = lambda _step, _folder: None
+    log: Callable[[str], None] = lambda text: _log(text)
     rest_seconds: float = REST_SECONDS
     # Saves that are dealt with, and those that are to rest: signature, and since when it is the same.
     _done: dict[Path, Signature] = field(default_factory=dict)
     _resting: dict[Path, tuple[Signature, float]] = field(default_factory=dict)
+    # Of those that rest: why they are not sealed.
+    _unsealed: dict[Path, str] = field(default_factory=dict)
+    _logged: set[str] = field(default_factory=set)
+    # As they were when they were whole.
+    _whole: dict[Path, Signature] = field(default_factory=dict)
 
     def serve(self) -> None:
         """Seal until the rank ends. Raises Fenced, and _RankGone when it ended otherwise than in order."""
@@ -82,72 +82,129 @@ class Sealer:
         for part in self.root.glob(f"{PART_PREFIX}*"):
             # Of an earlier attempt, which is gone.
             shutil.rmtree(part, ignore_errors=True)
-        while not select.select([self.rank], [], [], POLL_SECONDS)[0]:
-            self.poll(time.monotonic())
+        pause = POLL_SECONDS
+        while not select.select([self.rank], [], [], pause)[0]:
+            began = time.monotonic()
+            self.poll(began)
+            # A folder with very many entries, or on a slow disk, is looked at less often.
+            pause = max(POLL_SECONDS, IDLE_RATIO * (time.monotonic() - began))
         self._check_rank()
         self.poll(time.monotonic(), is_last=True)
 
     def poll(self, now: float, *, is_last: bool = False) -> None:
         """Seal what is new and whole. `is_last`: nothing is written any more. Raises Fenced, and _RankGone."""
-        for save in list_saves(self.saved):
-            if self._done.get(save.path) == save.signature or not save.has(self.last_file):
+        for save in self.source.saves():
+            if self._done.get(save.path) == save.signature and not save.irregular:
+                self._report_unsealed(save, now, is_last=is_last)
                 continue
             known = self._resting.get(save.path)
             if known is None or known[0] != save.signature:
                 self._resting[save.path] = known = (save.signature, now)
-            if is_last or now >= known[1] + self.rest_seconds or _is_finished(save):
+            has_rested = is_last or now >= known[1] + self.rest_seconds
+            if has_rested or self._is_finished(save):
                 self._handle(save)
+                self._report_unsealed(save, now, is_last=is_last)
+        for text in self.source.remarks():
+            self._log_once(text)
 
     def _handle(self, save: Save) -> None:
-        """Seal one save. What cannot be sealed is reported to standard error once, and left until it changes."""
+        """Seal one save. Why one cannot be sealed is kept, and it is left until it changes."""
+        reason = ""
         try:
-            reason = self._seal(save)
+            self.seal_save(save)
         except (Fenced, _RankGone):
             raise
         except _Changed:
             return
+        except FileNotFoundError as error:
+            if not save.path.exists():
+                # The trainer deleted it meanwhile.
+                return
+            reason = str(error)
         except (StokerError, OSError, ValueError) as error:
             reason = str(error)
+        finally:
             # The disk may be full of it.
             shutil.rmtree(self._part, ignore_errors=True)
         self._done[save.path] = save.signature
-        self._resting.pop(save.path, None)
+        self._unsealed.pop(save.path, None)
         if reason:
-            _log(f"{save.path} is not sealed: {reason}")
+            self._unsealed[save.path] = reason
+        else:
+            self._resting.pop(save.path, None)
 
-    def _seal(self, save: Save) -> str:
-        """Copy and seal a save; return why not, "" if it is sealed."""
-        reason = torn(save)
-        if reason:
-            return reason
-        step = step_of(save, self.step_names)
-        if step is None:
-            return f"its step is not known; name it in the file ({', '.join(self.step_names[:3])}), or give --step-name"
-        folder = checkpoint_folder(self.root, self.attempt, step)
+    def _report_unsealed(self, save: Save, now: float, *, is_last: bool) -> None:
+        """Report to the log, once it has rested, why a save is not sealed."""
+        reason, resting = self._unsealed.get(save.path), self._resting.get(save.path)
+        if reason is None or resting is None:
+            return
+        if is_last or now >= resting[1] + self.source.patience_seconds:
+            del self._unsealed[save.path]
+            self._log_once(f"{save.path} is not sealed: {reason}")
+
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged and len(self._logged) < MAX_MESSAGES:
+            self._logged.add(text)
+            self.log(text)
+
+    def _is_finished(self, save: Save) -> bool:
+        try:
+            return self.source.is_finished(save)
+        except OSError:
+            # It is being deleted, or replaced.
+            return False
+
+    def seal_save(self, save: Save) -> int:
+        """Copy and seal a save; return its step. Raises Incomplete for one that is not whole, or is sealed already."""
+        self._check_last_file(save)
+        placement = self.source.place(save)
+        self._whole[save.path] = save.signature
+        folder = checkpoint_folder(self.root, self.attempt, placement.step)
         if (folder / MANIFEST).exists():
-            return f"step {step} of {self.attempt} is sealed already"
-        files = self._copy(save, folder)
+            if not self.source.reports_repeated:
+                return placement.step
+            raise Incomplete(f"step {placement.step} of {self.attempt} is sealed already")
+        files = self._copy(save, placement, folder)
         manifest = Manifest(
             run=self.run,
             attempt=self.attempt,
             generation=self.generation,
-            step=step,
+            step=placement.step,
             files=files,
+            settings=placement.settings,
         )
         seal(folder, manifest, generation=self.generation)
-        self._report(step, folder)
-        return ""
+        self.report(placement.step, folder)
+        return placement.step
 
-    def _copy(self, save: Save, folder: Path) -> dict[str, FileSeal]:
+    def _check_last_file(self, save: Save) -> None:
+        """Raise Incomplete for a save that is being written a second time: what is written last is still the first one's."""
+        last, before = self.source.last_file(save), self._whole.get(save.path, save.signature)
+        if not last or before == save.signature:
+            return
+        then, now = (
+            [each for each in files if each[0] == last] for files in (before, save.signature)
+        )
+        if then == now:
+            raise Incomplete(f"it has changed, and {last}, which is written last, has not")
+
+    def _copy(self, save: Save, placement: Placement, folder: Path) -> dict[str, FileSeal]:
         """Copy the files of a save, flushed, and hash them on the way. Raises _Changed when the script wrote meanwhile."""
         part = self._part
         shutil.rmtree(part, ignore_errors=True)
         files = {
-            name: _copy_file(source, part / name, self._check_rank) for name, source in save.files
+            f"{placement.prefix}{name}": _copy_file(
+                source, part / f"{placement.prefix}{name}", self._check_rank
+            )
+            for name, source in save.files
         }
-        now = [each for each in list_saves(self.saved) if each.path == save.path]
-        if [each.signature for each in now] != [save.signature]:
-            shutil.rmtree(part, ignore_errors=True)
+        for name, content in placement.extra.items():
+            files[name] = _write_file(part / name, content)
+        try:
+            now = read_save(save.path, follows_links=True).signature
+        except OSError:
+            now = ()
+        if now != save.signature:
             raise _Changed
         self._check_rank()
         if folder.exists():
@@ -167,15 +224,16 @@ class Sealer:
             if not self.rank.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 raise _RankGone
 
-    def _report(self, step: int, folder: Path) -> None:
-        """Report the checkpoint as a rank does; it counts as well when it is found by the next survey of the folder."""
-        if self.channel is None:
-            return
+
+def report_to(channel: socket.socket) -> Callable[[int, Path], None]:
+    """Return what reports a checkpoint as a rank does; it counts as well when it is found by the next survey of the folder."""
+
+    def report(step: int, folder: Path) -> None:
         packet = json.dumps({"kind": "checkpoint", "step": step, "path": str(folder)}).encode()
         deadline = time.monotonic() + REPORT_SECONDS
         while time.monotonic() < deadline:
             try:
-                self.channel.send(packet, socket.MSG_DONTWAIT)
+                channel.send(packet, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 time.sleep(POLL_SECONDS)
             except OSError:
@@ -183,13 +241,15 @@ class Sealer:
             else:
                 return
 
+    return report
 
-def _is_finished(save: Save) -> bool:
-    try:
-        return is_finished(save)
-    except OSError:
-        # It is being deleted, or replaced.
-        return False
+
+def _write_file(path: Path, content: bytes) -> FileSeal:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileSeal(size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _copy_file(source: Path, target: Path, on_piece: Callable[[], None]) -> FileSeal:
@@ -233,16 +293,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--last-file", default="")
     options = parser.parse_args(arguments)
     variables = os.environ
+    source = PatternSource(
+        options.saved,
+        named_last_file=options.last_file,
+        step_names=tuple(options.step_name) or STEP_NAMES,
+    )
     sealer = Sealer(
-        saved=options.saved,
+        source=source,
         rank=socket.socket(fileno=0),
         root=Path(variables["STOKER_CHECKPOINTS"]),
         run=variables["STOKER_RUN"],
         attempt=AttemptId.parse(variables["STOKER_ATTEMPT"]),
         generation=int(variables["STOKER_GENERATION"]),
-        channel=socket.socket(fileno=int(variables["STOKER_CHANNEL"])),
-        step_names=tuple(options.step_name) or STEP_NAMES,
-        last_file=options.last_file,
+        report=report_to(socket.socket(fileno=int(variables["STOKER_CHANNEL"]))),
     )
     with suppress(OSError):
         os.nice(NICE)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkpoints.script_saves.saved_files import Save, list_saves, step_of, torn
+from runner.checkpoints.formats.pattern import list_saves, step_of, torn
+from runner.checkpoints.formats.saves import Save
 from tests.checkpoints.tensor_files import safetensors_file, torch_file
 
 STATE = json.dumps({"global_step": 60, "log_history": [{"loss": 2.5}]}, indent=2).encode()

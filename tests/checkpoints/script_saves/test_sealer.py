@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from runner import checkpoints
-from runner.checkpoints.script_saves.saved_files import list_saves
-from runner.checkpoints.script_saves.sealer import REST_SECONDS, Sealer, _RankGone
+from runner.checkpoints.formats.pattern import list_saves
+from runner.checkpoints.script_saves.sealer import REST_SECONDS, Sealer, _RankGone, report_to
+from runner.checkpoints.script_saves.sources import PatternSource
 from runner.errors import Fenced
 from tests.checkpoints.samples import ATTEMPT
 from tests.checkpoints.script_saves.test_saved_files import FILES, saved
@@ -21,22 +22,21 @@ from tests.checkpoints.script_saves.test_saved_files import FILES, saved
 class Script:
     """A script that saves, and the sealer beside it."""
 
-    def __init__(self, folder: Path, pattern: str = "out/ckpt.pt", **fields: str) -> None:
+    def __init__(self, folder: Path, pattern: str = "out/ckpt.pt", last_file: str = "") -> None:
         self.root, self.out = folder / "checkpoints", folder / "out"
         self.root.mkdir()
         self.out.mkdir()
         self.rank, theirs = socket.socketpair()
-        self.channel, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.now = 0.0
+        self.channel, self.to_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.now, self.saved = 0.0, str(folder / pattern)
         self.sealer = Sealer(
-            saved=str(folder / pattern),
+            source=PatternSource(self.saved, named_last_file=last_file),
             root=self.root,
             rank=theirs,
             run="tiny",
             attempt=ATTEMPT,
             generation=0,
-            channel=reports,
-            **fields,  # type: ignore[arg-type]
+            report=report_to(self.to_channel),
         )
 
     def save(self, step: int) -> None:
@@ -69,8 +69,7 @@ class Script:
 
     def close(self) -> None:
         """Close the sockets."""
-        for one in (self.rank, self.sealer.rank, self.channel, self.sealer.channel):
-            assert one is not None
+        for one in (self.rank, self.sealer.rank, self.channel, self.to_channel):
             one.close()
 
 
@@ -197,8 +196,8 @@ def test_the_program_seals_the_last_save_at_once_and_leaves_alone_what_was_there
     script = Script(tmp_path, "out/step-*.pt")
     (script.out / "step-10.pt").write_bytes(saved({}))
     (script.root / ".script-save-3.0.9").mkdir()
-    before = {str(save.path): save.signature for save in list_saves(script.sealer.saved)}
-    program = [sys.executable, "-m", "runner.checkpoints.script_saves.sealer", script.sealer.saved]
+    before = {str(save.path): save.signature for save in list_saves(script.saved)}
+    program = [sys.executable, "-m", "runner.checkpoints.script_saves.sealer", script.saved]
     channel, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours, theirs = socket.socketpair()
     environment = {

@@ -1,0 +1,76 @@
+"""Checkpoints that a trainer left before a run of Stoker: which there are, and a sealed copy of one on a person's request."""
+
+import os
+import socket
+from pathlib import Path
+
+from runner.checkpoints.formats.folder_scan import FolderScan
+from runner.checkpoints.formats.saves import Incomplete
+from runner.checkpoints.formats.table import adapters_for
+from runner.checkpoints.generation_file import current_generation
+from runner.checkpoints.manifest import checkpoint_folder, read_folder_name
+from runner.checkpoints.script_saves.sealer import Sealer
+from runner.checkpoints.script_saves.sources import FolderSource
+from runner.errors import PermanentError
+from runner.facts.ids import AttemptId
+from runner.facts.wording import counted
+
+# Under which a checkpoint is sealed that no attempt of Stoker's has written.
+NO_ATTEMPT = AttemptId(0, 0, 0)
+
+
+def unsealed_remark(saves: Path, checkpoint_format: str, root: Path, run: str) -> str:
+    """Return what to say to a run that has nothing sealed of the checkpoints that its script left; "" if there are none.
+
+    They are not judged, for that takes reading.
+    """
+    scan = FolderScan(
+        saves,
+        adapters_for(checkpoint_format),
+        is_own=lambda name: read_folder_name(name) is not None,
+    )
+    found = scan.scan().found
+    if not found:
+        return ""
+    titles = ", ".join(dict.fromkeys(each.adapter.title for each in found))
+    newest = max(found, key=lambda each: (_changed_at(each.path), str(each.path)))
+    return (
+        f"{counted(len(found), 'checkpoint')} of {titles} in {saves} (the newest is {newest.path.name}) from before this run "
+        f"stay unused: `stoker adopt {newest.path} --into {root} --run {run}` seals a copy to resume from"
+    )
+
+
+def seal_copy(path: Path, root: Path, run: str) -> Path:
+    """Seal a copy of a trainer's checkpoint in a run's folder; return the copy's folder.
+
+    Raises PermanentError for what is no whole checkpoint of a known trainer, and as `checkpoints.seal`.
+    """
+    path = Path(os.path.abspath(path))
+    source = FolderSource(path.parent, reports_repeated=True)
+    save = next((each for each in source.saves() if each.path == path), None)
+    if save is None:
+        titles = ", ".join(adapter.title for adapter in adapters_for(""))
+        raise PermanentError(f"{path} is no checkpoint of a known trainer ({titles})")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sealer = Sealer(
+            source=source,
+            root=root,
+            rank=theirs,
+            run=run,
+            attempt=NO_ATTEMPT,
+            generation=current_generation(root),
+        )
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            step = sealer.seal_save(save)
+        except Incomplete as error:
+            raise PermanentError(f"{path} is not sealed: {error}") from error
+    return checkpoint_folder(root, NO_ATTEMPT, step)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
