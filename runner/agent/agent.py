@@ -157,6 +157,7 @@ class Agent:
         self._store_client.close()
         self._session.close()
         self._ranks.log_search.close()
+        self._ranks.save_sealer.close()
         self._folders.close()
         self._loop.close()
         self._identity.close()

@@ -22,17 +22,21 @@ from runner.agent.event_loop import EventLoop
 from runner.agent.folders import FolderHangs, Folders
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
+from runner.agent.launch import rank_commands, users
 from runner.agent.launch.keeper_client import KeeperState
 from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
 from runner.agent.launch.launcher import Launcher
 from runner.agent.launch.rank_commands import Launch
+from runner.agent.launch.users import RankUser
 from runner.agent.logs.log_search import LogSearch
 from runner.agent.ranks import output_files
 from runner.agent.ranks.channels import Channels
 from runner.agent.ranks.gang import LocalGang
 from runner.agent.ranks.reports import HelloReport
+from runner.agent.ranks.save_sealer import SaveSealer
 from runner.agent.ranks.termination import Termination, Terminator
 from runner.agent.transport.session import SignalEmitter
+from runner.errors import StokerError
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import RankExited, RanksTerminated
@@ -76,6 +80,7 @@ class Reconciler:
         self.devices = self._launcher.devices
         self.preloader = self._launcher.preloader
         self.conditions = self._launcher.conditions
+        self.save_sealer = SaveSealer(loop=loop, emit=emitter.emit)
         self.channels = Channels(loop, self._on_packet)
         self.gang: LocalGang | None = None
         # Emits the exit of the last rank, once what the ranks have printed is read.
@@ -113,6 +118,7 @@ class Reconciler:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
         self.log_search.on_gang_started(gang, adopted=True)
+        self._seal_saves(gang)
         return state
 
     def _make_gang(
@@ -126,6 +132,16 @@ class Reconciler:
             stopped_seconds=self._config.cluster.stopped_seconds,
             spawned_at=spawned_at,
         )
+
+    def _seal_saves(self, gang: LocalGang, user: RankUser | None = None) -> None:
+        """Have what an unchanged script saves sealed meanwhile."""
+        try:
+            user = user or users.find_user(gang.plan.user)
+            keys = rank_commands.seal_keys_environment(gang.plan, self._config)
+        except StokerError as error:
+            log.warning("the script's own checkpoints are not sealed: %s", error)
+            return
+        self.save_sealer.begin(gang, keys, user)
 
     def report_adopted(self, state: KeeperState, spooled: list[object]) -> None:
         """Report, after joining, the ranks of an earlier agent instance, without exits that wait in the spool already."""
@@ -258,6 +274,7 @@ class Reconciler:
         self._emitter.heartbeat()
         # Not before: its children would compete with what starts the ranks.
         self.conditions.begin(launch)
+        self._seal_saves(gang, launch.user)
         self.reconcile()
 
     def _on_spawn_failed(self, reason: str) -> None:
@@ -274,6 +291,7 @@ class Reconciler:
         self._on_output_read()
         self.channels.finish()
         gang, termination = self.gang, self._terminator.finish()
+        self.save_sealer.end(gang)
         self.gang = None
         self.log_search.on_gang_terminated()
         if gang is not None:

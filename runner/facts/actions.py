@@ -31,7 +31,8 @@ class PrepareAttempt(ActionArgs):
     -> {chosen, refused, address, port}. `run_name` is "" in journals that lack it. `uncoded`: names of folders that count
     without a code, since their ranks had no key; None: all of them, in journals that lack it. `verified`: stamps of the
     checkpoints that were verified, by the names of their folders. They come first, unless `newest_first`; newest first otherwise.
-    `refused`: folders that are not taken; nor is what `set_aside` covers (`Rewind.plain`), whether it is known or not.
+    `refused`: folders that are not taken; nor is what `set_aside` covers (`Rewind.plain`), whether it is known or not. `saves`:
+    where the script keeps checkpoints of its own, of the form `checkpoint_format` ("" any); None: nothing is said of them.
     """
 
     kind = "prepare_attempt"
@@ -46,6 +47,8 @@ class PrepareAttempt(ActionArgs):
     verified: Mapping[str, str] = field(default_factory=dict)
     newest_first: bool = False
     set_aside: Sequence[Sequence[Any]] = ()
+    saves: str | None = None
+    checkpoint_format: str | None = None
 
 
 class ProbeNode(ActionArgs):

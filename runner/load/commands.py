@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.facts.specs.placeholders import PLACEHOLDERS, braces
+from runner.facts.specs.placeholders import PLACEHOLDERS, RESUME_ARGUMENTS, braces
 from runner.facts.wording import known_words
 from runner.load.problems import Problems, shown
 
@@ -44,6 +44,8 @@ def wrong_braces(argument: str) -> Iterator[str]:
         if name is None:
             if whole in "{}":
                 yield f"{shown(argument)}: a lone {whole!r}; write it twice to mean the brace itself"
+        elif whole == RESUME_ARGUMENTS and argument != whole:
+            yield f"{shown(argument)}: {whole} stands for several words; give it as a word of its own"
         elif name not in PLACEHOLDERS:
             way_out = known_words(name, PLACEHOLDERS)
             yield f"unknown placeholder {whole!r}; {way_out}; write {{{{ and }}}} for braces"

@@ -10,7 +10,7 @@ from typing import Any
 from runner.facts.contract import OWN_VARIABLES
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.load import fleet, metrics, stores
+from runner.load import fleet, metrics, saves, stores
 from runner.load.commands import check_rate, split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_fields, fields_of
@@ -58,6 +58,8 @@ def read_run(text: str, name: str, folder: Path) -> RunSpec:
     if "metric_pattern" in plain:
         metrics.check_pattern(plain["metric_pattern"], problems)
     plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
+    saves.check(plain, problems)
+    plain["saves"] = _folder_to_write(plain, "saves", folder, problems)
     return build(RunSpec, plain, problems)
 
 

@@ -177,3 +177,21 @@ def test_a_removal_that_is_cut_short_leaves_no_checkpoint(
     assert [path.name for path in checkpoints.list_removed(root)] == [".removed-1.0.0-00000005"]
     pruned(root)
     assert list(root.glob("*.0*")) == []
+
+
+def test_a_launch_with_nothing_sealed_names_what_the_script_left(tmp_path: Path) -> None:
+    """With the command that seals a copy; without such a folder, as ever."""
+    root, out = tmp_path / "empty", tmp_path / "out"
+    (out / "checkpoint-300").mkdir(parents=True)
+    (out / "checkpoint-300/trainer_state.json").write_text("{")
+    work = PrepareAttempt(
+        attempt="2.1.0", generation=4, folder=str(root), run_name="tiny", saves=str(out)
+    )
+    outcome, detail, message = prepare_attempt(action(work), UNSIGNED_KEYS)
+    assert (outcome, detail["chosen"]) == ("done", None)
+    assert "1 checkpoint of Hugging Face Trainer" in message
+    adopt = f"stoker adopt {out / 'checkpoint-300'} --into {root} --run tiny"
+    assert adopt in message
+    bare = PrepareAttempt(attempt="2.1.0", generation=4, folder=str(root), run_name="tiny")
+    *_, message = prepare_attempt(action(bare), UNSIGNED_KEYS)
+    assert message == "no sealed checkpoint: the command starts as it is written"

@@ -16,11 +16,16 @@ from runner.agent.launch.users import RankUser
 from runner.agent.ranks import output_files
 from runner.attempt_folders import FLIGHT, make_output_folder
 from runner.checkpoints import GENERATION, raise_generation
+from runner.checkpoints.script_saves.resume import resume_arguments
 from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
+from runner.facts.specs.placeholders import (
+    RESUME_ARGUMENTS,
+    remedy_values,
+    with_resume_arguments,
+)
 from runner.facts.specs.placeholders import fill as fill_braces
-from runner.facts.specs.placeholders import remedy_values
 from runner.facts.wire import to_message, to_plain
 from runner.folder_modes import make_folder
 from runner.signer import load_signer
@@ -41,6 +46,8 @@ class Launch:
     assignment: Assignment
     user: RankUser | None = None
     flight_folder: str = ""
+    # Words for `{resume_arguments}` in the command.
+    resume_arguments: tuple[str, ...] = ()
     is_prepared: bool = False
     is_sent: bool = False
     sent_at: float = 0.0
@@ -65,13 +72,23 @@ def prepare_output_folder(launch: Launch) -> None:
 def prepare_checkpoints(launch: Launch, *, state: str) -> None:
     """Keep older generations from sealing checkpoints. May block on a slow file system.
 
-    In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
+    In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder. Finds out how the script is to resume,
+    if its command wants to know. Raises StokerError for a checkpoint that cannot be resumed from.
     """
     plan, user = launch.plan, launch.user
     raise_generation(plan.checkpoints, launch.assignment.generation)
     if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
         users.change_owner(Path(plan.checkpoints), user)
         users.change_owner(Path(plan.checkpoints, GENERATION), user)
+    if plan.resume and RESUME_ARGUMENTS in plan.command:
+        owner = (user.uid, user.gid) if user is not None else None
+        may_restore = plan.node_rank == 0
+        launch.resume_arguments = resume_arguments(
+            Path(plan.resume),
+            Path(plan.saves or plan.checkpoints),
+            may_restore=may_restore,
+            owner=owner,
+        )
 
 
 def prepare_working_folder(plan: PreloadPlan, *, state: str) -> None:
@@ -138,15 +155,17 @@ def spawn_request(
     """
     plan = launch.plan
     shared = _shared_environment(launch, config)
+    parts = with_resume_arguments(plan.command, launch.resume_arguments)
+    num_more = len(parts) - len(plan.command)
     ranks = []
     for rank in plan.ranks:
         out, err = output_files.paths(plan.output_folder, rank)
-        command = [fill(part, placeholders(plan, rank, config.python)) for part in plan.command]
+        command = [fill(part, placeholders(plan, rank, config.python)) for part in parts]
         ranks.append(
             {
                 "rank": rank,
                 "command": command,
-                **(_as_program(program, command) if program is not None else {}),
+                **(_as_program(program, command, num_more) if program is not None else {}),
                 "environment": {
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank - plan.ranks.start),
@@ -169,9 +188,12 @@ def spawn_request(
     }
 
 
-def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
-    """Return a forked rank's sys.argv, and the command line and name that /proc shows."""
-    num_arguments = len(program.arguments) - 1
+def _as_program(program: Program, command: list[str], num_more: int) -> dict[str, Any]:
+    """Return a forked rank's sys.argv, and the command line and name that /proc shows.
+
+    `num_more`: words that the command has more than the program was made of.
+    """
+    num_arguments = len(program.arguments) - 1 + num_more
     argv = [program.target, *command[len(command) - num_arguments :]]
     option = ["-m"] if program.form == "module" else []
     command_line = [*program.interpreter, *option, *argv]
@@ -201,11 +223,16 @@ def lasting_environment(
     return environment
 
 
+def seal_keys_environment(plan: LaunchPlan, config: AgentConfig) -> dict[str, str]:
+    """Return the variable with the keys for manifests of a run. Raises UserError for a lost token."""
+    keys = load_signer(config.cluster.token_file).seal_keys(config.cluster.name, plan.run)
+    return {"STOKER_SEAL_KEYS": " ".join(key.hex() for key in keys)}
+
+
 def _shared_environment(launch: Launch, config: AgentConfig) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = launch.plan
     environment = lasting_environment(plan, launch.user) | config.rank_variables
-    keys = load_signer(config.cluster.token_file).seal_keys(config.cluster.name, plan.run)
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),
@@ -223,7 +250,7 @@ def _shared_environment(launch: Launch, config: AgentConfig) -> dict[str, str]:
         STOKER_CHECKPOINTS=plan.checkpoints,
         STOKER_RESUME=plan.resume,
         STOKER_DATA=plan.data,
-        STOKER_SEAL_KEYS=" ".join(key.hex() for key in keys),
+        **seal_keys_environment(plan, config),
         STOKER_REMEDIES=json.dumps(to_plain(plan.remedies), separators=(",", ":")),
     )
     return environment
@@ -240,6 +267,8 @@ def placeholders(plan: LaunchPlan, rank: int, python: str) -> dict[str, str]:
         "master_port": str(plan.master_port),
         "attempt": str(plan.attempt),
         "resume": plan.resume,
+        # As a word of its own it is replaced before (`with_resume_arguments`).
+        "resume_arguments": "",
         "checkpoints": plan.checkpoints,
         "python": plan.python or python,
         **remedy_values(plan.remedies, lr=plan.lr),

@@ -132,6 +132,10 @@ class LocalGang:
         """Id of the attempt."""
         return self.plan.attempt
 
+    def levels(self) -> dict[str, float]:
+        """Return medians of what the ranks reported in their last steps, as a sealed checkpoint is recorded with."""
+        return self._levels.medians()
+
     @property
     def alive(self) -> list[LocalRank]:
         """Return the ranks whose exit was not seen."""
@@ -175,7 +179,7 @@ class LocalGang:
                 if "detail" in fields:
                     fields["detail"] = fields["detail"][:MAX_DETAIL_CHARACTERS]
                 if isinstance(report, reports.SealReport):
-                    fields |= {"needs_code": self.needs_code, **self._levels.medians()}
+                    fields |= {"needs_code": self.needs_code, **self.levels()}
                 return [_SIGNALS[type(report)](**self.header(), **fields)]
         return []
 

@@ -39,6 +39,8 @@ class ShareChild:
     process: "subprocess.Popen[bytes]"
     on_line: Callable[[dict[str, Any]], None]
     on_end: Callable[[str], None]
+    # Of lines in the log that are no objects.
+    title: str = "verification"
     _unfinished_line: bytes = b""
     _last_words: str = ""
     _closed_at: float = 0.0
@@ -96,7 +98,7 @@ class ShareChild:
             self.on_line(plain)
         else:
             self._last_words = line.decode(errors="replace")[:MAX_REASON_CHARACTERS]
-            log.info("verification: %s", self._last_words)
+            log.info("%s: %s", self.title, self._last_words)
 
 
 def start_child(folder: Path, task: Task, *, wait_seconds: float, confirm_seconds: float) -> Any:

@@ -41,6 +41,14 @@ def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
     return f"{cluster.state}/checkpoints/{run.spec.name}" if run.spec.trainer else ""
 
 
+def saves_folder(cluster: ClusterSpec, run: Run) -> str:
+    """Return where a command's own checkpoints are looked for, or "" where none are."""
+    if not run.spec.command or run.spec.checkpoint_format == "none":
+        return ""
+    folder = checkpoint_folder(cluster, run)
+    return (run.spec.saves or folder) if folder else ""
+
+
 def command_of(spec: RunSpec) -> tuple[str, ...]:
     """Return the command of a rank, with its placeholders."""
     if spec.command:
@@ -120,6 +128,8 @@ def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
         output_folder=output_folder(cluster, run, attempt.attempt),
         output_limit_bytes=run.spec.output_limit_bytes,
         checkpoints=checkpoint_folder(cluster, run),
+        saves=saves_folder(cluster, run),
+        checkpoint_format=run.spec.checkpoint_format,
         resume=attempt.resume,
         remedies=attempt.remedies,
         lr=run.spec.lr,

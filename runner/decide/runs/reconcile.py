@@ -23,7 +23,12 @@ from runner.decide.placement.allocation import (
     holders_of_nodes,
     listed,
 )
-from runner.decide.placement.launch_plans import checkpoint_folder, is_usable, output_folder
+from runner.decide.placement.launch_plans import (
+    checkpoint_folder,
+    is_usable,
+    output_folder,
+    saves_folder,
+)
 from runner.decide.runs import checkpoint_trust, holds, trust_levels
 from runner.decide.runs.attempts import (
     EXIT_FINISHED,
@@ -156,6 +161,8 @@ def _plan(decision: Decision, run: Run, nodes: list[str]) -> None:
         verified=checkpoint_trust.verified_stamps(decision, run),
         newest_first=checkpoint_trust.takes_newest(run),
         set_aside=checkpoint_trust.set_aside(decision, run),
+        saves=saves_folder(cluster, run) or None,
+        checkpoint_format=run.spec.checkpoint_format or None,
     )
     decision.issue(prepare, reason, run=run.run, incident=incident)
 

@@ -36,6 +36,9 @@ class LaunchPlan(Value):
     output_folder: str
     output_limit_bytes: int
     checkpoints: str = ""
+    # Where a script saves checkpoints of its own, and of which form; "": there is no such folder, or all known forms.
+    saves: str = ""
+    checkpoint_format: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
     # Of run.yaml: what `{lr}` stands for without remedies.

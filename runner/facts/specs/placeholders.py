@@ -16,6 +16,8 @@ PLACEHOLDERS = {
     "master_port": "port of the attempt's rendezvous",
     "attempt": "id of the attempt, such as 12.45.2",
     "resume": "checkpoint folder to resume from, or nothing",
+    "resume_arguments": "arguments that resume from that folder, as the trainer that saved it takes them (docs/checkpoints.md); "
+    "nothing without a checkpoint. A word of its own, which may become several",
     "checkpoints": "folder for checkpoints, or nothing",
     "python": "the run's interpreter",
     "lr": "`lr` of run.yaml as remedies have changed it: their peak or rate instead, times their factors",
@@ -28,6 +30,8 @@ REMEDIES_OF_PLACEHOLDER = {
     "lr_factor": ("lr_factor",),
     "skip_steps": ("skip_steps",),
 }
+# The one that stands for any number of words.
+RESUME_ARGUMENTS = "{resume_arguments}"
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -45,6 +49,13 @@ def fill(text: str, value_of: Callable[[str, str], str]) -> str:
         return whole[0] if whole in ("{{", "}}") else value_of(whole, match.group(1) or "")
 
     return _BRACES.sub(replace, text)
+
+
+def with_resume_arguments(command: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
+    """Replace `{resume_arguments}` in a command by words, in which braces are literal."""
+    words = [word.replace("{", "{{").replace("}", "}}") for word in arguments]
+    parts = (words if part == RESUME_ARGUMENTS else [part] for part in command)
+    return tuple(word for part in parts for word in part)
 
 
 def remedies_of_command(command: Sequence[str]) -> tuple[str, ...]:

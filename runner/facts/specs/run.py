@@ -70,6 +70,27 @@ class RunSpec(Value, kind="run_spec"):
             "name goes on from its newest checkpoint"
         ),
     ] = ""
+    saves: Annotated[
+        str,
+        "Folder below which a script that seals nothing saves its own checkpoints, relative to the file's folder. Stoker looks "
+        "there for those of known trainers, copies each that is whole into `checkpoints`, and seals the copy. "
+        "`{resume_arguments}` in the command resumes from a copy ([how](checkpoints.md)).",
+        Default("the folder of `checkpoints`"),
+    ] = ""
+    checkpoint_format: Annotated[
+        Literal[
+            "",
+            "megatron",
+            "torchtitan",
+            "lightning",
+            "hugging_face",
+            "deepspeed",
+            "torch_distributed",
+            "none",
+        ],
+        "Whose checkpoints are looked for in `saves`. `none`: none, for a script that seals its own.",
+        Default("all known ones, each by its form"),
+    ] = ""
     keep_checkpoints: Annotated[
         int,
         Limits("checkpoints", least=0, most=1_000_000),

@@ -10,6 +10,7 @@ from runner.errors import CheckpointForeign
 from runner.facts.specs.cluster import ClusterSpec
 from runner.signer import signer_of
 from tests.act.test_checkpoint_actions import sealed
+from tests.checkpoints.formats.made_saves import lightning_file
 from tests.cli.conftest import stoker
 
 
@@ -69,3 +70,24 @@ def test_a_cluster_without_a_token_adopts_nothing(folder: Path) -> None:
     write_spec(ClusterSpec(name="lab", state=str(folder / "state")))
     refused = stoker("adopt", str(made), "--yes", "--cluster", str(folder / "state"))
     assert "need no code" in refused.output
+
+
+def test_a_copy_of_a_trainers_own_checkpoint_is_sealed(cluster: ClusterSpec, folder: Path) -> None:
+    """Under the id of no attempt, with the run's code; the original stays as it was, and a torn one is refused by name."""
+    out, root = folder / "out", folder / "checkpoints"
+    out.mkdir()
+    lightning_file(out / "epoch=0-step=300.ckpt", 300)
+    words = ("--into", str(root), "--run", "tiny", "--yes", "--cluster", cluster.state)
+    adopted = stoker("adopt", str(out / "epoch=0-step=300.ckpt"), *words)
+    assert adopted.exit_code == 0, adopted.output
+    made = root / "0.0.0-00000300"
+    keys = signer_of(cluster).seal_keys("lab", "tiny")
+    assert checkpoints.verify(made, keys, run="tiny").step == 300
+    (out / "epoch=0-step=400.ckpt").write_bytes(b"PK\x03\x04 torn")
+    (out / "notes.txt").write_text("none")
+    for name, reason in (("epoch=0-step=400.ckpt", "cut off"), ("notes.txt", "no checkpoint of a")):
+        refused = stoker("adopt", str(out / name), *words)
+        assert refused.exit_code != 0
+        assert reason in refused.output
+    assert [path.name for path in root.glob("0.0.0-*")] == ["0.0.0-00000300"]
+    assert len(list(out.iterdir())) == 3
