@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster_harness import ClusterHarness
+from tests.wheel.wheel_harness import build_wheel, install, make_environment
 from tools.quickstart import Played, commands, play, script, section
 
 ROOT = Path(__file__).parents[3]
@@ -26,13 +26,17 @@ VARIES = (
 CUT = "..."
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
 @pytest.fixture
-def played(harness: ClusterHarness) -> Played:
-    """Type README's commands; afterwards the harness looks for what is left."""
+def played(harness: ClusterHarness, tmp_path: Path) -> Played:
+    """Type README's commands where a wheel of this tree is installed; afterwards the harness looks for what is left."""
+    python = make_environment(tmp_path / "environment", with_dependencies=True)
+    install(python, str(build_wheel(tmp_path / "wheel")))
     outer = harness.folder / "a folder"
     outer.mkdir()
-    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return play(README, outer, {"PATH": programs, "PYTHONPATH": str(ROOT)})
+    return play(README, outer, {"PATH": f"{python.parent}:{os.environ['PATH']}", "PYTHONPATH": ""})
 
 
 def lines_of(text: str) -> list[str]:
