@@ -47,20 +47,21 @@ class Leader:
     alive: bool = False
 
 
-def find_cluster(where: str | None) -> ClusterSpec:
+def find_cluster(where: str | None, *, only_reads: bool = False) -> ClusterSpec:
     """Return the cluster meant by `--cluster`: a cluster.yaml, a run.yaml, a folder of one, a state folder, or a name in `.stoker`.
 
     Without it: that of the nearest folder, from the working directory upwards, which has a cluster.yaml or a cluster in `.stoker`
-    (of several there the one with a supervisor). Its token file is settled: "" means that the cluster does not sign. Raises
-    UserError with the choices.
+    (see `_of_folder`). Its token file is settled: "" means that the cluster does not sign. Raises UserError with the choices.
+    `only_reads`: nothing is asked of the cluster, so that of several the newest may be taken.
     """
-    return settle_token(_nearest() if where is None else _named(where))
+    found = _nearest(only_reads) if where is None else _named(where, only_reads)
+    return settle_token(found)
 
 
-def _nearest() -> ClusterSpec:
+def _nearest(only_reads: bool) -> ClusterSpec:
     searched, foreign = searched_folders()
     for folder in searched:
-        found = _of_folder(folder)
+        found = _of_folder(folder, only_reads)
         if found is not None:
             if folder != Path():
                 output.print_note(f"cluster {found.name} of {folder}")
@@ -91,19 +92,39 @@ def searched_folders() -> tuple[list[Path], list[Path]]:
     return searched, foreign
 
 
-def _of_folder(folder: Path) -> ClusterSpec | None:
+def _of_folder(folder: Path, only_reads: bool) -> ClusterSpec | None:
+    """Return the cluster of a folder, and print which of several: one with a supervisor before others, `local` before others.
+
+    If several are left, one that `only_reads` takes the one with the newest status, and another one raises UserError.
+    """
     if (folder / CLUSTER_FILE).is_file():
         return _load_cluster(folder / CLUSTER_FILE)
     made = clusters_in(folder)
-    if len(made) > 1:
-        led = [spec for spec in made if has_leader(spec)]
-        made = led or [spec for spec in made if Path(spec.state).name == OWN] or made
-    if len(made) > 1:
-        names = ", ".join(spec.name for spec in made)
+    if len(made) < 2:
+        return made[0] if made else None
+    left = [spec for spec in made if has_leader(spec)] or made
+    if len(left) > 1:
+        left = [spec for spec in left if Path(spec.state).name == OWN] or left
+    if len(left) > 1 and not only_reads:
+        names = ", ".join(spec.name for spec in left)
         raise UserError(
             f"several clusters in {folder / STATES_FOLDER}: {names}; choose one with --cluster NAME"
         )
-    return made[0] if made else None
+    chosen = max(left, key=_published_at)
+    others = ", ".join(spec.name for spec in made if spec is not chosen)
+    output.print_note(
+        f"cluster {chosen.name}; also in {folder / STATES_FOLDER}: {others}; --cluster NAME chooses another"
+    )
+    return chosen
+
+
+def _published_at(spec: ClusterSpec) -> float:
+    """Return when a cluster's status was published, Unix seconds; 0: never."""
+    if not exists(spec):
+        return 0.0
+    with store_of(spec) as store:
+        status = read_status(store)
+    return status.wall if status is not None else 0.0
 
 
 def require_own_store(store: Store, cluster: ClusterSpec) -> None:
@@ -130,9 +151,11 @@ def store_of(cluster: ClusterSpec, *, create: bool = False) -> closing[Store]:
 
 
 @contextmanager
-def open_cluster(where: str | None) -> Iterator[tuple[ClusterSpec, Store]]:
+def open_cluster(
+    where: str | None, *, only_reads: bool = False
+) -> Iterator[tuple[ClusterSpec, Store]]:
     """Open the store of the cluster that `find_cluster` finds."""
-    cluster = find_cluster(where)
+    cluster = find_cluster(where, only_reads=only_reads)
     with store_of(cluster) as store:
         yield cluster, store
 
@@ -222,7 +245,7 @@ def newest_run(status: ClusterStatus, name: str | None) -> RunStatus:
     )
 
 
-def _named(where: str) -> ClusterSpec:
+def _named(where: str, only_reads: bool) -> ClusterSpec:
     path = Path(where)
     if path.is_file():
         return _load_file(path)
@@ -234,7 +257,7 @@ def _named(where: str) -> ClusterSpec:
             return read_spec(folder)
     known = [spec for folder in searched for spec in clusters_in(folder)]
     named = [spec for spec in known if spec.name == where]
-    found = named[0] if named else _of_folder(path)
+    found = named[0] if named else _of_folder(path, only_reads)
     if found is not None:
         return found
     raise UserError(

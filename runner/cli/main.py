@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from runner.cli import exit_codes
-from runner.cli.options import examples
+from runner.cli.options import MAX_HELP_WIDTH, MAX_SENTENCE, SentenceGroup, examples
 from runner.errors import StokerError
 from runner.facts.wording import known_words
 
@@ -78,8 +78,8 @@ def function_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def first_sentence(name: str, limit: int) -> str:
-    """Return the start of a command's docstring from its source: a page of help imports no command."""
+def first_sentence(name: str, limit: int = MAX_SENTENCE) -> str:
+    """Return the first sentence of a command's docstring from its source: a page of help imports no command."""
     folder, module = Path(__file__).parent, COMMANDS[name].replace(".", "/")
     source = (folder / f"{module}.py").read_text(encoding="utf-8")
     found = re.search(
@@ -89,7 +89,7 @@ def first_sentence(name: str, limit: int) -> str:
     return click.Command(name, help=found[1]).get_short_help_str(limit)
 
 
-class Stoker(click.Group):
+class Stoker(SentenceGroup):
     """The group of all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -118,11 +118,9 @@ class Stoker(click.Group):
         ]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        limit = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, first_sentence(name, limit)) for name in COMMANDS])
+    def first_sentence(self, ctx: click.Context, name: str) -> str:
+        """Return it without importing the command."""
+        return first_sentence(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -157,7 +155,10 @@ class Stoker(click.Group):
         "stoker story i1                what happened in incident i1, and why",
     )
     + exit_codes.HELP,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": MAX_HELP_WIDTH,
+    },
 )
 @click.version_option(package_name="stoker", message="stoker %(version)s")
 def cli() -> None:

@@ -10,6 +10,11 @@ from runner.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Characters; click cuts longer ones. Far more than any has.
+MAX_SENTENCE = 1000
+# Columns of a page of help, where the terminal is as wide.
+MAX_HELP_WIDTH = 110
+
 cluster_option = click.option(
     "--cluster",
     "where",
@@ -62,6 +67,21 @@ def confirm(what: str, question: str, otherwise: str = "nothing was done") -> No
 def command(*example_lines: str, more: str = "") -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command whose help page ends with examples and `more`."""
     return click.command(epilog=examples(*example_lines) + more)
+
+
+class SentenceGroup(click.Group):
+    """A group whose page of help has the whole first sentence of each command, wrapped to the width of the terminal."""
+
+    def first_sentence(self, ctx: click.Context, name: str) -> str:
+        """Return the first sentence of a command's help."""
+        found = self.get_command(ctx, name)
+        return found.get_short_help_str(MAX_SENTENCE) if found is not None else ""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands; click itself cuts their sentences."""
+        rows = [(name, self.first_sentence(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def examples(*lines: str) -> str:

@@ -73,6 +73,24 @@ def acquire_lease(cluster: ClusterSpec, store: Store) -> Lease:
     return store.acquire_lease(LEASE, holder_name(), ttl_seconds=cluster.lease_seconds)
 
 
+def require_no_leader(cluster: ClusterSpec, store: Store) -> None:
+    """Raise UserError that names the supervisor which leads the cluster, if one does that is not known to be dead."""
+    current = store.lease_holder(LEASE)
+    if current is None or current.expires_in_seconds <= 0 or is_known_dead(current.holder):
+        return
+    raise _is_led(cluster, current.holder, current.expires_in_seconds)
+
+
+def _is_led(cluster: ClusterSpec, holder: str, expires_in_seconds: float) -> UserError:
+    metrics = f" and serves metrics on port {cluster.metrics_port}" if cluster.metrics_port else ""
+    return UserError(
+        f"cluster {cluster.name!r} (state {cluster.state}) is led by another supervisor, "
+        f"{holder} (host:pid:start){metrics}; use that one, or stop it with `stoker shutdown`; if it died on another "
+        f"host, its lease expires in {expires_in_seconds:.0f} s; to take over when it dies, run "
+        "`stoker supervise --standby`"
+    )
+
+
 class LeaseKeeper:
     """Holds the lease as a context; `start_renewing` renews it until the context ends."""
 
@@ -89,12 +107,7 @@ class LeaseKeeper:
         try:
             self.lease = self._acquired or acquire_lease(self._cluster, self._store)
         except LeaseHeld as error:
-            raise UserError(
-                f"cluster {self._cluster.name!r} (state {self._cluster.state}) is led by another supervisor, "
-                f"{error.holder} (host:pid:start); use that one, or stop it with `stoker shutdown`; if it died on another "
-                f"host, its lease expires in {error.expires_in_seconds:.0f} s; to take over when it dies, run "
-                "`stoker supervise --standby`"
-            ) from error
+            raise _is_led(self._cluster, error.holder, error.expires_in_seconds) from error
         return self
 
     def start_renewing(self, *, on_loss: Callable[[], None]) -> None:

@@ -27,7 +27,7 @@ from runner.signer import CLUSTER_NAME, signer_of
 from runner.store.protocol import Store
 from runner.store.registry import open_store
 from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.lease import LeaseKeeper, holder_name
+from runner.supervisor.lease import LeaseKeeper, holder_name, require_no_leader
 from runner.supervisor.loop import Supervisor
 from runner.supervisor.standby import Standby
 from runner.supervisor.store_rollback import EXIT_CODE, stop_all_action
@@ -110,8 +110,11 @@ def run(
                 return 0
             standby_log = waiting.log
             serving = partial(_serving_if_possible, serving)
+        else:
+            # Before the port of its metrics is found to be in use: by that other supervisor.
+            require_no_leader(cluster, store)
         with (
-            serving(),
+            serving() as metrics,
             LeaseKeeper(cluster, store, lease) as keeper,
             machine_slots.registered(cluster),
         ):
@@ -120,6 +123,11 @@ def run(
             write_atomically(Path(cluster.state) / CLUSTER_NAME, wire.encode(cluster).decode())
             supervisor = Supervisor(
                 cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
+            )
+            _LOG.info(
+                "leads cluster %s; %s; state %s; %s",
+                *(cluster.name, store, cluster.state),
+                "no metrics" if metrics is None else f"metrics on port {cluster.metrics_port}",
             )
             return _lead(store, supervisor, keeper, signals)
 
@@ -156,11 +164,12 @@ def _give_up(store: Store, error: StoreCorrupt, log: DecisionLog) -> int:
 
 
 @contextlib.contextmanager
-def _serving_if_possible(serving: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+def _serving_if_possible(serving: Callable[[], AbstractContextManager[object]]) -> Iterator[object]:
     """Serve if possible, lead in any case: the previous supervisor may still hold the port."""
     with contextlib.ExitStack() as stack:
+        server = None
         try:
-            stack.enter_context(serving())
+            server = stack.enter_context(serving())
         except UserError as error:
             _LOG.warning("%s; leading without metrics", error)
-        yield
+        yield server

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from runner.cli.main import COMMANDS, cli, first_sentence
+from runner.cli.options import SentenceGroup
 from tests.cli.conftest import stoker
 
 
@@ -16,12 +18,28 @@ def test_help_lists_commands_and_exit_codes(folder: Path) -> None:
     assert "130" in page
 
 
+@pytest.mark.parametrize("words", [(), ("store",)])
+def test_no_sentence_of_a_page_of_help_is_cut(folder: Path, words: tuple[str, ...]) -> None:
+    """In 80 columns each command's whole first sentence is there, on as many lines as it takes."""
+    done = CliRunner().invoke(cli, [*words, "--help"], prog_name="stoker", terminal_width=80)
+    listed = done.output.partition("Commands:")[2].partition("Examples:")[0]
+    assert max(map(len, listed.splitlines())) <= 80
+    group = cli.get_command(click.Context(cli), words[0]) if words else cli
+    assert isinstance(group, SentenceGroup)
+    context = click.Context(group)
+    page = " ".join(listed.split())
+    for name in group.list_commands(context):
+        sentence = group.first_sentence(context, name)
+        assert f"{name} {sentence}" in page, name
+        assert not sentence.endswith("...")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_first_page_has_each_commands_own_first_sentence(command: str) -> None:
     """The page is written without importing commands, so its sentences come from their sources."""
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    assert found.get_short_help_str(limit=1000) == first_sentence(command, limit=1000)
+    assert found.get_short_help_str(limit=1000) == first_sentence(command)
 
 
 def test_the_first_page_imports_no_command() -> None:

@@ -76,7 +76,7 @@ def logs(  # noqa: PLR0913 - one for each option
     the other, as they have no times, and with -f in the order in which lines are written. Colours are left out; of a progress bar
     its last state is shown. Output stays on its node: for ranks of other machines the path there is printed.
     """
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         status = clusters.require_status(store, cluster)
         if incident is not None:
             if follow or ranks or node or attempt:

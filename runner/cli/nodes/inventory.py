@@ -51,7 +51,7 @@ def nodes(
     """
     if node is not None and (states or everything):
         raise UserError(f"nodes: --state and --all do not go with a node ({node!r}); omit them")
-    with open_cluster(where) as (cluster, store):
+    with open_cluster(where, only_reads=True) as (cluster, store):
         status = require_status(store, cluster)
         if node is not None:
             _one_node(store, cluster, status, node, as_json=as_json)
@@ -86,7 +86,7 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     A machine is identified by its parts (board serial, GPUs, network cards), not by its node name: a bad one that returns under
     another name is refused. `stoker readmit NODE` lets it return. Faults count for `lemon_days`.
     """
-    with open_cluster(where) as (cluster, store):
+    with open_cluster(where, only_reads=True) as (cluster, store):
         status, state = status_in(store, cluster), state_in(store, cluster)
     now = state.now if status is None else max(state.now, status.now)
     every = list(state.hardware.values())

@@ -147,7 +147,7 @@ def _kept_rows(where: str | None, copy: Path | None, run: int) -> Sequence["Step
 
 
 def _picked_here(where: str | None, run: str | None) -> int:
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         return clusters.pick_run(clusters.require_status(store, cluster), run).run
 
 

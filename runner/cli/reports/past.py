@@ -27,7 +27,7 @@ def past_entries(where: str | None, copy: Path | None) -> Iterator[JournalEntry]
 
         yield from read_copy(copy)
         return
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         yield from journal_entries(store, cluster)
 
 

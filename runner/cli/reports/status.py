@@ -25,7 +25,7 @@ STALE_SECONDS = 5.0
 @json_option
 def status(where: str | None, *, as_json: bool) -> None:
     """Show the cluster on one screen: its supervisor, runs, nodes and open incidents."""
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         leader, status = clusters.leader_of(store), clusters.status_in(store, cluster)
         standbys = read_standbys(store, wall=time.time())
     if as_json:
@@ -121,5 +121,5 @@ def _standby(standby: StandbyStatus) -> str:
 
 def read_cluster_status(where: str | None) -> ClusterStatus:
     """Return the published status of the cluster that `--cluster` means."""
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         return clusters.require_status(store, cluster)

@@ -63,7 +63,7 @@ def steps(  # noqa: PLR0913 - click hands over each option
     from runner.steps import contributing
 
     first, final = (None, None) if wanted is None else step_range(wanted)
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         number = clusters.pick_run(clusters.require_status(store, cluster), run).run
     rows = kept_rows(cluster, number)
     rows = rows if with_all else contributing(rows)

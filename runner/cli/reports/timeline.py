@@ -35,7 +35,7 @@ def story(
     """
     from runner.history.timeline import story as timeline
 
-    with clusters.open_cluster(where) as (cluster, store):
+    with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         status = clusters.status_in(store, cluster)
         run = (
             clusters.pick_run(clusters.require_status(store, cluster), run_name).run

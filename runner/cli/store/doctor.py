@@ -7,7 +7,7 @@ import click
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import find_cluster
-from runner.cli.options import cluster_option, command, examples, json_option
+from runner.cli.options import SentenceGroup, cluster_option, command, examples, json_option
 from runner.cli.store.accept import accept
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
@@ -21,10 +21,11 @@ NAME_COLUMN_WIDTH = 11
 
 
 @click.group(
+    cls=SentenceGroup,
     epilog=examples(
         "stoker store doctor                      is the store fit for a supervisor?",
         "stoker store doctor --cluster c.yaml     before the first start, too",
-    )
+    ),
 )
 def store() -> None:
     """Inspect and repair the store: journal, lease and signals, in files or on a Redis server."""

@@ -167,6 +167,28 @@ def test_a_detached_run_is_stopped_and_shut_down_by_hand(place: Path) -> None:
     assert has_no_process()
 
 
+def test_a_supervisor_says_what_it_leads_and_another_one_who_leads(place: Path) -> None:
+    """One line names cluster, store and metrics port; where another one leads, that is the reason, and not its port in use."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    state = place / ".stoker" / "plain"
+    spec = {"name": "plain", "state": str(state), "metrics_port": port}
+    (place / "cluster.yaml").write_text(json.dumps(spec))
+    with start("supervise") as first:
+        try:
+            assert first.stderr is not None
+            line = next(line for line in first.stderr if "leads cluster" in line)
+            second = stoker("supervise")
+        finally:
+            first.terminate()
+    assert f"leads cluster plain; store {state}" in line
+    assert line.endswith(f"; metrics on port {port}\n")
+    assert second.returncode == 2
+    assert "led by another supervisor" in second.stderr
+    assert f"serves metrics on port {port}" in second.stderr
+    assert "in use" not in second.stderr
+
+
 def leader_pid() -> int | None:
     """Return the process that leads; None: there is none."""
     leader = json.loads(stoker("status", "--json").stdout)["leader"]

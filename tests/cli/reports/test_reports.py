@@ -220,13 +220,27 @@ def test_a_cluster_can_be_named_by_file_folder_or_name(cluster: Cluster, folder:
 
 
 def test_several_clusters_in_a_folder_must_be_distinguished(cluster: Cluster, folder: Path) -> None:
-    """The command takes the led one if there is exactly one; otherwise it lists the names."""
+    """A request goes to the led one if there is exactly one; otherwise the command lists the names."""
     other = Cluster(folder / ".stoker" / "other")
-    result = stoker("status")
+    result = stoker("stop", "tiny")
     assert result.exit_code == 2
-    assert "other, tiny" in result.stderr
+    assert "other, tiny; choose one with --cluster NAME" in result.stderr
     cluster.lead()
     assert "51/200" in stoker("status").stdout
+    other.store.close()
+
+
+def test_of_several_clusters_the_newest_is_shown(cluster: Cluster, folder: Path) -> None:
+    """Where none is led, a command that only reads shows the one with the newest status, and prints which and how to choose."""
+    other = Cluster(folder / ".stoker" / "other")
+    for shown, hidden, at in ((cluster, "other", 2000.0), (other, "tiny", 3000.0)):
+        shown.publish(example_view(cluster=shown.spec.name, wall=at))
+        result = stoker("status", "--json")
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["cluster"] == shown.spec.name
+        assert (
+            f"cluster {shown.spec.name}; also in .stoker: {hidden}; --cluster NAME" in result.stderr
+        )
     other.store.close()
 
 
