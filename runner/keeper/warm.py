@@ -57,6 +57,9 @@ _PACKET_BYTES = 64 * 1024
 _HEAD_START_SECONDS = 0.25
 # Between looks for a listener; doubles up to the second. Both chosen.
 _POLL_SECONDS = (0.002, 0.02)
+# The first argument of the process that imports the modules a second time, and how long it may take; chosen.
+_SECOND_IMPORT = "--generators"
+_SECOND_IMPORT_SECONDS = 300.0
 # For the middle process to end; chosen, it takes milliseconds.
 _ADOPTION_SECONDS = 10.0
 
@@ -148,6 +151,8 @@ class PreloadedModules:
         self._own = re.compile(request["own_variables"])
         self.initial_environment = self._lasting(_initial_environment())
         self.environment_changes: dict[str, str | None] = {}
+        # Of generators that the modules seed, always alike: what a fresh rank would have after the same imports.
+        self.generators: dict[str, object] = {}
         self._files: dict[str, tuple[int, int]] = {}
 
     def import_all(self) -> None:
@@ -156,9 +161,14 @@ class PreloadedModules:
             raise NotForkable("this node has AMD GPUs, and forking has not been tried on them")
         self._set_search_path()
         descriptors, folder = _descriptors(), os.getcwd()
+        environment = dict(os.environ)
+        seeding = []
         for name in self.request["preload"]:
             with _forbid_reads(name, self._own):
-                _import(name)
+                changed = _import(name)
+            seeding += [(name, library) for library in changed]
+        if seeding:
+            self.generators = _lasting_generators(self.request, *seeding[0], environment)
         after = self._lasting(dict(os.environ))
         changed = _differing(after, self.initial_environment)
         self.environment_changes = {name: after.get(name) for name in changed}
@@ -221,7 +231,8 @@ def _require_source(path: str) -> None:
         raise NotForkable(f"{path} is not a plain source file")
 
 
-def _import(name: str) -> None:
+def _import(name: str) -> list[str]:
+    """Import a module; return the libraries whose random generators it seeds, or draws from."""
     before, seeds = os.getpid(), _seeds()
     try:
         importlib.import_module(name)
@@ -236,12 +247,7 @@ def _import(name: str) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         raise NotForkable(f"preload {name!r} starts a process while it is imported")
-    # A seed set there would hold in each fresh rank, but not in forked ones, which all draw a seed of their own.
-    drawn = [library for library, seed in _seeds().items() if seeds.get(library, seed) != seed]
-    if drawn:
-        raise NotForkable(
-            f"preload {name!r} seeds {drawn[0]}, or draws from it, while it is imported"
-        )
+    return [library for library, seed in _seeds().items() if seeds.get(library, seed) != seed]
 
 
 def _seeds() -> dict[str, object]:
@@ -255,6 +261,83 @@ def _seeds() -> dict[str, object]:
     if torch is not None:
         states["torch"] = torch.initial_seed()
     return states
+
+
+def _generators() -> dict[str, object]:
+    """Return the whole state of each random generator that is imported."""
+    states: dict[str, object] = {"random": random.getstate()}
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        states["numpy.random"] = numpy_random.get_state()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        states["torch"] = torch.get_rng_state()
+    return states
+
+
+def _as_text(state: object) -> str:
+    """Write a generator's state such that two processes write the same state alike."""
+    parts = state if isinstance(state, tuple) else (state,)
+    return repr([part.tolist() if hasattr(part, "tolist") else part for part in parts])
+
+
+def _lasting_generators(
+    request: Message, module: str, library: str, environment: dict[str, str]
+) -> dict[str, object]:
+    """Return the generators that every process has alike after the imports: these are seeded with a number that is always the same.
+
+    A second process imports the modules, too. Where its generator differs, a module seeds it with what each process has of its own,
+    or only draws from it: then a forked rank draws a seed of its own, as a fresh one would.
+    """
+    reader, writer = os.pipe()
+    options = request["interpreter"][1:]
+    program = [sys.executable, *options, __file__, _SECOND_IMPORT, str(writer)]
+    text = json.dumps(
+        {"path": sys.path, "target": request["target"], "preload": request["preload"]}
+    )
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.set_inheritable(writer, True)
+            os.closerange(3, writer)
+            os.closerange(writer + 1, writer + 1024)
+            os.execve(sys.executable, [*program, text], environment)  # noqa: S606 - as meant
+        finally:
+            os._exit(1)
+    os.close(writer)
+    found = b""
+    deadline = time.monotonic() + _SECOND_IMPORT_SECONDS
+    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(reader, 1 << 16)
+        if not chunk:
+            break
+        found += chunk
+    else:
+        os.kill(pid, signal.SIGKILL)
+    os.close(reader)
+    os.waitpid(pid, 0)
+    try:
+        second = json.loads(found)
+    except ValueError:
+        raise NotForkable(
+            f"preload {module!r} seeds {library}, or draws from it, while it is imported, and importing it a second time, to see "
+            "which, failed"
+        ) from None
+    first = _generators()
+    return {name: state for name, state in first.items() if second.get(name) == _as_text(state)}
+
+
+def _report_generators() -> None:
+    """Be the second process of `_lasting_generators`: write the generators to its pipe."""
+    descriptor, request = int(sys.argv[2]), json.loads(sys.argv[3])
+    os.set_inheritable(descriptor, False)
+    sys.path[:] = request["path"]
+    sys.argv[:] = [request["target"]]
+    for name in request["preload"]:
+        importlib.import_module(name)
+    states = {name: _as_text(state) for name, state in _generators().items()}
+    with open(descriptor, "w") as pipe:
+        json.dump(states, pipe)
 
 
 @contextlib.contextmanager
@@ -470,8 +553,8 @@ def _become(modules: PreloadedModules, slot: ForkSlot) -> None:
                 os.close(descriptor)
 
 
-def _reseed() -> None:
-    """Draw the random values that a fresh process draws at its start."""
+def _reseed(generators: dict[str, object]) -> None:
+    """Draw the random values that a fresh process draws at its start; these generators have the same state in each process."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None:
         multiprocessing.current_process().authkey = os.urandom(32)
@@ -481,6 +564,12 @@ def _reseed() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.seed()
+    if "random" in generators:
+        random.setstate(generators["random"])  # type: ignore[arg-type]
+    if "numpy.random" in generators and numpy_random is not None:
+        numpy_random.set_state(generators["numpy.random"])
+    if "torch" in generators and torch is not None:
+        torch.set_rng_state(generators["torch"])
     importlib.invalidate_caches()
 
 
@@ -579,6 +668,9 @@ def _preload(stream: socket.socket) -> PreloadedModules | None:
 
 def main() -> None:
     """Import the modules, fork ranks on request, and in each rank run the program to its end."""
+    if sys.argv[1] == _SECOND_IMPORT:
+        _report_generators()
+        return
     stream = socket.socket(fileno=int(sys.argv[1]))
     modules = _preload(stream)
     if modules is None:
@@ -586,7 +678,7 @@ def main() -> None:
     slot = _serve(stream, modules)
     _become(modules, slot)
     stream.detach()
-    _reseed()
+    _reseed(modules.generators)
     _trim_tracebacks()
     _run(modules.request["form"], slot.rank)
 

@@ -46,7 +46,10 @@ NOT_FORKABLE_MODULES = {
     "leaves a file open": ("kept = open(__file__)", "unforkable.py open"),
     "changes directory": ("import os; os.chdir('/')", "working directory"),
     "reads the rank": ("import os; rank = os.environ.get('LOCAL_RANK', 0)", "reads LOCAL_RANK"),
-    "seeds a generator": ("import random; random.seed(7)", "seeds random"),
+    "cannot be imported twice": (
+        "import os, random; random.seed(7); os.close(os.open('once', os.O_CREAT | os.O_EXCL))",
+        "seeds random, or draws from it",
+    ),
     "is slow": ("import time; time.sleep(60)", "longer than 1 s"),
 }
 
