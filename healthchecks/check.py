@@ -210,9 +210,13 @@ def _with_way_out(evidence: Evidence) -> str:
 def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return "not measured"
-    if unit == "bytes" and value >= 1 << 20:
-        return f"{value / (1 << 20):,.6g} MiB"
-    return f"{value:,.6g} {unit}".strip()
+    if unit == "bytes" and value >= 1 << 40:
+        value, unit = value / (1 << 40), "TiB"
+    elif unit == "bytes" and value >= 1 << 20:
+        value, unit = value / (1 << 20), "MiB"
+    # In six digits a million would be 1e+06.
+    digits = ",.0f" if abs(value) >= 1e6 else ",.6g"
+    return f"{value:{digits}} {unit}".strip()
 
 
 def to_plain(verdict: Verdict) -> dict[str, Any]:

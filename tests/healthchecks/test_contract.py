@@ -15,6 +15,7 @@ from healthchecks.check import (
     NodeFacts,
     Outcome,
     Verdict,
+    describe,
     from_plain,
     to_plain,
 )
@@ -59,6 +60,20 @@ def test_an_outcome_follows_from_the_evidence(
     verdict = Verdict(check="memory", evidence=evidence, trouble=trouble)
     assert verdict.outcome is outcome
     assert bool(verdict.reason) == (outcome is not Outcome.PASS)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "amount"),
+    [(512, "512 bytes"), (5 << 20, "5 MiB"), (2_869_043_445_760, "2.60938 TiB")],
+)
+def test_bytes_are_written_without_an_exponent(num_bytes: int, amount: str) -> None:
+    """Whatever their number; so are other large numbers."""
+    judge = judge_of(LIMITS, {}, shortage_serves=True)
+    assert describe(judge("memory.available_bytes", num_bytes)).startswith(
+        f"available_bytes {amount}, at least 2,048 MiB"
+    )
+    packets = Evidence(name="a.packets", value=2_736_130.0, unit="packets")
+    assert describe(packets) == "packets 2,736,130 packets"
 
 
 def test_advice_keeps_no_verdict_from_passing_of_which_anything_was_measured() -> None:

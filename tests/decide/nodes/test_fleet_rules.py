@@ -10,6 +10,7 @@ from runner.decide.nodes.checks.fleet_rules import (
     MIN_PEERS,
     SHARE,
     behind_peers,
+    describe,
     is_floor_suspect,
     key_of,
     limit_of,
@@ -23,6 +24,13 @@ SECONDS = MeasuredValue(name="disk_space.fsync_seconds", value=0.01, better="low
 def rate(value: float) -> MeasuredValue:
     """Make a rate."""
     return MeasuredValue(name=RATE.name, value=value, better="higher", unit="TFLOP/s")
+
+
+def test_a_large_number_is_written_without_an_exponent() -> None:
+    """A million bytes and more have all their digits; a small number has six."""
+    many = MeasuredValue(name="lost", value=2736130.4, better="lower", unit="bytes")
+    assert describe(many) == "lost 2736130 bytes"
+    assert describe(rate(800.1234567)) == "compute_rate.tflops 800.123 TFLOP/s"
 
 
 def test_a_version_is_written_as_it_is_known() -> None:

@@ -58,8 +58,8 @@ def _behind(one: MeasuredValue, others: Sequence[float]) -> str:
     limit = limit_of(one.better, others)
     if limit is None or not is_beyond(one, limit):
         return ""
-    beside = f"{len(others)} peers of its class have {median(others):.6g}"
-    return f"{describe(one)}: {beside} (limit {limit:.6g}, relative to the fleet)"
+    beside = f"{len(others)} peers of its class have {_plain(median(others))}"
+    return f"{describe(one)}: {beside} (limit {_plain(limit)}, relative to the fleet)"
 
 
 def _majority(others: Sequence[float]) -> float | None:
@@ -90,10 +90,15 @@ def describe(value: MeasuredValue) -> str:
 def number_text(value: MeasuredValue, number: float) -> str:
     """Write a number as one of these values: a version as it is known, of what should be the same every digit."""
     if value.unit != VERSION:
-        return f"{number:.15g}" if value.better == "same" else f"{number:.6g}"
+        return f"{number:.15g}" if value.better == "same" else _plain(number)
     # The check `versions` has three numbers below a thousand in one.
     rest, last = divmod(int(number), 1000)
     return ".".join(map(str, (*divmod(rest, 1000), last)))
+
+
+def _plain(number: float) -> str:
+    """Write a number with six digits, a large one with all before the point: 2736130, not 2.73613e+06."""
+    return f"{number:.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:.6g}"
 
 
 def _with(value: MeasuredValue, number: float) -> MeasuredValue:
