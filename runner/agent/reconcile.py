@@ -439,8 +439,11 @@ class Reconciler:
         if gang is None or rank not in gang.ranks:
             return
         before = gang.hello
-        for fact in gang.on_packet(rank, packet, time.monotonic()):
+        signals = gang.on_packet(rank, packet, time.monotonic())
+        for fact in signals:
             self._emitter.emit(fact)
+        if signals:
+            self.save_sealer.on_reports(gang, signals)
         if gang.hello is not None and gang.hello != before:
             assignment, understood = to_message(gang.assignment), to_plain(gang.hello)
             annotations = {"assignment": assignment, "understood": understood}

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -46,7 +46,7 @@ class SaveSealer:
         """Start the process for a gang, if its script may save by itself, and this is the node with rank 0."""
         plan = gang.plan
         self._children = [child for child in self._children if not child.reader.has_ended]
-        if not plan.saves or not gang.has_rank_zero:
+        if not plan.saves or not gang.has_rank_zero or seals_itself(gang):
             return
         ours, theirs = socket.socketpair()
         command = [
@@ -93,6 +93,15 @@ class SaveSealer:
         child.reader.watch()
         self._children.append(child)
 
+    def on_reports(self, gang: LocalGang, signals: Sequence[object]) -> None:
+        """Kill the process if ranks report that their script seals its own checkpoints: both would write the same folders."""
+        is_sealing = any(isinstance(signal, CheckpointSealed) for signal in signals)
+        if (is_sealing and not gang.plan.checkpoint_format) or seals_itself(gang):
+            for child in self._children:
+                if child.gang is gang and not child.reader.has_ended:
+                    log.info("checkpoints: the script seals its own; none of its saves is copied")
+                    child.reader.kill()
+
     def end(self, gang: LocalGang | None) -> None:
         """All ranks of a gang have ended: let its process look once more, and end."""
         for child in self._children:
@@ -137,6 +146,12 @@ class SaveSealer:
                 "unless it reads STOKER_RESUME, it chooses by itself what it goes on from, a torn checkpoint included "
                 "(docs/checkpoints.md)"
             )
+
+
+def seals_itself(gang: LocalGang) -> bool:
+    """Whether a gang's ranks take requests for checkpoints, and so seal their own; run.yaml may name a format all the same."""
+    takes_requests = gang.hello is not None and "checkpoint" in gang.hello.requests
+    return takes_requests and not gang.plan.checkpoint_format
 
 
 @dataclass(slots=True, kw_only=True)

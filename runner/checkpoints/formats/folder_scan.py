@@ -5,6 +5,7 @@ Links are not followed; Stoker's own folders and hidden ones are passed over. A 
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from runner.checkpoints.formats.table import ADAPTERS
 MAX_DEPTH = 3
 # Of all folders together. Chosen: 100 times the checkpoints of a long run.
 MAX_ENTRIES = 200_000
+# Changes of a folder within one tick of its file system's clock have one time: a recent one is listed again. Chosen.
+SETTLED_NANOSECONDS = 10_000_000_000
 # What hold tensors by their names.
 TENSOR_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz", ".pkl")
 # Names in messages.
@@ -123,7 +126,8 @@ class FolderScan:
                 for entry in found
                 if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
             )
-        self._listed[folder] = (stamp, entries)
+        if time.time_ns() - status.st_mtime_ns > SETTLED_NANOSECONDS:
+            self._listed[folder] = (stamp, entries)
         return entries
 
     def _name(self, path: str) -> str:

@@ -164,6 +164,8 @@ class Sealer:
             if not self.source.reports_repeated:
                 return placement.step
             raise Incomplete(f"step {placement.step} of {self.attempt} is sealed already")
+        if folder.exists() and not self.source.owns_unsealed:
+            raise Incomplete(f"{folder} is there without a manifest: the script may be writing it")
         files = self._copy(save, placement, folder)
         manifest = Manifest(
             run=self.run,
@@ -207,7 +209,7 @@ class Sealer:
         if now != save.signature:
             raise _Changed
         self._check_rank()
-        if folder.exists():
+        if folder.exists() and self.source.owns_unsealed:
             # Of this attempt, and without a manifest: this process was about to seal it when it was stopped.
             shutil.rmtree(folder)
         part.rename(folder)

@@ -31,6 +31,8 @@ class SaveSource(Protocol):
 
     # Whether a save whose step is sealed already is worth a message.
     reports_repeated: bool
+    # Whether a folder of this attempt without a manifest can only be what an earlier sealer of it has left.
+    owns_unsealed: bool
     # How long a save that is not whole must rest before that is worth a message.
     patience_seconds: float
 
@@ -63,6 +65,7 @@ class PatternSource:
     named_last_file: str = ""
     step_names: Sequence[str] = pattern.STEP_NAMES
     reports_repeated: bool = True
+    owns_unsealed: bool = True
     patience_seconds: float = 0.0
 
     def saves(self) -> list[Save]:
@@ -118,6 +121,8 @@ class FolderSource:
     adapters: Sequence[Adapter] = ADAPTERS
     since: int = 0
     reports_repeated: bool = False
+    # The script may write one itself.
+    owns_unsealed: bool = False
     # The pause between two files of a large checkpoint. Chosen, not measured.
     patience_seconds: float = 10.0
     _scan: FolderScan = field(init=False)

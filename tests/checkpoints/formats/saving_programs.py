@@ -120,21 +120,28 @@ PROGRAMS = {
 
 def write_all(folder: Path) -> None:
     """Run each program, two at a time."""
+    names = list(PROGRAMS)
+    for pair in (names[:2], names[2:]):
+        run_all({name: PROGRAMS[name] for name in pair}, str(folder), folder=folder)
+
+
+def run_all(programs: dict[str, str], *arguments: str, folder: Path) -> str:
+    """Run programs beside each other in a folder; return what they printed. Each must end well."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     environment = {k: v for k, v in environment.items() if k not in ("RANK", "WORLD_SIZE")}
-    pending = list(PROGRAMS)
-    while pending:
-        names, pending = pending[:2], pending[2:]
-        running = {
-            name: subprocess.Popen(
-                [sys.executable, "-c", PROGRAMS[name], str(folder)],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            for name in names
-        }
-        for name, process in running.items():
-            output = process.communicate(timeout=240)[0].decode(errors="replace")
-            assert process.returncode == 0, f"{name}: {output[-3000:]}"
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for name, program in programs.items()
+    }
+    printed = ""
+    for name, process in running.items():
+        output = process.communicate(timeout=240)[0].decode(errors="replace")
+        assert process.returncode == 0, f"{name}: {output[-3000:]}"
+        printed += output
+    return printed

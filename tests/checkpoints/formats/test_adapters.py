@@ -16,8 +16,11 @@ from runner.checkpoints.formats.adapter import Adapter
 from runner.checkpoints.formats.folder_scan import FolderScan, read_saves
 from runner.checkpoints.formats.saves import Incomplete, Save, read_save
 from runner.checkpoints.formats.table import ADAPTERS, BY_NAME, adapters_for
+from runner.checkpoints.script_saves.adoption import seal_copy
+from runner.checkpoints.script_saves.resume import resume_arguments
 from runner.checkpoints.script_saves.sources import unknown_remark
 from runner.facts.specs.run import RunSpec
+from tests.checkpoints.formats.resuming_programs import resume_all
 from tests.checkpoints.formats.saving_programs import write_all
 from tests.suite.share import current
 
@@ -40,6 +43,15 @@ WRITTEN = {
     "dcp": ("torch_distributed", {"weights_10": 10, "weights_20": 20}),
     "megatron": ("megatron", ITERATIONS),
     "megatron-dist": ("megatron", ITERATIONS),
+}
+# Of these, the checkpoint of step 2 is resumed from by its library.
+RESUMED = {
+    "trainer": "checkpoint-2",
+    "shards": "checkpoint-2",
+    "lightning": "epoch=0-step=2.ckpt",
+    "lightning-sharded": "epoch=0-step=2.ckpt",
+    "zero1": "global_step2",
+    "zero3": "global_step2",
 }
 # Settings for generating text, which no resume reads.
 NOT_NEEDED = ("generation_config.json",)
@@ -285,8 +297,20 @@ def test_ten_thousand_entries_are_looked_through(written: Path, tmp_path: Path) 
     for number in range(5000):
         (out / f"events.{number}").touch()
         (out / f"sample-{number}").mkdir()
+        os.utime(out / f"sample-{number}", (1, 1))
     scan = FolderScan(out)
     assert len(scan.scan().found) == 2
     listed = dict(scan._listed)
+    assert len(listed) >= 5000
+    assert str(out) not in listed, "it changed a moment ago, and may have again"
     scan.scan()
     assert all(scan._listed[name] is entries for name, entries in listed.items())
+
+
+def test_trainers_resume_from_sealed_copies(written: Path, tmp_path: Path) -> None:
+    """With the arguments that the adapters give: each library makes the two steps that are left, or says which step it loaded."""
+    copies = {}
+    for name, save in RESUMED.items():
+        folder = seal_copy(written / name / save, tmp_path / name, "tiny")
+        copies[name] = resume_arguments(folder, written / name)[1]
+    assert resume_all(tmp_path, copies) == dict.fromkeys(RESUMED, 2)
