@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.checkpoints.formats.saving_programs import run_all
 
-# Each gets the sealed copies by their names as JSON, and prints a line `NAME: N` for those that are its own: steps that were left to
+# Each gets the sealed copies by their names as JSON, and prints a line `NAME: N` for its own ones: steps that were left to
 # make, or of DeepSpeed the steps that the engine loaded.
 LOOPS = """
 import json, sys, torch
