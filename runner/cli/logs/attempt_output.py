@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.cli.clusters import LIVE_STATES
 from runner.cli.logs.output_lines import OutputFile
 from runner.errors import UserError
 from runner.facts.ids import AttemptId
@@ -88,6 +89,11 @@ def attempt_to_show(chosen: Chosen) -> AttemptId:
     if chosen.attempt is not None and chosen.attempt not in known:
         raise UserError(
             f"no attempt {chosen.attempt} of run {chosen.run.name!r}; {known_words(chosen.attempt, map(str, known))}"
+        )
+    if not known and chosen.run.state not in LIVE_STATES:
+        raise UserError(
+            f"run {chosen.run.run} {chosen.run.name} is {chosen.run.state}, and {chosen.run.folder} has no output of it here: "
+            "it never started, its files are on another machine, or they were removed"
         )
     if not known:
         doing = chosen.run.attempt_state or chosen.run.state

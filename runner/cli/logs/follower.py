@@ -1,7 +1,7 @@
 """Follows the output of a run's ranks over its attempts, until the run has ended."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from runner.cli import output
@@ -11,8 +11,6 @@ from runner.cli.logs.attempt_output import Chosen, attempts_here, elsewhere, fil
 from runner.cli.logs.output_lines import OutputFile
 from runner.errors import UserError
 from runner.facts.ids import AttemptId
-from runner.facts.specs.cluster import ClusterSpec
-from runner.store.protocol import Store
 
 # Between two looks at the files. Chosen, not measured.
 LOOK_SECONDS = 0.2
@@ -25,8 +23,15 @@ Line = tuple[AttemptId, OutputFile, str]
 class OutputFollower:
     """Yields lines as they are written: of the newest attempt its last ones first, of later attempts all."""
 
-    def __init__(self, store: Store, cluster: ClusterSpec, chosen: Chosen, num_lines: int) -> None:
-        self._feed = StatusFeed(store, cluster, output.print_note)
+    def __init__(
+        self,
+        feed: StatusFeed,
+        chosen: Chosen,
+        find_nodes: Callable[[], Mapping[AttemptId, Mapping[int, str]]],
+        num_lines: int,
+    ) -> None:
+        """`find_nodes` returns the node of each rank of each attempt, for a new one too."""
+        self._feed, self._find_nodes = feed, find_nodes
         self._chosen, self._num_lines = chosen, num_lines
         self._attempt: AttemptId | None = None
         self._files: dict[str, OutputFile] = {}
@@ -62,6 +67,7 @@ class OutputFollower:
             is_first = self._attempt is None
             yield from self._read(is_last=True)
             self._attempt, self._files, self._look_for_files_at = attempt, {}, 0.0
+            self._chosen = replace(self._chosen, nodes=self._find_nodes())
             output.print_note(f"attempt {attempt}")
             if is_first:
                 for file in self._find_files():

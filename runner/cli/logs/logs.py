@@ -1,11 +1,13 @@
 """`stoker logs`: the output of a run's ranks."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import click
 
 from runner.cli import clusters, output
+from runner.cli.foreground.status_feed import StatusFeed
 from runner.cli.logs.attempt_output import (
     Chosen,
     attempt_to_show,
@@ -86,18 +88,21 @@ def logs(  # noqa: PLR0913 - one for each option
             print_kept(journal_entries(store, cluster), known, status.runs, as_json=as_json)
             return
         found_run = clusters.newest_run(status, run)
+        is_needed = bool(node or ranks or attempt)
+        find_nodes = partial(_nodes, store, cluster, found_run, is_needed=is_needed)
         chosen = Chosen(
             run=found_run,
             attempt=_attempt_id(attempt),
             ranks=ranks,
             node=node,
-            nodes=_nodes(store, cluster, found_run, is_needed=bool(node or ranks or attempt)),
+            nodes=find_nodes(),
         )
         form = _Form(as_json, has_prefix=len(ranks) != 1)
         if follow:
             if attempt is not None:
                 raise UserError("--attempt: -f follows the newest attempt; leave one of them out")
-            follower = OutputFollower(store, cluster, chosen, num_lines or FOLLOWED_LINES)
+            feed = StatusFeed(store, cluster, output.print_note)
+            follower = OutputFollower(feed, chosen, find_nodes, num_lines or FOLLOWED_LINES)
             for one, file, line in follower.lines():
                 _print_line(form, one, file, line)
             return

@@ -194,7 +194,8 @@ class TypedCommand:
         """Write the run.yaml into the folder of the run's files."""
         head = f"# As `stoker run -- ...` was typed in {Path.cwd()}; a copy there is `stoker run run.yaml`.\n"
         make_folder(folder)
-        write_atomically(folder / "run.yaml", head + self.text)
+        # Arguments may be secrets.
+        write_atomically(folder / "run.yaml", head + self.text, mode=0o600)
 
 
 def _require_run_file(file: str, words: Sequence[str]) -> None:

@@ -121,6 +121,9 @@ def test_a_run_without_output_says_how_to_wait_for_it(cluster: Cluster) -> None:
     assert result.exit_code == 2
     assert "run 4 new has no output yet: it is waiting (needs 2 nodes)" in result.stderr
     assert "`stoker logs -f` waits for it" in result.stderr
+    cluster.publish(example_view(runs=(replace(run, state="failed"),)))
+    result = stoker("logs")
+    assert "run 4 new is failed, and nowhere has no output of it here" in result.stderr
 
 
 def test_a_follower_goes_on_with_later_attempts_to_the_end_of_the_run(logged: Cluster) -> None:
@@ -137,6 +140,10 @@ def test_a_follower_goes_on_with_later_attempts_to_the_end_of_the_run(logged: Cl
 
     def train() -> None:
         write(logged, SECOND, 0, "more\n")
+        planned = AttemptPlanned(attempt=third, generation=1, nodes=("n1", "n2"), reason="i1")
+        number = logged.store.last("journal")
+        (entry,) = Script().at(9, planned).entries
+        logged.write([replace(entry, sequence=number + 1)])
         write(logged, third, 0, "three\nunfin")
         logged.publish(replace(view, runs=(replace(run, attempt=third),)))
         write(logged, third, 0, "ished")
@@ -145,7 +152,7 @@ def test_a_follower_goes_on_with_later_attempts_to_the_end_of_the_run(logged: Cl
 
     timer = threading.Timer(0.5, train)
     timer.start()
-    result = stoker("logs", "-f", "-n", "1", "--rank", "0")
+    result = stoker("logs", "-f", "-n", "1", "--rank", "0", "--node", "n1")
     timer.join()
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "3.1.1 two\nmore\nthree\nunfinished\n"
