@@ -7,25 +7,21 @@ a second. A gang has ended when none of its ranks is left.
 import math
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from runner.agent.logs.log_search import with_lost_bytes, with_rank
 from runner.agent.ranks import rank_resources
-from runner.agent.ranks.gang import LocalGang
-from runner.facts.faults import fault_kind
-from runner.facts.messages import signals as s
 from runner.facts.messages.cluster_status import ClusterStatus
-from runner.facts.messages.log_search import FollowReport
 from runner.facts.specs.run import RunSpec
 from runner.watch.core import WatchCore
 from runner.watch.cpu_use import CpuUse
+from runner.watch.display import Display
 from runner.watch.gang import UNSEEN, GangProcesses
+from runner.watch.gang_reports import GangReports
 from runner.watch.outputs import Outputs
 from runner.watch.processes import NO_RANKS, FoundRanks, RankProcess, find_ranks
-from runner.watch.proposals import Proposals
-from runner.watch.restarts import Restarts
+from runner.watch.proposals import Proposed
 from runner.watch.screen import Screen
 from runner.watch.targets import SignalHandlers, Target
 
@@ -40,8 +36,6 @@ SETTLE_SECONDS = 1.0
 UNSEEN_SECONDS, ORPHAN_SECONDS = 1.0, 10.0
 # For the last words of a command whose processes hold its output open.
 LINGER_SECONDS = 1.0
-# Without a finding, between two updates of what is shown.
-SHOW_SECONDS = 1.0
 MOVED_ON = "it was started again"
 
 
@@ -53,14 +47,15 @@ class Watcher:
     ) -> None:
         """`spec`: of the runs, their ranks apart."""
         self.core = core
-        self.proposals = Proposals(core.controller)
         self.exit_code: int | None = None
         # Monotonic seconds at which the watch ends in any case.
         self.until = math.inf
         self._target, self._outputs, self._screen, self._spec = target, outputs, screen, spec
         self._signals = SignalHandlers(target)
         self._processes: GangProcesses | None = None
-        self._restarts = Restarts()
+        self._display = Display(core, screen)
+        on_restart = self._restart_unseen if target.root is None else None
+        self._reports = GangReports(core, outputs, screen.note, on_restart)
         self._cpu_use = CpuUse()
         self._launch = outputs.launch
         self._look_due = self._tick_due = self._find_due = self._show_due = 0.0
@@ -70,11 +65,8 @@ class Watcher:
         # Since when the gang has no ranks, or the root has ended; None: not so.
         self._gone_since: float | None = None
         self._root_ended_at: float | None = None
-        # Something was written that was not looked at, and a line about a fault came since the last step.
-        self._has_news = self._has_fault = False
-        self._shown_entry = -1
-        self._hangs_shown: set[str] = set()
-        self._troubles: set[str] = set()
+        # Something was written that was not looked at.
+        self._has_news = False
 
     @property
     def was_interrupted(self) -> bool:
@@ -101,9 +93,12 @@ class Watcher:
 
     def note(self, text: str) -> None:
         """Show a trouble once."""
-        if text not in self._troubles:
-            self._troubles.add(text)
-            self._screen.note(text)
+        self._display.note_once(text)
+
+    @property
+    def proposals(self) -> list[Proposed]:
+        """All that was proposed."""
+        return self._display.proposals.all
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -112,11 +107,12 @@ class Watcher:
             return True
         if self._target.root is None or self._root_ended_at is None:
             return False
-        child = self._target.child
-        now = time.monotonic()
-        if child is not None and child.is_open:
-            return now > self._root_ended_at + LINGER_SECONDS and self._processes is None
-        return self._processes is None or now > self._root_ended_at + ORPHAN_SECONDS
+        child, processes = self._target.child, self._processes
+        has_lingered = time.monotonic() > self._root_ended_at + LINGER_SECONDS
+        if processes is None:
+            return child is None or not child.is_open or has_lingered
+        # Ranks may outlive what started them; a command that has ended is the end of its watch.
+        return child is not None and has_lingered and processes.has_alive
 
     def _wait(self) -> None:
         """Wait for something to look at, no longer than to the next tick."""
@@ -155,7 +151,7 @@ class Watcher:
         if is_tick:
             self._tick_due = now + TICK_SECONDS
             self._tick(now)
-        self._show(now)
+        self._display.show(now, self._cpu_use.text)
 
     def _look_at_root(self, now: float) -> None:
         target = self._target
@@ -176,7 +172,7 @@ class Watcher:
         gang = self.core.gang
         if gang is not None:
             gang.poll(now)
-            self._emit(gang.poll_progress(now, every_seconds=TICK_SECONDS))
+            self._reports.emit(gang.poll_progress(now, every_seconds=TICK_SECONDS))
             pids = {rank.rank: rank.pid for rank in gang.alive if rank.pid}
             self._cpu_use.sample(pids, now)
             if pids and gang.ranks_to_measure(now):
@@ -245,7 +241,6 @@ class Watcher:
             self.core.launched(pids, now)
         self._processes, self._gone_since = GangProcesses(found.ranks), None
         self._num_appearing, self._are_named = 0, found.is_named
-        self._restarts = Restarts()
         self._look_due = self._tick_due = now
         child = self._target.child
         unread = self._outputs.set_ranks(found.ranks.values(), child.pipes if child else ())
@@ -278,11 +273,10 @@ class Watcher:
         for rank, code in processes.new_ends(known):
             if code is not None:
                 self._look_at_outputs(now)
-                self._report_exit(rank, code)
+                self._reports.exited(rank, code)
                 if code:
                     failed.append(rank)
-        if failed and self.core.gang is not None:
-            self._search_ends(self.core.gang, failed)
+        self._reports.search_ends(failed)
         if not processes.has_alive and self._gone_since is None:
             self._gone_since, self._find_due = now, now
 
@@ -290,18 +284,17 @@ class Watcher:
         """Report the end of a gang of which no rank is left, or that another one follows."""
         gang = self.core.gang
         if gang is not None:
-            self._handle_reports(self._outputs.read_all(now), now)
-            self.core.heartbeat(gang.heartbeat(now))
+            self._reports.read_all(now)
             unseen = [rank for rank in processes.ranks if processes.ended.get(rank) is None]
             code, why = self._unseen_code(processes, moved_on=moved_on) if unseen else (0, "")
             for rank in unseen:
-                self._report_exit(rank, code, unobserved=why)
+                self._reports.exited(rank, code, unobserved=why)
             if unseen and code != 0:
-                self._search_ends(gang, unseen)
+                self._reports.search_ends(unseen)
             self.core.gone()
             self.core.judge()
             # The next gang may follow at once.
-            self._show(now)
+            self._display.show(now, self._cpu_use.text)
         processes.close()
         self._outputs.forget_past()
         self._processes, self._gone_since = None, None
@@ -322,31 +315,14 @@ class Watcher:
             return None, UNSEEN
         if self.exit_code is not None and self.exit_code != 0:
             return None, f"{UNSEEN}; what started it ended with {self.exit_code}"
-        if self.exit_code == 0 or self._outputs.ends_well():
+        if self.exit_code == 0:
+            return 0, ""
+        if self._outputs.ends_well():
+            self._screen.note(
+                "no exit code of its ranks was seen; their output ends without an error, so they count as finished"
+            )
             return 0, ""
         return None, f"{UNSEEN}; its output ends with an error"
-
-    def _report_exit(self, rank: int, code: int | None, *, unobserved: str = "") -> None:
-        gang = self.core.gang
-        if gang is None or rank not in gang.ranks or not gang.ranks[rank].is_alive:
-            return
-        exited = gang.exited(
-            rank, code, stderr_tail=self._outputs.last_words(rank) if code != 0 else ""
-        )
-        self.core.signal(replace(exited, unobserved=unobserved))
-
-    def _search_ends(self, gang: LocalGang, ranks: Sequence[int]) -> None:
-        """Report what the outputs of ranks that failed say about the cause."""
-        found = self._outputs.search_ends(ranks)
-        self.core.signal(
-            s.LinesMatched(
-                **gang.header(),
-                generation=gang.generation,
-                matches=found.matches,
-                steps=found.steps,
-                is_last=True,
-            )
-        )
 
     # ---- logs alone ------------------------------------------------------------------------------
 
@@ -359,8 +335,7 @@ class Watcher:
         if self._processes is None:
             self._begin_unseen(now)
         elif launch != self._launch:
-            self._end_unseen(now, "files of its next launch are there")
-            self._begin_unseen(now)
+            self._restart_unseen(now, "files of its next launch are there")
         self._launch = launch
 
     def _begin_unseen(self, now: float) -> None:
@@ -376,17 +351,19 @@ class Watcher:
             f"watching {names}" if len(names) < 200 else f"watching {len(ranks)} ranks"
         )
 
-    def _end_unseen(self, now: float, why: str) -> None:
+    def _restart_unseen(self, now: float, why: str) -> None:
+        """End the gang of which only the outputs are known, and begin the next."""
         gang = self.core.gang
         if gang is None:
             return
         for rank in list(gang.ranks):
-            self._report_exit(rank, None, unobserved=f"an exit that nothing here shows; {why}")
-        self._search_ends(gang, list(gang.ranks))
+            self._reports.exited(rank, None, unobserved=f"an exit that nothing here shows; {why}")
+        self._reports.search_ends(list(gang.ranks))
         self.core.gone()
         self.core.judge()
         self._outputs.forget_past()
-        self._show(now)
+        self._display.show(now, self._cpu_use.text)
+        self._begin_unseen(now)
 
     # ---- outputs ---------------------------------------------------------------------------------
 
@@ -394,95 +371,25 @@ class Watcher:
         """Read what is new; before a gang is found, and between two of them, that is left for the next one."""
         if self.core.gang is None and self._has_outputs:
             return
-        self._handle_reports(self._outputs.poll(now), now)
-
-    def _handle_reports(self, reports: Sequence[FollowReport], now: float) -> None:
-        for report in reports:
-            gang = self.core.gang
-            if gang is None:
-                kernel = tuple(match for match in report.matches if match.of_kernel)
-                if kernel:
-                    self.core.signal(s.KernelLinesMatched(**self.core.header(), matches=kernel))
-                continue
-            for name, num_bytes in report.lost_bytes.items():
-                gang.log_bytes_lost[name] = gang.log_bytes_lost.get(name, 0) + num_bytes
-                self._screen.note(f"{num_bytes} bytes of {name} were lost in a truncation")
-            if report.matches:
-                self._has_fault = self._has_fault or any(match.fault for match in report.matches)
-                matches = tuple(
-                    with_lost_bytes(with_rank(one, gang), gang) for one in report.matches
-                )
-                self.core.signal(
-                    s.LinesMatched(
-                        **gang.header(),
-                        generation=gang.generation,
-                        matches=matches,
-                        ranks_alive=True,
-                        last_step=gang.furthest_step,
-                    )
-                )
-            gang.log_bytes_skipped = max(gang.log_bytes_skipped, report.skipped_bytes)
-            if report.records:
-                self._add_steps(gang, report, now)
-
-    def _add_steps(self, gang: LocalGang, report: FollowReport, now: float) -> None:
-        if self._target.root is not None:
-            self._emit(gang.add_log_steps(report.records, report.records_rank, now))
-            return
-        starts = self._restarts.divide(report.records, now, has_fault=self._has_fault)
-        self._has_fault = False
-        for number, records in enumerate(starts):
-            if number:
-                self._end_unseen(now, f"its steps go back to {records[0].step}")
-                self._begin_unseen(now)
-            if records and self.core.gang is not None:
-                self._emit(self.core.gang.add_log_steps(records, report.records_rank, now))
-
-    def _emit(self, facts: Sequence[s.Signal]) -> None:
-        for fact in facts:
-            self.core.signal(fact)
+        self._reports.read(now)
 
     @property
     def _has_outputs(self) -> bool:
         return bool(self._outputs.files) or self._target.child is not None
 
-    # ---- what is shown ---------------------------------------------------------------------------
-
-    def _show(self, now: float) -> None:
-        entry = self.core.controller.state.sequence
-        if not self.core.run or (entry == self._shown_entry and now < self._show_due):
-            return
-        self._shown_entry, self._show_due = entry, now + SHOW_SECONDS
-        self._screen.update(self.core.status())
-        for incident in self._new_hangs():
-            self._screen.note(f"{incident}: {self._cpu_use.text}")
-        for proposed in self.proposals.new():
-            self._screen.propose(proposed)
-
-    def _new_hangs(self) -> Iterator[str]:
-        for incident in self.core.controller.state.incidents.values():
-            is_hang = fault_kind(incident.fault).outcome == "hung" and incident.is_live
-            if is_hang and self._cpu_use.text and incident.incident not in self._hangs_shown:
-                self._hangs_shown.add(incident.incident)
-                yield incident.incident
-
     def _finish(self, now: float) -> None:
         """Read what is left, and bring what is shown up to date."""
-        child = self._target.child
+        child, processes, gang = self._target.child, self._processes, self.core.gang
         while child is not None and child.pass_on():
             continue
-        if self._processes is not None and self._root_ended_at is not None:
-            list(self._processes.new_ends({}))
-            self._end_gang(self._processes, now, moved_on=False)
-        elif self.core.gang is not None:
-            self._handle_reports(self._outputs.poll(now), now)
-            gang = self.core.gang
-            if gang is not None:
-                self._emit(gang.poll_progress(now, every_seconds=0.0))
-                self.core.heartbeat(gang.heartbeat(now))
+        if processes is not None and self._root_ended_at is not None and not processes.has_alive:
+            self._end_gang(processes, now, moved_on=False)
+        elif gang is not None:
+            self._reports.read(now)
+            self._reports.emit(gang.poll_progress(now, every_seconds=0.0))
+            self.core.heartbeat(gang.heartbeat(now))
         self.core.judge()
-        self._shown_entry = -1
-        self._show(now)
+        self._display.show(now, self._cpu_use.text)
 
 
 def _listed(ranks: Sequence[int]) -> str:

@@ -51,8 +51,8 @@ def test_a_rank_that_is_killed_and_started_again_is_an_incident_whose_costs_are_
         watched = watch_pid(pid)
     incident, run = only(watched), watched.run
     assert (incident.fault, incident.rank, incident.state) == ("rank_crash", 1, "resolved")
-    assert "ended with signal 9 after step 12" in incident.evidence[0]
-    assert (run.state, run.step, run.num_attempts) == ("finished", 40, 2)
+    assert "ended with signal 9 after step 22" in incident.evidence[0]
+    assert (run.state, run.step, run.num_attempts) == ("finished", 45, 2)
     assert incident.steps_lost == 2
     stamps = stamps_of(tmp_path)
     again = next(at for (before, _), (step, at) in pairwise(stamps) if step < before)
@@ -72,7 +72,7 @@ def test_a_hang_is_found_and_is_over_once_the_job_goes_on(tmp_path: Path) -> Non
     assert (incident.fault, incident.state) == ("no_progress", "resolved")
     assert incident.reason.endswith("the gang goes on by itself")
     assert incident.recovered_after_seconds is not None
-    resumed = next(at for step, at in stamps_of(tmp_path) if step == 13)
+    resumed = next(at for step, at in stamps_of(tmp_path) if step == 23)
     found_over = incident.opened_at + incident.recovered_after_seconds
     assert found_over == pytest.approx(resumed, abs=2.5)
     assert (watched.run.state, watched.run.num_attempts) == ("finished", 1)
@@ -86,7 +86,7 @@ def test_a_loss_that_is_not_a_number_is_found_and_going_back_is_proposed(tmp_pat
         watched = watch_pid(pid)
     incident = only(watched)
     assert (incident.fault, incident.closed_at) == ("nan_loss", None)
-    assert "from step 12 on" in incident.evidence[0]
+    assert "from step 22 on" in incident.evidence[0]
     assert [one.do for one in watched.screen.proposals] == ["rewind"]
 
 
@@ -96,7 +96,7 @@ def test_an_error_of_hardware_in_the_output_and_in_the_kernels_log_is_the_cause(
     """The kernel's log is a file here, as for `stoker check --kernel-log`."""
     kernel = tmp_path / "kernel.log"
     kernel.touch()
-    with job(tmp_path, "raise", at=20) as pid:
+    with job(tmp_path, "raise", at=25) as pid:
         uptime = float(Path("/proc/uptime").read_text().split()[0]) + 1
         xid = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, Double Bit ECC Error"
         line = f"[{uptime:12.6f}] {xid}\n"
@@ -114,11 +114,11 @@ def test_an_error_of_hardware_in_the_output_and_in_the_kernels_log_is_the_cause(
 def test_logs_alone_show_a_restart_by_steps_that_go_back(tmp_path: Path) -> None:
     """No process is known: the same incident, steps and attempts, from one file that both starts append to."""
     with job(tmp_path, "kill"):
-        watched = watch(Target(), patterns=[str(tmp_path / "rank0.*")], seconds=9.0)
+        watched = watch(Target(), patterns=[str(tmp_path / "rank0.*")], seconds=11.0)
     incident, run = only(watched), watched.run
-    assert "its steps go back to 11" in incident.evidence[0]
+    assert "its steps go back to 21" in incident.evidence[0]
     assert (incident.state, incident.steps_lost, run.num_attempts) == ("resolved", 2, 2)
-    assert run.step == 40
+    assert run.step == 45
     assert run.ettr_ratio is not None
 
 
@@ -157,3 +157,14 @@ def test_a_process_that_starts_ranks_later_is_no_rank(tmp_path: Path) -> None:
     assert watched.incidents == []
     assert [run.state for run in watched.status.runs] == ["stopped", "finished"]
     assert (watched.run.step, watched.run.num_attempts) == (90, 1)
+
+
+def test_ranks_that_outlive_what_started_them_are_watched_to_their_end(tmp_path: Path) -> None:
+    """A script may start them in the background and be done."""
+    script = f'RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "$0" {JOB} "$1" 30 nothing 0 > "$1/out.log" 2>&1 & sleep 2'
+    launcher = subprocess.Popen(["bash", "-c", script, sys.executable, str(tmp_path)])
+    threading.Thread(target=launcher.wait).start()
+    watched = watch_pid(launcher.pid)
+    assert watched.incidents == []
+    assert (watched.run.state, watched.run.step) == ("finished", 30)
+    assert stamps_of(tmp_path)[-1][0] == 30

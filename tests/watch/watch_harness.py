@@ -86,7 +86,7 @@ class Watched:
 
 
 @contextmanager
-def job(folder: Path, what: str = "nothing", *, steps: int = 40, at: int = 12) -> Iterator[int]:
+def job(folder: Path, what: str = "nothing", *, steps: int = 45, at: int = 22) -> Iterator[int]:
     """Run two ranks in a loop of the shell; yield the shell's pid. All of it is ended in the end."""
     environment = {
         **os.environ,

@@ -132,10 +132,10 @@ def watch_only(  # noqa: PLR0913 - one for each option
         screen.note("no rank was found")
     elif isinstance(screen, JsonLines):
         screen.emit(
-            "summary", {**output.plain(summary), "proposals": output.plain(watcher.proposals.all)}
+            "summary", {**output.plain(summary), "proposals": output.plain(watcher.proposals)}
         )
     else:
-        out(f"\n{text_of(summary, watcher.proposals.all)}")
+        out(f"\n{text_of(summary, watcher.proposals)}")
     if child is not None:
         code = watcher.exit_code
         click.get_current_context().exit(128 - code if code is not None and code < 0 else code or 0)

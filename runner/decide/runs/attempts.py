@@ -40,6 +40,8 @@ KILLED = (-9, -15)
 MAX_FAILED_PREPARATIONS = 3
 # Notes of one fault in an attempt. Chosen, not measured.
 MAX_NOTES_ALIKE = 3
+# Steps that come sooner after a hang was found may have been made before it; chosen.
+LATE_STEP_SECONDS = 3.0
 
 
 def on_ranks_started(decision: Decision, started: s.RanksStarted) -> None:
@@ -196,7 +198,8 @@ def _resolve_hang(decision: Decision, run: Run, attempt: Attempt, step: int) -> 
         return
     is_of_gang = known.attempt == attempt.attempt and attempt.state in RUNNING
     is_hang = fault_kind(known.fault).outcome == "hung"
-    if is_of_gang and is_hang and step > (known.step or 0):
+    is_late = decision.now >= known.opened_at + LATE_STEP_SECONDS
+    if is_of_gang and is_hang and is_late and step > (known.step or 0):
         decision.move_incident(known, "resolved", f"step {step} done: the gang goes on by itself")
 
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Policy
 from runner.decide.incidents.consent import mode_of
+from runner.decide.runs.attempts import LATE_STEP_SECONDS
 from runner.decide.state.cluster_state import Attempt, Run
 from runner.facts.faults import Finding
 from runner.facts.messages import records as r
@@ -121,12 +122,14 @@ def test_in_mode_off_a_gang_that_hung_and_goes_on_by_itself_has_no_incident() ->
     """It was left alone: a step is the proof, and a later hang is another incident."""
     harness = under("off")
     attempt = hang(harness)
-    harness.take(progress(attempt, 3))
-    assert harness.state.incidents["i1"].is_live
     harness.take(progress(attempt, 4))
+    # It may have been made before.
+    assert harness.state.incidents["i1"].is_live
+    harness.now += LATE_STEP_SECONDS
+    harness.take(progress(attempt, 5))
     incident = harness.state.incidents["i1"]
     assert (incident.state, harness.state.runs[1].suspended) == ("resolved", {})
-    assert incident.reason == "step 4 done: the gang goes on by itself"
+    assert incident.reason == "step 5 done: the gang goes on by itself"
     harness.take(Finding(fault="no_progress", evidence="again", attempt=attempt.attempt))
     assert harness.state.incidents["i2"].is_live
 
