@@ -1,16 +1,15 @@
 """Agreement of ranks on the step after which a request takes effect, by the store that torch.distributed has anyway.
 
-A request reaches the ranks at different moments. Each notes in the store that it has it, and the step that it has done. Once all
-have, the request takes effect after the furthest of these steps plus a margin. Ranks that step together are one step apart at
-most, so none has gone on further by then. No collective, and no cost in steps without a request.
+A request reaches the ranks at different moments. Each counts itself in the store when it has it. Once all have, rank 0 writes
+down the step that it has done plus a margin: the request takes effect after that step. Ranks that step together are one step
+apart at most, so none has gone on further before it reads this. No collective, and no cost in steps without a request.
 """
 
 import os
 import sys
 from typing import Any, Protocol
 
-# Steps after the furthest that any rank had finished when it received the request. Ranks see that all have it one step later at
-# most, and are one step apart.
+# Steps after the one at whose end rank 0 decides. The others read the decision two steps later at most.
 MARGIN_STEPS = 3
 
 
@@ -40,8 +39,8 @@ def default_store() -> Store | None:
 class Agreement:
     """Decides for one rank after which step a request takes effect."""
 
-    def __init__(self, world_size: int, attempt: str) -> None:
-        self._world_size = world_size
+    def __init__(self, world_size: int, attempt: str, *, rank: int) -> None:
+        self._world_size, self._rank = world_size, rank
         self._prefix = f"stoker/{attempt}"
         # Requests that this rank has noted in the store.
         self._entered: dict[str, None] = {}
@@ -62,18 +61,12 @@ class Agreement:
     def _agreed_step(self, store: Store, key: str, step: int) -> float:
         if key not in self._entered:
             self._entered[key] = None
-            _raise_to(store, f"{key}/step", step)
             store.add(f"{key}/ranks", 1)
-        if store.add(f"{key}/ranks", 0) < self._world_size:
-            return float("inf")
-        return store.add(f"{key}/step", 0) + MARGIN_STEPS
-
-
-def _raise_to(store: Store, key: str, step: int) -> None:
-    """Raise a counter to at least `step`. Two ranks that do so at once may raise it further, for both alike."""
-    known = store.add(key, 0)
-    if known < step:
-        store.add(key, step - known)
+        # Rank 0 alone adds to it, and once.
+        agreed = store.add(f"{key}/step", 0)
+        if agreed == 0 and self._rank == 0 and store.add(f"{key}/ranks", 0) >= self._world_size:
+            agreed = store.add(f"{key}/step", step + MARGIN_STEPS)
+        return agreed or float("inf")
 
 
 def world_size() -> int:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -101,6 +102,51 @@ class Checkpoints(NamedTuple):
             checkpoints.seal(folder, manifest, generation=self.generation)
         except Fenced as error:
             sys.exit(f"stoker: {error}")
+
+
+class ResumeCheck:
+    """Compares the checkpoint to resume from with its manifest, in a thread beside the loading: this rank's share of the files.
+
+    Where a file is not what was sealed, the process ends with the exit code for it, and Stoker takes the checkpoint before.
+    """
+
+    def __init__(self, folder: Path, *, share: int, shares: int) -> None:
+        # Here, for the import changes `sys.modules` for a moment.
+        from stoker.contract import CheckpointRefused, CheckpointUnreadable, checkpoints
+
+        self._checkpoints = checkpoints
+        self._refused, self._unreadable = CheckpointRefused, CheckpointUnreadable
+        self._folder, self._share, self._shares = folder, share, shares
+        self._thread = threading.Thread(target=self._run, name="stoker-resume-check", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Return once the share is compared."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        checkpoints = self._checkpoints
+        try:
+            manifest = checkpoints.read_manifest(self._folder)
+            for name in checkpoints.files_of_share(manifest, self._share, self._shares):
+                # Leaving the block reads and hashes the file.
+                with checkpoints.open_checked(self._folder, name, manifest.files):
+                    pass
+        except self._unreadable as error:
+            # It says nothing against the checkpoint.
+            _exit(f"cannot read {error}", 1)
+        except self._refused as error:
+            _exit(f"checkpoint refused: {error}", checkpoints.EXIT_CHECKPOINT_REFUSED)
+        except Exception as error:  # noqa: BLE001 - what was not compared is not trained with
+            _exit(f"the checkpoint was not compared with its manifest: {error!r}", 1)
+
+
+def _exit(why: str, code: int) -> None:
+    """End the process from a thread."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    print(f"stoker: {why}", file=sys.stderr, flush=True)  # noqa: T201 - the last line of the rank's errors
+    os._exit(code)
 
 
 def read_step(folder: Path) -> int:

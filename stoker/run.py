@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker.agreement import Agreement, default_store, world_size
 from stoker.channel import Channel
-from stoker.checkpoint import Checkpoints, read_step
+from stoker.checkpoint import Checkpoints, ResumeCheck, read_step
 
 # docs/contract.md: stopped at a step boundary, as requested.
 EXIT_STOPPED = 75
@@ -40,7 +40,8 @@ class Run:
     def __init__(self, channel: Channel, *, fallback: Path) -> None:
         self._channel = channel
         self._checkpoints = Checkpoints.from_environment(fallback)
-        self._agreement = Agreement(world_size(), os.environ.get("STOKER_ATTEMPT", ""))
+        attempt = os.environ.get("STOKER_ATTEMPT", "")
+        self._agreement = Agreement(world_size(), attempt, rank=self.rank)
         self._report = channel.report
         self._requests = channel.requests
         # Requests that have yet to take effect: id -> kind and whether to save.
@@ -51,6 +52,7 @@ class Run:
         # Whether to end the loop, and whether to save a checkpoint, after the step that was reported last.
         self.should_stop = False
         self.should_checkpoint = False
+        self._resume_check: ResumeCheck | None = None
         if not self.is_supervised:
             # A step costs next to nothing then.
             self.step = _do_nothing  # type: ignore[method-assign]
@@ -58,6 +60,8 @@ class Run:
         # Remedies that this rank applies, as far as its script has named them.
         self._supported: list[str] = []
         self._report_hello()
+        # Until the checkpoint to resume from is compared with its manifest.
+        self._resume_check = self._check_resume()
         atexit.register(self._end)
         self._watch_exceptions()
 
@@ -83,6 +87,8 @@ class Run:
 
         docs/contract.md lists the names. Then `should_stop` and `should_checkpoint` are those of this step.
         """
+        if self._resume_check is not None:
+            self._finish_resume_check()
         self._report("step", step=step, **numbers)
         requests = self._requests()
         if requests or self._pending or self.should_checkpoint:
@@ -125,6 +131,8 @@ class Run:
         `CheckpointRefused` for a step that is sealed already, OSError when the disk is full or broken, RuntimeError for
         `all_ranks` without a process group, and SystemExit when a newer attempt of the run has begun.
         """
+        if self._resume_check is not None:
+            self._finish_resume_check()
         self._channel.report("phase", phase="checkpoint")
         self._num_shared += all_ranks
         begin, end = (f"checkpoint/{self._num_shared}/{point}" for point in ("begin", "end"))
@@ -177,7 +185,24 @@ class Run:
             arrived = store.add(key, 0)
 
     def _report_hello(self) -> None:
-        self._channel.report("hello", requests=["checkpoint", "stop"], remedies=self._supported)
+        self._channel.report(
+            "hello",
+            requests=["checkpoint", "stop"],
+            remedies=self._supported,
+            checks_checkpoints=True,
+        )
+
+    def _check_resume(self) -> ResumeCheck | None:
+        """Begin to compare this rank's share of the checkpoint to resume from; no rank makes a step before all shares are."""
+        folder, shares = self._checkpoints.resume, world_size()
+        if not folder or self.rank >= shares:
+            return None
+        return ResumeCheck(Path(folder), share=self.rank, shares=shares)
+
+    def _finish_resume_check(self) -> None:
+        check, self._resume_check = self._resume_check, None
+        if check is not None:
+            check.finish()
 
     def _follow_requests(self, requests: list[dict[str, Any]], step: int) -> None:
         for request in requests:
@@ -199,6 +224,8 @@ class Run:
 
         def note(*exception: Any) -> None:
             self.should_stop = False
+            # Damaged files raise anything: if it is that, the process ends with the code for it.
+            self._finish_resume_check()
             hook(*exception)
 
         sys.excepthook = note

@@ -52,6 +52,15 @@ _PR_SET_NAME = 15
 # Of a descriptor's number, at most.
 _NUMBER_DIGITS = 10
 _PACKET_BYTES = 64 * 1024
+# Modules that note the rank while they are imported: name -> the object whose `rank` it is, and the variables it is read from. A
+# forked rank notes its own instead.
+_RANK_NOTES = {
+    "lightning.fabric.utilities.rank_zero": ("rank_zero_only", ("RANK", "LOCAL_RANK")),
+    "lightning_fabric.utilities.rank_zero": ("rank_zero_only", ("RANK", "LOCAL_RANK")),
+    "torchmetrics.utilities.prints": ("rank_zero_only", ("LOCAL_RANK",)),
+}
+# Of the state of a Mersenne twister, in `random` and in numpy.
+_NUM_WORDS = 624
 # Rank 0's head start to listen where the others will connect: torch's client waits 0.25 to 0.75 s after a connection that was
 # refused (measured, 2.13). A rank 0 that was forked listens after some 30 ms; one that never does costs no more than this.
 _HEAD_START_SECONDS = 0.25
@@ -232,7 +241,7 @@ def _require_source(path: str) -> None:
 
 
 def _import(name: str) -> list[str]:
-    """Import a module; return the libraries whose random generators it seeds, or draws from."""
+    """Import a module; return the libraries whose random generators it seeds."""
     before, seeds = os.getpid(), _seeds()
     try:
         importlib.import_module(name)
@@ -251,12 +260,19 @@ def _import(name: str) -> list[str]:
 
 
 def _seeds() -> dict[str, object]:
-    """Return the state of each random generator that is imported."""
-    states: dict[str, object] = {"random": hash(random.getstate())}
+    """Return what the next draws from each imported random generator do not change, but a seed does.
+
+    Their state is 624 words and a place in them. Draws, such as `import rich` makes one, move the place; at the words' end
+    they make new words, so the place is moved to their begin first.
+    """
+    if random.getstate()[1][-1] >= _NUM_WORDS:
+        random.getrandbits(32)
+    states: dict[str, object] = {"random": hash(random.getstate()[1][:-1])}
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        state = numpy_random.get_state()
-        states["numpy.random"] = hash((state[1].tobytes(), state[2]))
+        if numpy_random.get_state()[2] >= _NUM_WORDS:
+            numpy_random.bytes(4)
+        states["numpy.random"] = hash(numpy_random.get_state()[1].tobytes())
     torch = sys.modules.get("torch")
     if torch is not None:
         states["torch"] = torch.initial_seed()
@@ -348,7 +364,7 @@ def _forbid_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
     original = cls.__getitem__
 
     def record(self: Any, key: Any) -> Any:
-        if isinstance(key, str) and own.fullmatch(key):
+        if isinstance(key, str) and own.fullmatch(key) and _reader() not in _RANK_NOTES:
             read.append(key)
         return original(self, key)
 
@@ -361,6 +377,25 @@ def _forbid_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
         raise NotForkable(
             f"preload {name!r} reads {read[0]} while it is imported, which is each rank's own"
         )
+
+
+def _reader() -> str:
+    """Return the module whose code reads the environment now."""
+    frame = sys._getframe(2)
+    # `os.environ.get` is a method of collections.abc.
+    between = ("os", "collections.abc")
+    while frame.f_back is not None and frame.f_globals.get("__name__") in between:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__"))
+
+
+def _note_rank() -> None:
+    """Have modules that note the rank when they are imported note this one."""
+    for name, (attribute, variables) in _RANK_NOTES.items():
+        owner = getattr(sys.modules.get(name), attribute, None)
+        ranks = [os.environ[variable] for variable in variables if variable in os.environ]
+        if owner is not None and ranks and ranks[0].isdecimal():
+            owner.rank = int(ranks[0])
 
 
 def _require_forkable(preload: list[str], descriptors: dict[int, str], folder: str) -> None:
@@ -539,6 +574,7 @@ def _become(modules: PreloadedModules, slot: ForkSlot) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    _note_rank()
     modules.title.write(slot.rank["command_line"], slot.environment)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(slot.rank["name"]))
     os.chdir(slot.job["working_directory"])

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,12 @@ def test_steps_are_reported_with_their_numbers(supervised: tuple[Run, Agent]) ->
     run.step(1, loss=2.5, grad_norm=float("nan"))
     run.validation(1, 2.25)
     hello, step, validation = agent.reports()
-    assert hello == {"kind": "hello", "requests": ["checkpoint", "stop"], "remedies": []}
+    assert hello == {
+        "kind": "hello",
+        "requests": ["checkpoint", "stop"],
+        "remedies": [],
+        "checks_checkpoints": True,
+    }
     assert step == {"kind": "step", "step": 1, "loss": 2.5, "grad_norm": "NaN"}
     assert validation == {"kind": "validation", "step": 1, "loss": 2.25}
 
@@ -172,6 +179,52 @@ def test_a_script_that_stops_as_asked_ends_with_the_code_for_it(how: str, code: 
     assert ("last words" in ended.stdout) == (how == "end")
 
 
+RESUMING = """
+import os, socket, sys
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+os.environ["STOKER_CHANNEL"] = str(ours.detach())
+import stoker
+run = stoker.attach()
+if sys.argv[1] == "load":
+    # The form of a damaged file raises anything.
+    raise EOFError("ran out of input")
+run.step(8)
+print(theirs.recv(65536).decode(), theirs.recv(65536).decode())
+"""
+
+
+def resume(folder: Path, how: str, *, rank: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Start a rank of two that resumes from a folder."""
+    variables = {"STOKER_RESUME": str(folder), "RANK": str(rank), "WORLD_SIZE": "2"}
+    return subprocess.run(
+        [sys.executable, "-c", RESUMING, how],
+        env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("how", ["step", "load"])
+def test_no_step_is_made_with_a_damaged_checkpoint(how: str, supervised: tuple[Run, Agent]) -> None:
+    """Ranks share its files out: the one whose share is damaged ends with the code for it, whatever the loading raises."""
+    run, _ = supervised
+    with run.checkpoint(7) as folder:
+        (folder / "large.pt").write_bytes(b"weights" * 1000)
+        (folder / "small.pt").write_bytes(b"rest")
+    whole = resume(folder, "step")
+    assert whole.returncode == 0, whole.stderr
+    assert '"step":8' in whole.stdout
+    # Of the same size, so that only its bytes show it.
+    (folder / "small.pt").write_bytes(b"tses")
+    ended = [resume(folder, how, rank=rank) for rank in (0, 1)]
+    codes = [one.returncode for one in ended]
+    assert codes == [1 if how == "load" else 0, checkpoints.EXIT_CHECKPOINT_REFUSED], ended
+    assert "checkpoint refused" in ended[1].stderr.splitlines()[-1]
+    assert "small.pt" in ended[1].stderr.splitlines()[-1]
+    assert "step" not in ended[1].stdout
+
+
 class Counters:
     """A store of counters, as torch.distributed has one."""
 
@@ -191,7 +244,7 @@ def test_ranks_agree_on_the_step_after_which_they_stop(
     """Whenever the request reaches each of them."""
     store = Counters()
     monkeypatch.setattr("stoker.agreement.default_store", lambda: store)
-    ranks = [Agreement(len(received_at), "1.1.0") for _ in received_at]
+    ranks = [Agreement(len(received_at), "1.1.0", rank=rank) for rank in range(len(received_at))]
     stopped: dict[int, int] = {}
     for step in range(1, 30):
         for rank, agreement in enumerate(ranks):
@@ -201,3 +254,44 @@ def test_ranks_agree_on_the_step_after_which_they_stop(
     assert len(set(stopped.values())) == 1
     assert len(stopped) == len(ranks)
     assert max(received_at) < next(iter(stopped.values())) <= max(received_at) + MARGIN_STEPS + 1
+
+
+class SlowCounters(Counters):
+    """A store whose answers arrive so late that the ranks' calls overlap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add, and return the sum a little later."""
+        with self._lock:
+            total = super().add(key, amount)
+        time.sleep(0.002)
+        return total
+
+
+def test_ranks_that_get_a_request_at_once_stop_a_few_steps_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ranks in one step get it in one moment: far from the first step, no count of theirs may add up to another step."""
+    store, received_at, num_ranks = SlowCounters(), 5000, 4
+    monkeypatch.setattr("stoker.agreement.default_store", lambda: store)
+    barrier, stopped = threading.Barrier(num_ranks), dict[int, int]()
+
+    def train(rank: int) -> None:
+        agreement = Agreement(num_ranks, "1.1.0", rank=rank)
+        for step in range(received_at, received_at + 50):
+            barrier.wait(timeout=30)
+            if agreement.takes_effect("a1", step):
+                stopped[rank] = step
+                return
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(stopped) == num_ranks
+    assert len(set(stopped.values())) == 1
+    assert stopped[0] <= received_at + MARGIN_STEPS + 1

@@ -53,7 +53,7 @@ class HelloReport(Report):
         return HelloReport(
             requests=_union(self.requests, later.requests),
             remedies=_union(self.remedies, later.remedies),
-            checks_checkpoints=self.checks_checkpoints,
+            checks_checkpoints=self.checks_checkpoints or later.checks_checkpoints,
             drills=_union(self.drills, later.drills),
         )
 

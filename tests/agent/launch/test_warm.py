@@ -72,6 +72,49 @@ def test_a_preload_that_cannot_be_forked_makes_fresh_processes(make_node: Any, n
         assert reason in node.log()
 
 
+def test_a_preload_that_draws_random_numbers_is_forked(node: Node) -> None:
+    """`import rich` draws one: unlike a seed, that decides nothing about what a fresh rank would draw."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
+    source = "import random\ndrawn = [random.random() for _ in range(200)]\n"
+    (Path(plan.working_directory) / "draws.py").write_text(source)
+    node.launch(plan, 1, preload=("draws", "ballast"))
+    assert not_forked_reason(node, 1) == ""
+    assert node.wait_for("RankExited").exit_code == 0
+    assert seen_by(node, plan.attempt, 0)["forked"]
+
+
+# As torchmetrics has it, which `import lightning` imports.
+NOTES_RANK = """
+import os
+
+def rank_zero_only(function):
+    return function
+
+rank_zero_only.rank = getattr(rank_zero_only, "rank", int(os.environ.get("LOCAL_RANK", 0)))
+"""
+
+
+def test_a_library_that_notes_the_rank_notes_the_forked_one(node: Node) -> None:
+    """What it reads at its import is known, and brought up to date in each rank; of another module it would be refused."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "script.py", ranks_per_node=2)
+    folder = Path(plan.working_directory)
+    (folder / "torchmetrics/utilities").mkdir(parents=True)
+    (folder / "torchmetrics/utilities/prints.py").write_text(NOTES_RANK)
+    (folder / "script.py").write_text(
+        "import os, torchmetrics.utilities.prints as prints\n"
+        "with open('rank' + os.environ['RANK'], 'w') as file:\n"
+        "    file.write(str(prints.rank_zero_only.rank))\n"
+    )
+    node.launch(plan, 1, preload=("torchmetrics.utilities.prints",))
+    assert not_forked_reason(node, 1) == ""
+    for rank in (0, 1):
+        exited = node.wait_for("RankExited", lambda fact, rank=rank: fact.rank == rank)
+        assert exited.exit_code == 0
+        assert (folder / f"rank{rank}").read_text() == str(rank)
+
+
 def test_a_module_beside_the_script_that_hides_the_library(node: Node) -> None:
     """A script whose folder has a module by the name of one of the library's is started as usual: it would get the wrong one."""
     node.start_agent()
