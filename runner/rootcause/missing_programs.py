@@ -15,6 +15,11 @@ _MISSING = (
         "correct `command` or `working_directory` in run.yaml",
     ),
     (
+        # The package is there, and lacks the module.
+        re.compile(r"\bNo module named '?(?P<package>\w{1,200})\.[\w.]{1,200}'?"),
+        "install a version of {package} that has it, or name another interpreter with `python` in run.yaml",
+    ),
+    (
         re.compile(r"\bNo module named '?(?P<module>[\w.]{1,200}\w)'?"),
         "install {module} for the interpreter of the ranks, or name another interpreter with `python` in run.yaml",
     ),

@@ -31,6 +31,14 @@ def test_a_missing_module_is_named(line: str) -> None:
     assert way_out(line).startswith("install torch for the interpreter of the ranks, or name")
 
 
+def test_a_package_that_lacks_a_module_is_of_another_version() -> None:
+    """Python names the whole path of a module only where the package is there."""
+    line = "ModuleNotFoundError: No module named 'torch.newer.part'"
+    assert way_out(line).startswith(
+        "install a version of torch that has it, or name another interpreter"
+    )
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -189,6 +189,23 @@ def test_a_supervisor_says_what_it_leads_and_another_one_who_leads(place: Path) 
     assert "in use" not in second.stderr
 
 
+@pytest.mark.parametrize("what", ["no-such-program", "nope.py", "lacks.py"])
+def test_what_is_missing_is_said_at_once(place: Path, what: str) -> None:
+    """A program, a script or a module that is not there ends the run with its first attempt, and with the way out."""
+    (place / "lacks.py").write_text("import no_such_module\n")
+    command = ["{python}", what] if what.endswith(".py") else [what]
+    write_run(place, command, python=sys.executable)
+    done = stoker("run", "run.yaml", "--json")
+    assert done.returncode == 1, done.stderr
+    ended = json.loads(done.stdout)["run"]
+    assert ended["num_attempts"] == 1
+    way_out = {"lacks.py": "install no_such_module for the interpreter of the ranks"}
+    assert (
+        way_out.get(what, "correct `command` or `working_directory` in run.yaml") in ended["reason"]
+    )
+    assert has_no_process()
+
+
 def leader_pid() -> int | None:
     """Return the process that leads; None: there is none."""
     leader = json.loads(stoker("status", "--json").stdout)["leader"]
