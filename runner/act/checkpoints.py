@@ -11,7 +11,7 @@ from typing import Any
 from runner import checkpoints
 from runner.attempt_folders import make_output_folder
 from runner.checkpoints import Inspection
-from runner.checkpoints.script_saves.adoption import unsealed_remark
+from runner.checkpoints.script_saves.adoption import unsealed_remark, unused_remark
 from runner.errors import CheckpointRefused
 from runner.facts import actions
 from runner.facts.checkpoints import Rewind
@@ -45,20 +45,23 @@ def prepare_attempt(action: actions.Action, seal_keys: SealKeys) -> actions.Outc
             ),
         )
     where = {"address": work.address, "port": free_port(work.address)}
-    message = f"resume from step {chosen['step']}" if chosen else _nothing_sealed(work)
+    message = _outcome_in_words(work, chosen)
     chosen = chosen and {**chosen, "needs_code": bool(keys)}
     return "done", {"chosen": chosen, "refused": refused, **where}, message
 
 
-def _nothing_sealed(work: actions.PrepareAttempt) -> str:
-    """Say that the command starts as it is written, and what its script has left that no one sealed."""
-    message = "no sealed checkpoint: the command starts as it is written"
-    if work.saves and not work.refused and not work.set_aside:
-        remark = unsealed_remark(
-            Path(work.saves), work.checkpoint_format or "", Path(work.folder), work.run_name
-        )
-        message += f"; {remark}" if remark else ""
-    return message
+def _outcome_in_words(work: actions.PrepareAttempt, chosen: dict[str, Any] | None) -> str:
+    """Say what the attempt starts from, and what its script has saved that stays unused. No file of it is read."""
+    remark, saves, form = "", Path(work.saves or ""), work.checkpoint_format or ""
+    if chosen:
+        message = f"resume from step {chosen['step']}"
+        if work.saves:
+            remark = unused_remark(saves, form, Path(work.folder), chosen["step"])
+    else:
+        message = "no sealed checkpoint: the command starts as it is written"
+        if work.saves and not work.refused and not work.set_aside:
+            remark = unsealed_remark(saves, form, Path(work.folder), work.run_name)
+    return f"{message}; {remark}" if remark else message
 
 
 def free_port(address: str) -> int:

@@ -2,15 +2,18 @@
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
-from runner.checkpoints.formats.folder_scan import FolderScan
+from runner.checkpoints.formats.adapter import number_of
+from runner.checkpoints.formats.folder_scan import MAX_NAMES, FolderScan, Found
 from runner.checkpoints.formats.saves import Incomplete
 from runner.checkpoints.formats.table import adapters_for
 from runner.checkpoints.generation_file import current_generation
 from runner.checkpoints.manifest import checkpoint_folder, read_folder_name
 from runner.checkpoints.script_saves.sealer import Sealer
 from runner.checkpoints.script_saves.sources import FolderSource
+from runner.checkpoints.sealed_folder import list_sealed
 from runner.errors import PermanentError
 from runner.facts.ids import AttemptId
 from runner.facts.wording import counted
@@ -24,12 +27,7 @@ def unsealed_remark(saves: Path, checkpoint_format: str, root: Path, run: str) -
 
     They are not judged, for that takes reading.
     """
-    scan = FolderScan(
-        saves,
-        adapters_for(checkpoint_format),
-        is_own=lambda name: read_folder_name(name) is not None,
-    )
-    found = scan.scan().found
+    found = _find(saves, checkpoint_format)
     if not found:
         return ""
     titles = ", ".join(dict.fromkeys(each.adapter.title for each in found))
@@ -38,6 +36,30 @@ def unsealed_remark(saves: Path, checkpoint_format: str, root: Path, run: str) -
         f"{counted(len(found), 'checkpoint')} of {titles} in {saves} (the newest is {newest.path.name}) from before this run "
         f"stay unused: `stoker adopt {newest.path} --into {root} --run {run}` seals a copy to resume from"
     )
+
+
+def unused_remark(saves: Path, checkpoint_format: str, root: Path, step: int) -> str:
+    """Return what to say to a run that resumes from a step of newer saves of its script that are not sealed; "" without any."""
+    sealed = {path.name.rpartition("-")[2] for path in list_sealed(root)}
+    newer = []
+    for each in _find(saves, checkpoint_format):
+        with suppress(Incomplete):
+            number = number_of(each.path.name)
+            if number > step and f"{number:08d}" not in sealed:
+                newer.append((number, each.path.name))
+    if not newer:
+        return ""
+    names = ", ".join(name for _, name in sorted(newer)[-MAX_NAMES:])
+    return f"newer in {saves}, and not sealed: {names} (the agent's log has the reason)"
+
+
+def _find(saves: Path, checkpoint_format: str) -> list[Found]:
+    scan = FolderScan(
+        saves,
+        adapters_for(checkpoint_format),
+        is_own=lambda name: read_folder_name(name) is not None,
+    )
+    return scan.scan().found
 
 
 def seal_copy(path: Path, root: Path, run: str) -> Path:

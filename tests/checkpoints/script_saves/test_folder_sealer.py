@@ -24,8 +24,8 @@ from tests.checkpoints.samples import ATTEMPT
 class Trainer:
     """A folder in which a trainer saves, and the sealer that watches it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root, self.out = folder / "checkpoints", folder / "out"
+    def __init__(self, folder: Path, out: str = "out") -> None:
+        self.root, self.out = folder / "checkpoints", folder / out
         self.out.mkdir(parents=True)
         checkpoints.raise_generation(self.root, 1)
         self.rank, theirs = socket.socketpair()
@@ -142,6 +142,21 @@ def test_last_ckpt_of_a_step_that_is_sealed_is_passed_over_in_silence(trainer: T
     (folder,) = checkpoints.list_sealed(trainer.root)
     path = folder / "epoch=0-step=20.ckpt"
     assert resume_arguments(folder, trainer.out) == ("--ckpt_path", str(path))
+
+
+def test_a_trainer_may_save_in_the_folder_of_the_copies(tmp_path: Path) -> None:
+    """Where run.yaml names one folder: no copy is taken for a save, and nothing of Stoker's is reported as unknown."""
+    made = Trainer(tmp_path, out="checkpoints")
+    time.sleep(0.02)
+    lightning_file(made.root / "epoch=0-step=20.ckpt", 20)
+    made.look()
+    assert made.look(REST_SECONDS) == [20]
+    lightning_file(made.root / "epoch=0-step=30.ckpt", 30)
+    made.look(60.0)
+    assert made.look(60.0) == [20, 30]
+    assert made.logged == []
+    assert len(checkpoints.list_sealed(made.root)) == 2
+    made.close()
 
 
 def test_what_is_not_understood_is_reported_once(trainer: Trainer) -> None:
