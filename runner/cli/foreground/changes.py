@@ -18,6 +18,8 @@ from runner.facts.wording import printable, settings_text
 MAX_SHORTAGE = 1000
 # Of an attempt: each lasts for a moment, or the run's own state has the news.
 BRIEF_STATES = ("preparing", "prepared", "stopping")
+# How the reason of a run ends that waits for the checks of its nodes.
+CHECKED = "being checked"
 # Moves between these are no news.
 QUIET_STATES = ("absent", "joining", "checking", "spare", "active")
 
@@ -81,7 +83,14 @@ def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Ite
 def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     if old is None:
         yield f"run {new.run} {new.name} begins; files in {new.folder}"
-    elif (old.state, old.reason) != (new.state, new.reason):
+    was_checked = old is not None and _is_first_check(old)
+    if _is_first_check(new):
+        if not was_checked:
+            yield f"before the first start, {printable(new.reason.rpartition('; ')[2])}"
+    elif was_checked and new.state == "active":
+        # The attempt that follows is the news.
+        pass
+    elif old is not None and (old.state, old.reason) != (new.state, new.reason):
         yield f"run is {new.state}{output.because(new.reason)}"
     was = (old.attempt, old.attempt_state) if old else (None, "")
     is_brief = new.attempt_state in BRIEF_STATES
@@ -92,6 +101,11 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     settings = settings_text(new.settings or {}, ("lr", *REMEDIES))
     if settings and (old is None or old.settings != new.settings):
         yield f"settings in effect: {printable(settings)}"
+
+
+def _is_first_check(run: RunStatus) -> bool:
+    """Whether a run waits for its first attempt because its nodes are being checked, as every new cluster's are."""
+    return run.state == "waiting" and not run.num_attempts and run.reason.endswith(CHECKED)
 
 
 def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:

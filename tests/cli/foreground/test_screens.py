@@ -52,6 +52,23 @@ def test_a_shortage_is_told_once() -> None:
     assert changes(after, after, run=1) == []
 
 
+def test_checks_before_the_first_start_are_one_line() -> None:
+    """That they are over is no news; a run that waits for nodes later is."""
+    checked = "needs 1 node, 0 usable (none); n1 is being checked"
+    waiting = replace(RUN, state="waiting", reason=checked, attempt=None, attempt_state="")
+    active = replace(RUN, reason="enough nodes again", num_attempts=1)
+    first = [
+        "run 1 tiny begins; files in runs/1-tiny",
+        "before the first start, n1 is being checked",
+    ]
+    assert changes(None, view(run=waiting), run=1) == first
+    assert changes(view(run=waiting), view(run=active), run=1) == ["attempt 1.1.0 running on n1"]
+    ended = replace(active, state="failed", reason="no", attempt_state="ended")
+    assert changes(view(run=waiting), view(run=ended), run=1)[0] == "run is failed: no"
+    again = replace(active, state="waiting", reason=checked)
+    assert changes(view(run=active), view(run=again), run=1) == [f"run is waiting: {checked}"]
+
+
 def test_durations_are_formatted_for_people() -> None:
     """Short ones have fractions, long ones minutes, hours and days."""
     formatted = [

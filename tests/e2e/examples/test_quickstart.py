@@ -16,6 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 VARIES = (
     "train #",
+    "before the first start",
     "run is waiting",
     "run is active",
     "attempt #.# launching",
