@@ -22,10 +22,10 @@ from runner.facts.messages.log_search import FollowReport, FollowRequest
 from runner.rootcause.error_output import essential
 from runner.watch.processes import RankProcess
 
-# Between two searches for files that match; chosen.
-GLOB_SECONDS = 2.0
-# More is no run's. Chosen.
-MAX_FILES = 4096
+# Between two searches for files that match, and at least so many times as long as one takes: half a percent of a core. Chosen.
+GLOB_SECONDS, GLOB_FACTOR = 2.0, 200.0
+# Each has a descriptor, of which a process has 1,024 by default. Chosen.
+MAX_FILES = 900
 # Of the end of a stream, for its last words.
 _TAIL_BYTES = 64 * 1024
 # A launch of files that do not name theirs.
@@ -113,8 +113,9 @@ class Outputs:
         """Look for files that match, now and then; follow all that are there."""
         if now < self._glob_due:
             return
-        self._glob_due = now + GLOB_SECONDS
+        began = time.monotonic()
         files = self._matching() if self._patterns else self._rank_files
+        self._glob_due = now + max(GLOB_SECONDS, GLOB_FACTOR * (time.monotonic() - began))
         if self._early is None and (files or self._patterns):
             self._early = set(files)
         if files != self._request.files or is_new_gang:
@@ -202,7 +203,14 @@ class Outputs:
     def _matching(self) -> dict[str, int]:
         """Return the logs that the patterns name, and their ranks: those of the newest launch, where paths name launches."""
         paths = sorted({path for one in self._patterns for path in glob.glob(one, recursive=True)})
-        logs = [path for path in paths[:MAX_FILES] if self._is_log(path)]
+        logs = [path for path in paths if self._is_log(path)]
+        if len(logs) > MAX_FILES:
+            self._on_trouble(
+                f"{len(logs)} files match, of which {MAX_FILES} are followed: the newest"
+            )
+            followed = self._request.files
+            logs.sort(key=lambda path: (path in followed, _changed_at(path)))
+            logs = sorted(logs[-MAX_FILES:])
         if not logs:
             return {}
         origins = origins_of(logs, dict.fromkeys(logs, _shared_folder(logs)))
@@ -231,6 +239,14 @@ class Outputs:
             self._left_out[path] = reason
             self._on_trouble(f"{path} is left out: {reason}")
         return not reason
+
+
+def _changed_at(path: str) -> float:
+    """Return when a file was last written to."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _shared_folder(paths: Sequence[str]) -> str:

@@ -131,7 +131,11 @@ class Watcher:
         else:
             wakers = self._outputs.wakers
         seconds = min(max(0.0, due - now), TICK_SECONDS)
-        ready = select.select([*descriptors, *wakers], [], [], seconds)[0]
+        # `select` takes no descriptor above 1023, and each log has one.
+        poller = select.poll()
+        for one in (*descriptors, *wakers):
+            poller.register(one, select.POLLIN)
+        ready = [one for one, _ in poller.poll(1000 * seconds)]
         self._has_news = self._has_news or any(one in ready for one in wakers)
 
     def _turn(self, now: float) -> None:

@@ -1,5 +1,7 @@
 """Jobs that a shell runs, watched from beside: what happened is found, and what would have been done is proposed."""
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.facts.messages.cluster_status import IncidentStatus
+from runner.watch.processes import find_ranks
 from runner.watch.targets import Target
 from tests.watch.watch_harness import JOB, Watched, job, watch, watch_pid
 
@@ -114,7 +117,7 @@ def test_an_error_of_hardware_in_the_output_and_in_the_kernels_log_is_the_cause(
 def test_logs_alone_show_a_restart_by_steps_that_go_back(tmp_path: Path) -> None:
     """No process is known: the same incident, steps and attempts, from one file that both starts append to."""
     with job(tmp_path, "kill"):
-        watched = watch(Target(), patterns=[str(tmp_path / "rank0.*")], seconds=11.0)
+        watched = watch(Target(), patterns=[str(tmp_path / "rank0.*")], seconds=9.0)
     incident, run = only(watched), watched.run
     assert "its steps go back to 21" in incident.evidence[0]
     assert (incident.state, incident.steps_lost, run.num_attempts) == ("resolved", 2, 2)
@@ -141,6 +144,26 @@ def test_a_pattern_that_matches_nothing_yet_is_waited_for(tmp_path: Path) -> Non
     assert time.monotonic() - began < 30
 
 
+def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
+    """State T in /proc, for longer than a second; nothing is done about it."""
+    with job(tmp_path, steps=60) as pid:
+        found = find_ranks(pid)
+        while len(found.ranks) < 2:
+            time.sleep(0.05)
+            found = find_ranks(pid)
+        stopped = found.ranks[1].pid
+        timers = [
+            threading.Timer(1.5, os.kill, (stopped, signal.SIGSTOP)),
+            threading.Timer(5.0, os.kill, (stopped, signal.SIGCONT)),
+        ]
+        for timer in timers:
+            timer.start()
+        watched = watch_pid(pid)
+    incident = only(watched)
+    assert (incident.fault, incident.rank) == ("rank_stopped", 1)
+    assert (watched.run.state, watched.run.step) == ("finished", 60)
+
+
 def test_a_process_that_starts_ranks_later_is_no_rank(tmp_path: Path) -> None:
     """A launcher that nothing knows is taken for rank 0 at first; that is no incident, and no part of the run."""
     script = (
@@ -149,14 +172,14 @@ def test_a_process_that_starts_ranks_later_is_no_rank(tmp_path: Path) -> None:
         "own = dict(os.environ, RANK='0', LOCAL_RANK='0', WORLD_SIZE='1')\n"
         "sys.exit(subprocess.call([sys.executable, *sys.argv[1:]], env=own))\n"
     )
-    command = [sys.executable, "-c", script, str(JOB), str(tmp_path), "90", "nothing", "0"]
+    command = [sys.executable, "-c", script, str(JOB), str(tmp_path), "70", "nothing", "0"]
     with (tmp_path / "all.log").open("w") as log:
         launcher = subprocess.Popen(command, stdout=log, stderr=log)
         watched = watch_pid(launcher.pid)
         launcher.wait()
     assert watched.incidents == []
     assert [run.state for run in watched.status.runs] == ["stopped", "finished"]
-    assert (watched.run.step, watched.run.num_attempts) == (90, 1)
+    assert (watched.run.step, watched.run.num_attempts) == (70, 1)
 
 
 def test_ranks_that_outlive_what_started_them_are_watched_to_their_end(tmp_path: Path) -> None:

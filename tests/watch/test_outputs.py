@@ -99,6 +99,23 @@ def test_files_that_are_no_logs_are_left_out_and_named(tmp_path: Path) -> None:
     assert "model.pt is left out" in troubles[0]
 
 
+def test_of_too_many_files_the_newest_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that is said."""
+    monkeypatch.setattr("runner.watch.outputs.MAX_FILES", 3)
+    for number in range(5):
+        path = tmp_path / f"rank{number}.log"
+        path.write_text("step 1 loss 1.0\n")
+        os.utime(path, (number, number))
+    troubles: list[str] = []
+    outputs = Outputs(patterns=[str(tmp_path / "*.log")], on_trouble=troubles.append)
+    outputs.refresh(time.monotonic())
+    assert sorted(outputs.files.values()) == [2, 3, 4]
+    assert troubles == ["5 files match, of which 3 are followed: the newest"]
+    outputs.close()
+
+
 @pytest.mark.e2e
 def test_a_script_that_prints_no_step_is_watched_by_its_writes(tmp_path: Path) -> None:
     """No step is claimed, and its end is no incident."""
