@@ -184,8 +184,11 @@ def test_a_process_that_starts_ranks_later_is_no_rank(tmp_path: Path) -> None:
 
 def test_ranks_that_outlive_what_started_them_are_watched_to_their_end(tmp_path: Path) -> None:
     """A script may start them in the background and be done."""
-    script = f'RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "$0" {JOB} "$1" 30 nothing 0 > "$1/out.log" 2>&1 & sleep 2'
-    launcher = subprocess.Popen(["bash", "-c", script, sys.executable, str(tmp_path)])
+    script = (
+        'RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "$0" "$2" "$1" 30 nothing 0 > "$1/out.log" 2>&1 & sleep 2'
+    )
+    command = ["bash", "-c", script, sys.executable, str(tmp_path), str(JOB)]
+    launcher = subprocess.Popen(command)
     threading.Thread(target=launcher.wait).start()
     watched = watch_pid(launcher.pid)
     assert watched.incidents == []

@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli.main import cli
+from runner.collect.catalogues.catalogues import all_catalogues
+from runner.collect.scan import engine_for
 from runner.keeper.procfs import read_process
 from tests.watch.watch_harness import JOB, job
 
@@ -39,6 +41,9 @@ def documents(text: str, kind: str) -> list[dict[str, object]]:
 )
 def test_seen_from_outside_a_watch_writes_signals_and_traces_nothing(tmp_path: Path) -> None:
     """Every system call that could is listed by strace; all that is opened is opened to be read."""
+    # Any command of Stoker compiles its tables of lines into the cache, once.
+    engine_for()
+    all_catalogues()
     folder = tmp_path / "job"
     folder.mkdir()
     trace, out = tmp_path / "trace", tmp_path / "out"
