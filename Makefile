@@ -33,7 +33,7 @@ install: $(STAMP)
 
 # The stamp goes first and comes back last: an installation that failed half-way is never taken for a whole one.
 # torch is installed before DeepSpeed, whose build looks for it.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(wildcard setup.py)
 	@rm -f $(STAMP)
 	@test -x $(BIN)/python || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing torch (once; about 200 MB for CPU, several GB with CUDA)"
