@@ -18,6 +18,7 @@ MORE = """
 # What people change next (all fields: `stoker docs run_yaml`):
 # preload: [torch, torch._dynamo]     # each node imports these once and forks its ranks: a restart saves the import
 # checkpoints: checkpoints            # for scripts with the five lines of `stoker docs client`: sealed, verified, resumed from
+# saves: out                          # where a known trainer saves: sealed into `checkpoints` (`stoker docs checkpoints`)
 # progress_seconds: 600               # no new step for so long: the gang counts as stuck
 # stop_grace_seconds: 30              # after SIGTERM, when the run is stopped
 """

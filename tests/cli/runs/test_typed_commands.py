@@ -166,6 +166,6 @@ def test_the_comments_of_a_run_file_name_fields_that_exist() -> None:
     lines = [line for line in text.splitlines() if line.startswith("# ") and ": " in line]
     fields = [line.removeprefix("# ") for line in lines if not line.endswith(":")]
     fields = [line for line in fields if line.split(":")[0].isidentifier()]
-    assert len(fields) == 4
+    assert len(fields) == 5
     spec = read_run("\n".join(["name: a", "command: tool", *fields]), "text", Path.cwd())
     assert spec.preload == ("torch", "torch._dynamo")
