@@ -394,7 +394,7 @@ FAMILIES: tuple[Family, ...] = (
         r"\b(?:bucket|blob|object store|s3|gcs|azure|hdfs|minio|storage|download\w*|upload\w*"
         r"|hub)\b.{0,120}\b(?:timed? ?out|timeout"
         r"|connection (?:reset|refused|aborted|error)|unavailable|throttl\w*|slow ?down|50[0234]|retr(?:y|ies)"
-        r"|internal error|broken pipe)\b",
+        r"|internal error|broken pipe)\b|\bHTTP (?:request|response|status)\b.{0,60}\b50[0234]\b",
         sample="upload to the bucket failed after 5 retries: connection reset",
         near="the bucket holds 3 objects",
         confidence=0.65,

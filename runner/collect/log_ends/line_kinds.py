@@ -35,7 +35,7 @@ _EXIT = re.compile(
 # Statements of services that ran a job.
 _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
-    r"(?: with errors?)?\s*[.!]?$|\bstate[:=] ?failed\b|\bstatus[:=] ?failed\b"
+    r"(?: with errors?)?\s*[.!]?$|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed|ure)\b"
 )
 # Exceptions are read as such, with their tracebacks.
 _LEVEL = re.compile(
@@ -76,6 +76,11 @@ _SURVIVED = re.compile(
     r"(?i)\b(?:retry(?:ing)?|retries|ignor(?:ed|ing)|skipp(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ed|ing)|fall(?:ing)?[ -]?back|"
     r"(?<!CCL )warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal"
     r"|not fatal|corrected|correctable|proceed(?:s|ing)?|using .{1,40} instead)\b"
+)
+# What was tried again in vain was not.
+_GIVEN_UP = re.compile(
+    r"(?i)\b(?:giv(?:es?|ing|en) up|gave up|(?:retry|retries)\b.{0,30}\b(?:failed|exhausted|exceeded)"
+    r"|(?:after|all|max(?:imum)?) (?:\d{1,6} )?(?:retry|retries|attempts))\b"
 )
 _WELL = re.compile(
     r"(?i)\b(?:training|job|run|process|script|experiment|all (?:ranks|workers|processes))\b.{0,40}"
@@ -121,7 +126,7 @@ def kind_of(text: str) -> Kind:
     left = _exit_of(text)
     if left is not None:
         return left
-    is_survived = _SURVIVED.search(text) is not None
+    is_survived = _is_survived(text)
     if _LEVEL.search(text):
         return OTHER if is_survived else Kind("error")
     if _FAILED_CALL.search(text) and not is_survived and not _LOWER_LEVEL.search(text):
@@ -137,8 +142,12 @@ def kind_of(text: str) -> Kind:
     return Kind("failure") if is_failure else OTHER
 
 
+def _is_survived(text: str) -> bool:
+    return _SURVIVED.search(text) is not None and _GIVEN_UP.search(text) is None
+
+
 def _exit_of(text: str) -> Kind | None:
-    if _SURVIVED.search(text):
+    if _is_survived(text):
         return None
     match = _EXIT.search(text)
     if match is not None:

@@ -5,6 +5,9 @@ from functools import partial
 from runner.rootcause.signatures.signature import Signature
 
 _SLURM = "Slurm, slurmstepd and srun"
+_STATES = "Slurm, states of jobs: scontrol, sacct and mails"
+# In records, in mails, and in tables beside an exit code.
+_STATE = r"JobState=(?:{0})|Run time \S+, (?:{0})|\b(?:{0})\+? +-?\d{{1,3}}:\d"
 
 _ended = partial(Signature, fault="preemption", layer="scheduler", scope="scheduler")
 _launcher = partial(Signature, fault="unknown", layer="launcher", scope="rank")
@@ -29,10 +32,54 @@ ENDING = (
         r"|preemption (?:notice|signal|warning) received"
         r"|(?:spot|instance) (?:interruption|termination) (?:notice|warning)"
         r"|maintenance event.{0,40}TERMINATE|TERM_PREEMPT|SIGTERM .*preempt|preempt\w* .*SIGTERM"
-        r"|\bPreempted by |\bEvicted\b.{0,80}pod/",
+        r"|\bPreempted by |\bEvicted\b.{0,80}pod/"
+        r"|\btermination is imminent|\bimminent (?:termination|preemption)|(?:will be|is being) terminated in \d",
         source=_SLURM + "; notices of clouds",
         sample="slurmstepd: error: *** JOB 4021 ON a17 CANCELLED AT 2026-02-03T04:05:06 DUE TO PREEMPTION ***",
         near="global_step=7700, preemption_count=0, score=7490.24",
+    ),
+    _ended(
+        "state-of-time-or-preemption",
+        _STATE.format("TIMEOUT|PREEMPTED|DEADLINE|REVOKED"),
+        source=_STATES,
+        sample="4021.batch        batch    TIMEOUT     0:15",
+        near="4021   TimeLimit=1-00:00:00   RUNNING     0:0",
+    ),
+    _ended(
+        "state-of-node",
+        _STATE.format("NODE_FAIL|BOOT_FAIL"),
+        fault="node_failure",
+        scope="node",
+        source=_STATES,
+        sample="   JobState=NODE_FAIL Reason=NodeDown Dependency=(null)",
+        near="   JobState=RUNNING Reason=None Dependency=(null)",
+    ),
+    _ended(
+        "state-of-memory",
+        _STATE.format(r"OUT_OF_ME(?:MORY|\+)"),
+        fault="host_oom",
+        layer="machine",
+        scope="node",
+        source=_STATES,
+        sample="4021               pre OUT_OF_ME+    0:125",
+        near="4021               pre  COMPLETED    0:0",
+    ),
+    _launcher(
+        "state-of-failure",
+        r"JobState=FAILED\b|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
+        source=_STATES + "; Kubernetes, kubectl get pods",
+        sample="rank-7-of-8   0/1     CrashLoopBackOff   5          3m46s",
+        near="rank-7-of-8   0/1     Completed   0          3m46s",
+    ),
+    _launcher(
+        "state-of-image-or-container",
+        r"\b\d+/\d+ +(?:ImagePullBackOff|ErrImagePull|ErrImageNeverPull|InvalidImageName|CreateContainer(?:Config)?Error"
+        r"|RunContainerError|ContainerCannotRun) +\d",
+        fault="config_error",
+        scope="user",
+        source="Kubernetes, kubectl get pods",
+        sample="rank-7-of-8   0/1     ErrImagePull   0          12s",
+        near="rank-7-of-8   0/1     ContainerCreating   0          12s",
     ),
     _ended(
         "cancelled",
