@@ -274,7 +274,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "rendezvous",
-        r"\b(?:rendezvous|rdzv|tcp_?store|coordinat(?:or|ion service)|master (?:addr|port)|init_process_group"
+        r"\b(?:rendezvous|rdzv|etcd|tcp_?store|coordinat(?:or|ion service)|master (?:addr|port)|init_process_group"
         r"|process group)\b.{0,120}"
         r"\b(?:fail\w*|timed? ?out|timeout|closed|refused|unreachable|unavailable|in use|never|lost|could not|cannot|unable"
         r"|error)\b"

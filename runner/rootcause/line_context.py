@@ -13,7 +13,8 @@ CONTEXT_LINES = 200
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
 _EXCEPTION = re.compile(
-    r"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|[a-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z])"
+    r"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|[a-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]"
+    r"|[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound)\b)"
 )
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")

@@ -105,7 +105,7 @@ DEVICE = (
     ),
     _lost(
         "no-gpu-visible",
-        r"No CUDA GPUs are available|No HIP GPUs are available",
+        r"No CUDA GPUs are available|No HIP GPUs are available|^No devices were found[ \t\r]*$",
         layer="program",
         scope="rank",
         is_lasting=False,

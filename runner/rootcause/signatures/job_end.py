@@ -166,7 +166,8 @@ ENDING = (
     _other(
         "exception-of-any-kind",
         r"[\w.]+(?:Error|Exception): \S"
-        r"|\b[A-Za-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]\w+(?:: \S|[ \t\r]*$)",
+        r"|\b[A-Za-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]\w+(?:: \S|[ \t\r]*$)"
+        r"|\b[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound): \S",
         role="exception",
         source="Python: exceptions that libraries define",
         sample="mylib.errors.StageError: the schedule has no stage called 'cooldown'",

@@ -118,3 +118,91 @@ def test_an_error_that_holds_a_step_is_an_error(engine: Engine) -> None:
     """It is no progress of the run."""
     text = f"{STEPS}ERROR:trainer:the model diverged with loss = NaN at step 480\n"
     assert [one.cause.fault for one in judge(text, engine)] == ["nan_loss"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "ERROR uploader: put to s3://b/k: HTTP 503, retrying (3 of 3)\nERROR uploader: gave up after 3 retries",
+            "filesystem",
+        ),
+        ("ERROR opening /mnt/nfs/part-3: Stale file handle, all 5 retries failed", "filesystem"),
+        ("OSError: [Errno 28] No space left on device, max retries exceeded", "filesystem"),
+    ],
+)
+def test_what_was_tried_again_in_vain_was_not_survived(
+    text: str, fault: str, engine: Engine
+) -> None:
+    """Words of retries alone tell nothing."""
+    assert [one.cause.fault for one in judge(f"{STEPS}{text}\n", engine)] == [fault]
+
+
+def test_an_error_with_a_later_good_try_is_survived(engine: Engine) -> None:
+    """The run went on."""
+    text = "ERROR opening /mnt/nfs/part-3: Stale file handle, retrying (1 of 5)\n"
+    assert judge(f"{STEPS}{text}{STEPS.replace('step 4', 'step 5')}", engine) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("77_4        pre-8b    gpu   acct   64    TIMEOUT      0:0", ["preemption"]),
+        (
+            "JobId=77 JobName=pre-8b\n   JobState=NODE_FAIL Reason=NodeDown Dependency=(null)",
+            ["node_failure"],
+        ),
+        ("77.0            python            OUT_OF_ME+    0:9", ["host_oom"]),
+        (
+            "Slurm Job_id=77 Name=pre-8b Ended, Run time 12:00:04, TIMEOUT, ExitCode 0",
+            ["preemption"],
+        ),
+        ("pre-8b-worker-3   0/1   ImagePullBackOff   0   4m", ["config_error"]),
+        ("pre-8b-worker-3   0/1   Error   2   4m", ["unknown"]),
+        ("77.batch   batch  gpu   acct   64    FAILED      1:0", ["unknown"]),
+        ("77.0     python    gpu   acct   64  COMPLETED      0:0", []),
+        ("pre-8b-worker-3   1/1   Running   0   4m", []),
+        ("   JobState=RUNNING Reason=None TimeLimit=1-00:00:00", []),
+    ],
+)
+def test_states_in_tables_are_read(text: str, faults: list[str], engine: Engine) -> None:
+    """Of scontrol, sacct, mails and kubectl."""
+    assert [one.cause.fault for one in judge(f"{text}\n", engine)] == faults
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("zookeeper.client.ConnectionRefused: no member of the ensemble answered", 1),
+        ("planner.stage.PlanNotFound: no plan fits 3 stages", 1),
+        ("INFO planner.stage.Plan: found", 0),
+    ],
+)
+def test_an_exception_class_of_any_name_is_one(text: str, faults: int, engine: Engine) -> None:
+    """Classes whose names do not end with Error."""
+    trace = f'Traceback (most recent call last):\n  File "/src/run.py", line 3, in <module>\n    main()\n{text}\n'
+    assert len(judge(STEPS + (trace if faults else f"{text}\n"), engine)) == faults
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        (
+            "smartd[811]: Device: /dev/nvme3, Critical Warning (0x04): Reliability",
+            ["host_hardware"],
+        ),
+        (
+            "smartd[811]: Device: /dev/sdb [SAT], 16 Currently unreadable (pending) sectors",
+            ["host_hardware"],
+        ),
+        (
+            "smartd[811]: Device: /dev/sdb [SAT], SMART Usage Attribute: 194 Temperature_Celsius changed from 69 to 70",
+            [],
+        ),
+        ("kubelet[99]: Node gpu-12 status is now: NodeHasInsufficientMemory", ["host_oom"]),
+        ("kubelet[99]: Node gpu-12 status is now: NodeHasSufficientMemory", []),
+    ],
+)
+def test_states_of_disks_and_nodes_are_known(text: str, faults: list[str], engine: Engine) -> None:
+    """Daemons of the machine."""
+    assert [one.cause.fault for one in judge(f"{text}\n", engine)] == faults
