@@ -77,7 +77,7 @@ _SURVIVED = re.compile(
     r"(?<!CCL )warn(?:ing)?|no errors?|0 errors?|errors?\s*[:=]\s*0|error (?:rate|bars?|margin)|resum(?:ed|ing)|non-fatal"
     r"|not fatal|corrected|correctable|proceed(?:s|ing)?|using .{1,40} instead)\b"
 )
-# What was tried again in vain was not.
+# An error at the last attempt was not.
 _GIVEN_UP = re.compile(
     r"(?i)\b(?:giv(?:es?|ing|en) up|gave up|(?:retry|retries)\b.{0,30}\b(?:failed|exhausted|exceeded)"
     r"|(?:after|all|max(?:imum)?) (?:\d{1,6} )?(?:retry|retries|attempts))\b"

@@ -131,7 +131,7 @@ def test_an_error_that_holds_a_step_is_an_error(engine: Engine) -> None:
         ("OSError: [Errno 28] No space left on device, max retries exceeded", "filesystem"),
     ],
 )
-def test_what_was_tried_again_in_vain_was_not_survived(
+def test_an_error_at_the_last_attempt_is_not_survived(
     text: str, fault: str, engine: Engine
 ) -> None:
     """Words of retries alone tell nothing."""
