@@ -20,6 +20,16 @@ def check(plain: Mapping[str, Any], problems: Problems) -> None:
             problems.add(
                 (name,), f"{shown(plain[name])} is given, and `checkpoints` is not; {way_out}"
             )
+    if plain.get("checkpoint_format") == "torchtitan" and plain.get("saves") in (
+        None,
+        "",
+        plain.get("checkpoints"),
+    ):
+        way_out = "name torchtitan's own folder as `saves`, and another one as `checkpoints`"
+        problems.add(
+            ("checkpoint_format",),
+            f"torchtitan cleans its folder up, and fails at others' files in it; {way_out}",
+        )
     command = plain.get("command")
     if isinstance(command, list) and RESUME_ARGUMENTS in command and not plain.get("checkpoints"):
         way_out = "name a folder for checkpoints as `checkpoints`"

@@ -40,6 +40,10 @@ def test_folders_are_absolute_and_the_format_is_known(tmp_path: Path) -> None:
         ),
         ("trainer: {recipe: tiny_cpu}\nsaves: out\n", "the built-in trainer seals its own"),
         ("command: [a]\ncheckpoints: c\ncheckpoint_format: keras\n", "hugging_face"),
+        (
+            "command: [a]\ncheckpoints: c\ncheckpoint_format: torchtitan\n",
+            "name torchtitan's own folder as `saves`, and another one as `checkpoints`",
+        ),
     ],
 )
 def test_what_has_no_effect_is_refused_with_the_way_out(
