@@ -60,6 +60,7 @@ def test_every_benchmark_can_be_named() -> None:
         "check_levels",
         "check_recipes",
         "checkpoint_load",
+        "client",
         "detectors",
         "first_run",
         "fleet",
@@ -86,6 +87,7 @@ def test_every_benchmark_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "limited"),
     [
+        ("client", (), {"step with a channel", "step without Stoker"}),
         ("heartbeat", (), set()),
         ("rank_edges", (), {"report, median", "report that finds no room, median"}),
         (

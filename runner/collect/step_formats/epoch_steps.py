@@ -36,7 +36,7 @@ _EPOCH = re.compile(
     rf"(?<![A-Za-z])(?:[Ee]poch|EPOCH|[Ee]p)(?:\([a-z]+\)|s)?\s*[:#=]?\s*[\[(]?{_INT}(?!\.?\d|,\d|\s*%)"
     rf"(?:\s*(?:/|of){_INT})?\s*[\])]?(\s*:[^|]{{0,8}}\d+%\|)?"
 )
-_BAR = re.compile(rf"\|{_INT}/{_INT} \[\d")
+_BAR = re.compile(rf"\|{_INT}/(?:{_INT}|\?) \[\d")
 _BRACKET = re.compile(rf"(\w*)[ :]*[\[(]{_INT}\s*/{_INT}\b(?![./\-:])")
 _KEYED = re.compile(
     rf"(?<![A-Za-z])(?:[Ss]teps?|[Ii]ter(?:ation)?|[Bb]atch(?:es)?|[Uu]pdate)\s*[:#=]?\s*[\[(]?{_INT}\s*(?:/|of){_INT}"
@@ -112,6 +112,8 @@ class EpochSteps:
         self._index = -1
         # Steps of the epochs before, where no line says how many an epoch has.
         self._offset = 0
+        # Of an epoch: the last one may be cut short by the goal of the run.
+        self._total = 0
         self._has_index = False
         # The counter goes on from one epoch to the next.
         self._is_global = False
@@ -157,7 +159,8 @@ class EpochSteps:
             return index
         if place.total is None:
             return self._offset + index
-        return (epoch - base) * place.total + index
+        self._total = max(self._total, place.total)
+        return (epoch - base) * self._total + index
 
     def _by_restarts(self, index: int, total: int | None) -> int:
         """Count a restart of the counter as an epoch if it had come near its end."""

@@ -197,7 +197,9 @@ KNOWN: tuple[Format, ...] = (
         "2025-01-02 03:04:05 | INFO | valid | epoch 002 | valid on 'valid' subset | loss 6.875 | nll_loss 6.1 | "
         "ppl 68.6 | wps 90000 | num_updates 6200 | best_loss 6.875",
         {"step": 6200, "validation_loss": 6.875}, amend=_only_validation_loss),
-    Format("lightning", r"Epoch\s+\d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*=",
+    # Until its first whole epoch a run that resumed within one draws "Training: | 41/? [...".
+    Format("lightning",
+        r"(?:Epoch\s+\d+:\s[^\[]*\d+/\d+|Training:\s[^\[]*\d+/\?) \[[^\]]*[Ll]oss[\w/]*=",
         "Epoch 1:  40%|████      | 80/200 [00:40<01:00,  2.00it/s, loss=3.75, v_num=4, lr=0.0002, global_step=280.0]",
         {"step": 280, "loss": 3.75, "lr": 2e-4}, amend=_place_of_bar, places=True),
     # diffusers, accelerate: a bar that counts steps

@@ -167,3 +167,22 @@ def test_lines_about_a_loss_that_report_none_are_not_read(engine: Engine) -> Non
         "Test: [ 10/196]\tTime  0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.00 (  0.1)\n"
     )
     assert [r for r in records_of(text.encode(), engine, 1 << 20) if r.loss is not None] == []
+
+
+def test_the_bar_of_lightning_after_a_resume_and_in_a_short_last_epoch(engine: Engine) -> None:
+    """Resumed within its epoch it has no total; the last epoch's is what the goal of the run leaves of it."""
+    # As lightning 2.6.6 drew them with max_steps=120: epochs of 100 batches.
+    resumed = (
+        "\rTraining: |          | 0/? [00:00<?, ?it/s]"
+        "\rTraining: |          | 41/? [00:00<00:00, 506.43it/s]"
+        "\rTraining: |          | 41/? [00:00<00:00, 504.05it/s, train_loss=4.630]"
+        "\rTraining: |          | 42/? [00:00<00:00, 367.06it/s, train_loss=10.30]"
+        "\rEpoch 0:  99%|█████████▉| 99/100 [00:02<00:00, 30.27it/s, train_loss=8.490]"
+        "\rEpoch 0: 100%|██████████| 100/100 [00:02<00:00, 30.27it/s, train_loss=7.490]"
+        "\rEpoch 1:   5%|▌         | 1/20 [00:00<00:00, 30.27it/s, train_loss=2.330]"
+        "\rEpoch 1: 100%|██████████| 20/20 [00:00<00:00, 24.35it/s, train_loss=nan.0]\n"
+    )
+    found = records_of(resumed.encode(), engine, 100)
+    assert [record.step for record in found] == [41, 42, 99, 100, 101, 120]
+    assert [record.loss for record in found[:-1]] == [4.63, 10.3, 8.49, 7.49, 2.33]
+    assert math.isnan(found[-1].loss or 0.0)
