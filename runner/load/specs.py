@@ -58,8 +58,8 @@ def read_run(text: str, name: str, folder: Path) -> RunSpec:
     if "metric_pattern" in plain:
         metrics.check_pattern(plain["metric_pattern"], problems)
     plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
-    saves.check(plain, problems)
     plain["saves"] = _folder_to_write(plain, "saves", folder, problems)
+    saves.check(plain, problems)
     return build(RunSpec, plain, problems)
 
 

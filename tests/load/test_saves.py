@@ -41,7 +41,7 @@ def test_folders_are_absolute_and_the_format_is_known(tmp_path: Path) -> None:
         ("trainer: {recipe: tiny_cpu}\nsaves: out\n", "the built-in trainer seals its own"),
         ("command: [a]\ncheckpoints: c\ncheckpoint_format: keras\n", "hugging_face"),
         (
-            "command: [a]\ncheckpoints: c\ncheckpoint_format: torchtitan\n",
+            "command: [a]\ncheckpoints: c\nsaves: ./c\ncheckpoint_format: torchtitan\n",
             "name torchtitan's own folder as `saves`, and another one as `checkpoints`",
         ),
     ],
