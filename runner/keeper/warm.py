@@ -263,16 +263,24 @@ def _seeds() -> dict[str, object]:
     """Return what the next draws from each imported random generator do not change, but a seed does.
 
     Their state is 624 words and a place in them. Draws, such as `import rich` makes one, move the place; at the words' end
-    they make new words, so the place is moved to their begin first.
+    they make new words, so the place is moved to their begin first, in a copy.
     """
-    if random.getstate()[1][-1] >= _NUM_WORDS:
-        random.getrandbits(32)
-    states: dict[str, object] = {"random": hash(random.getstate()[1][:-1])}
+    state = random.getstate()
+    if state[1][-1] >= _NUM_WORDS:
+        copy = random.Random()
+        copy.setstate(state)
+        copy.getrandbits(32)
+        state = copy.getstate()
+    states: dict[str, object] = {"random": hash(state[1][:-1])}
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        if numpy_random.get_state()[2] >= _NUM_WORDS:
-            numpy_random.bytes(4)
-        states["numpy.random"] = hash(numpy_random.get_state()[1].tobytes())
+        state = numpy_random.get_state()
+        if state[2] >= _NUM_WORDS:
+            copy = numpy_random.RandomState()
+            copy.set_state(state)
+            copy.bytes(4)
+            state = copy.get_state()
+        states["numpy.random"] = hash(state[1].tobytes())
     torch = sys.modules.get("torch")
     if torch is not None:
         states["torch"] = torch.initial_seed()

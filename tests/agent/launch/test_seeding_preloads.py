@@ -51,10 +51,11 @@ def _drawn_by(node: Node, plan: LaunchPlan, rank: int) -> list[Any]:
     return found
 
 
-def test_a_seed_that_is_always_the_same_holds_in_forked_ranks(node: Node) -> None:
+@pytest.mark.parametrize("more", ["", "random.random()\n"])
+def test_a_seed_that_is_always_the_same_holds_in_forked_ranks(node: Node, more: str) -> None:
     """Each rank draws the very numbers that it would draw as a fresh process."""
     node.start_agent()
-    fresh, forked = drawn(node, "import random\nrandom.seed(7)\nrandom.random()\n")
+    fresh, forked = drawn(node, f"import random\nrandom.seed(7)\n{more}")
     assert fresh[0] == fresh[1]
     assert forked == fresh
 
