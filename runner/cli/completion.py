@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from click.types import StringParamType
 
 from runner.cli.options import command
+from runner.cli.output import print_text
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.wording import printable
 
@@ -39,7 +40,7 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     root = click.get_current_context().find_root()
     assert found is not None
-    click.echo(found(root.command, {}, "stoker", COMPLETE_VARIABLE).source())
+    print_text(found(root.command, {}, "stoker", COMPLETE_VARIABLE).source())
 
 
 def add_names(target: click.Command) -> None:
