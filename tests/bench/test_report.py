@@ -61,6 +61,7 @@ def test_every_benchmark_can_be_named() -> None:
         "check_recipes",
         "checkpoint_load",
         "client",
+        "client_restart",
         "detectors",
         "first_run",
         "fleet",
