@@ -110,7 +110,7 @@ def test_a_library_that_notes_the_rank_notes_the_forked_one(node: Node) -> None:
     node.launch(plan, 1, preload=("torchmetrics.utilities.prints",))
     assert not_forked_reason(node, 1) == ""
     for rank in (0, 1):
-        exited = node.wait_for("RankExited", lambda fact, rank=rank: fact.rank == rank)
+        exited = node.wait_for("RankExited", partial(is_of, rank))
         assert exited.exit_code == 0
         assert (folder / f"rank{rank}").read_text() == str(rank)
 
