@@ -12,7 +12,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("coming_from_torchrun", "what_you_get", "troubleshooting")
+PAGES = ("coming_from_torchrun", "what_you_get", "troubleshooting", "checkpoints", "watch_only", "client")
 # Not of Stoker's own code.
 OF_OTHERS = ("No module named torch", "input()", "-")
 NUMBERS = re.compile(r"\d+")
@@ -37,7 +37,7 @@ def test_links_and_commands_of_a_page_lead_somewhere(name: str) -> None:
     text = page(name)
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         assert (ROOT / "docs" / link).exists(), link
-    for command in re.findall(r"`stoker ([a-z]+)", text):
+    for command in re.findall(r"`stoker ([a-z]+(?:-[a-z]+)*)", text):
         assert command in COMMANDS, command
 
 
