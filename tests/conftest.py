@@ -1,6 +1,7 @@
 """What a test run plays of what is exhaustive, and where its time goes: seconds by folder, the slowest tests."""
 
 import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Settle the share once: workers and what tests start read it as it is printed."""
+    """Settle the share once: workers and what tests start read it as it is printed. What is started can be interrupted.
+
+    A shell without job control starts commands in the background with SIGINT ignored, and their children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         played = share.current()
     except ValueError as error:

@@ -12,7 +12,14 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("coming_from_torchrun", "what_you_get", "troubleshooting", "checkpoints", "watch_only", "client")
+PAGES = (
+    "coming_from_torchrun",
+    "what_you_get",
+    "troubleshooting",
+    "checkpoints",
+    "watch_only",
+    "client",
+)
 # Not of Stoker's own code.
 OF_OTHERS = ("No module named torch", "input()", "-")
 NUMBERS = re.compile(r"\d+")

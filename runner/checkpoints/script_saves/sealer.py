@@ -22,6 +22,7 @@ from pathlib import Path
 from runner.atomic_files import sync_folder
 from runner.checkpoints.formats.pattern import STEP_NAMES
 from runner.checkpoints.formats.saves import Incomplete, Save, Signature, read_save, read_signature
+from runner.checkpoints.generation_file import GENERATION
 from runner.checkpoints.manifest import MANIFEST, FileSeal, Manifest, checkpoint_folder
 from runner.checkpoints.script_saves.sources import PatternSource, Placement, SaveSource
 from runner.checkpoints.sealed_folder import seal
@@ -89,7 +90,11 @@ class Sealer:
             # A folder with very many entries, or on a slow disk, is looked at less often.
             pause = max(POLL_SECONDS, IDLE_RATIO * (time.monotonic() - began))
         self._check_rank()
-        self.poll(time.monotonic(), is_last=True)
+        try:
+            self.poll(time.monotonic(), is_last=True)
+        except Fenced:
+            self._report_last()
+            raise
 
     def poll(self, now: float, *, is_last: bool = False) -> None:
         """Seal what is new and whole. `is_last`: nothing is written any more. Raises Fenced, and _RankGone."""
@@ -106,6 +111,16 @@ class Sealer:
                 self._report_unsealed(save, now, is_last=is_last)
         for text in self.source.remarks():
             self._log_once(text)
+
+    def _report_last(self) -> None:
+        """Report which saves of before the next attempt are not whole: it has begun, and they are not copied any more."""
+        begun = (self.root / GENERATION).stat().st_mtime_ns
+        for save in self.source.saves():
+            if self._done.get(save.path) != save.signature and save.changed_at <= begun:
+                try:
+                    self.source.place(save)
+                except (StokerError, OSError, ValueError) as error:
+                    self._log_once(f"{save.path} is not sealed: {error}")
 
     def _handle(self, save: Save) -> None:
         """Seal one save. Why one cannot be sealed is kept, and it is left until it changes."""

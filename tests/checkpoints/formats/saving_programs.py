@@ -62,6 +62,8 @@ with socket.socket() as probe:
     port = str(probe.getsockname()[1])
 os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 import deepspeed
+# No compiler, and nothing left in /dev/shm.
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
 deepspeed.init_distributed(dist_backend="gloo")
 for stage in range(4):
     model = torch.nn.Linear(4, 2)

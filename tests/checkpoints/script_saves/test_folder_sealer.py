@@ -16,7 +16,7 @@ from runner.checkpoints.script_saves.folder_sealer import begin_of_attempt
 from runner.checkpoints.script_saves.resume import resume_arguments
 from runner.checkpoints.script_saves.sealer import REST_SECONDS, Sealer
 from runner.checkpoints.script_saves.sources import FolderSource
-from runner.errors import PermanentError
+from runner.errors import Fenced, PermanentError
 from tests.checkpoints.formats.made_saves import lightning_file, megatron_folder, titan_folder
 from tests.checkpoints.samples import ATTEMPT
 
@@ -91,6 +91,25 @@ def test_a_save_of_an_earlier_attempt_is_not_sealed(tmp_path: Path) -> None:
     made.look()
     assert made.look(REST_SECONDS) == [20]
     made.close()
+
+
+def test_a_torn_save_is_named_although_the_next_attempt_has_begun(trainer: Trainer) -> None:
+    """The last look seals nothing any more; which of the saves before are not whole is reported all the same."""
+    lightning_file(trainer.out / "epoch=0-step=20.ckpt", 20)
+    torn = trainer.out / "epoch=0-step=30.ckpt"
+    lightning_file(torn, 30)
+    os.truncate(torn, torn.stat().st_size // 2)
+    time.sleep(0.02)
+    checkpoints.raise_generation(trainer.root, 2)
+    time.sleep(0.02)
+    of_the_next = trainer.out / "epoch=0-step=25.ckpt"
+    of_the_next.write_bytes(torn.read_bytes())
+    trainer.rank.sendall(b"{}\n.")
+    with pytest.raises(Fenced):
+        trainer.sealer.serve()
+    assert checkpoints.list_sealed(trainer.root) == []
+    assert [text for text in trainer.logged if f"{torn} is not sealed: " in text]
+    assert not [text for text in trainer.logged if str(of_the_next) in text]
 
 
 def test_a_folder_that_is_written_again_waits_for_its_last_file(trainer: Trainer) -> None:

@@ -76,7 +76,11 @@ def _not_finite(harness: ClusterHarness, rank: int, num_tries: int) -> IncidentS
     """Ask for NaN, and return the incident that names its rank; None if the run went back for the spike meanwhile."""
     assert num_tries < MAX_TRIES
     attempt = harness.training().attempt
-    drill(harness, "nan", "--steps", "5000", "--rank", str(rank))
+    done = harness.stoker("drill", "nan", "--steps", "5000", "--rank", str(rank))
+    if done.returncode == 2 and "has no running attempt" in done.stderr:
+        # It goes back for the spike at this very moment.
+        return None
+    assert done.returncode == 0, done
 
     def look(view: ClusterStatus) -> IncidentStatus | str | None:
         named = [each for each in view.incidents if each.fault in NOT_FINITE]

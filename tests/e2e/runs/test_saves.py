@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,9 +80,16 @@ def test_a_script_goes_on_from_the_checkpoint_before_a_torn_one(
     assert {path.name for path in torn.iterdir()} == before
     assert sorted(path.name for path in out.iterdir() if "weights" not in path.name) == ["newest"]
     story = harness.stoker("story").stdout
-    assert f"resume from step {resumed}; newer in {out}, and not sealed: {torn.name}" in story, (
-        story
+    newer = re.search(
+        rf"resume from step {resumed}; newer in {re.escape(str(out))}, and not sealed: ([\w, -]+) ",
+        story,
     )
+    assert newer is not None, story
+    # The torn one is the newest; of those before it some may not have been copied by then.
+    unsealed_steps = [int(name.rpartition("-")[2]) for name in newer[1].split(", ")]
+    assert unsealed_steps == sorted(unsealed_steps)
+    assert unsealed_steps[-1] == step
+    assert unsealed_steps[0] > resumed
     log = next(harness.state.glob("nodes/*/agent.log")).read_text()
     assert f"{torn} is not sealed: __0_0.distcp: " in log
 
