@@ -23,7 +23,7 @@ from tests.suite.share import Share
 from tools.catalogues.rows import FOLDER
 from tools.catalogues.wordings import Learner, left_out, read_examples
 
-# Bounds of the confidence, and the one from which a verdict is said to be sure.
+# Bounds of the confidence, and the one from which a verdict counts as sure.
 BOUNDS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.01)
 SURE = 0.9
 # Verdicts below which a share means nothing.
@@ -35,7 +35,7 @@ Z = 1.96
 
 
 class Verdict(NamedTuple):
-    """What a verdict said of its own certainty, and whether it was right."""
+    """The confidence that a verdict carries, and whether it was right."""
 
     confidence: float
     is_right: bool
@@ -131,7 +131,7 @@ def plot(path: Path, measured: dict[str, list[Bin]]) -> None:
 
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color="grey", linestyle=":", label="as it says")
+    axes.plot([0, 1], [0, 1], color="grey", linestyle=":", label="right as often as the confidence")
     for name, bins in measured.items():
         shares = [one.share for one in bins]
         around = [

@@ -20,7 +20,7 @@ def check_hooks(callback: type, hooks: Iterable[str], *, library: str, least: st
     if missing:
         raise ImportError(
             f"stoker: {library} {installed_version(library)} lacks the hooks {', '.join(missing)} of {callback.__name__}; "
-            f"install {library}>={least}, or report steps with stoker.attach() alone (docs/client.md)"
+            f"install {library}>={least}, or report steps with stoker.attach() alone (`stoker docs client`)"
         )
 
 

@@ -144,7 +144,7 @@ class SaveSealer:
             log.warning(
                 "checkpoints: the script's saves are sealed, but its command names neither {resume_arguments} nor {resume}: "
                 "unless it reads STOKER_RESUME, it chooses by itself what it goes on from, a torn checkpoint included "
-                "(docs/checkpoints.md)"
+                "(`stoker docs checkpoints`)"
             )
 
 

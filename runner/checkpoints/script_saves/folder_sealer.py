@@ -10,7 +10,6 @@ which its form shows. The end of standard input is the agent's death. Each line 
 
 import argparse
 import json
-import os
 import socket
 import sys
 from contextlib import suppress
@@ -19,9 +18,8 @@ from typing import Any
 
 from runner.checkpoints.formats.table import BY_NAME, adapters_for
 from runner.checkpoints.generation_file import GENERATION
-from runner.checkpoints.script_saves.sealer import NICE, Sealer, _RankGone
+from runner.checkpoints.script_saves.sealer import Sealer, served
 from runner.checkpoints.script_saves.sources import FolderSource
-from runner.errors import Fenced
 from runner.facts.ids import AttemptId
 
 
@@ -49,16 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         report=lambda step, folder: _emit(kind="checkpoint", step=step, path=str(folder)),
         log=lambda text: _emit(kind="log", text=text),
     )
-    with suppress(OSError):
-        os.nice(NICE)
-    try:
-        sealer.serve()
-    except _RankGone:
-        return 1
-    except Fenced as error:
-        _emit(kind="log", text=str(error))
-        return 1
-    return 0
+    return served(sealer)
 
 
 def begin_of_attempt(root: Path) -> int:

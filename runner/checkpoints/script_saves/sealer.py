@@ -324,6 +324,11 @@ def main(arguments: list[str] | None = None) -> int:
         generation=int(variables["STOKER_GENERATION"]),
         report=report_to(socket.socket(fileno=int(variables["STOKER_CHANNEL"]))),
     )
+    return served(sealer)
+
+
+def served(sealer: Sealer) -> int:
+    """Serve at the lowest priority until the rank ends; return the exit code of the process: 1 if it was fenced or ended early."""
     with suppress(OSError):
         os.nice(NICE)
     try:
@@ -331,7 +336,7 @@ def main(arguments: list[str] | None = None) -> int:
     except _RankGone:
         return 1
     except Fenced as error:
-        _log(str(error))
+        sealer.log(str(error))
         return 1
     return 0
 

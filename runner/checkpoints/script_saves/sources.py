@@ -182,5 +182,5 @@ def unknown_remark(folder: Path, scan: FolderContents) -> str:
     more = " and others" if len(scan.unknown) > 3 else ""
     return (
         f"{folder}: {names}{more} are no checkpoints of a form that is known, and are not sealed; give `checkpoint_format` in "
-        "run.yaml if their trainer is in docs/checkpoints.md, or save with the client (docs/client.md)"
+        "run.yaml if their trainer is in `stoker docs checkpoints`, or save with the client (`stoker docs client`)"
     )

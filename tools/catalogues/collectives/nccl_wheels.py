@@ -56,6 +56,8 @@ _RULES = rules(
 )
 # In files that take what the program asks for.
 _ASKED = re.compile(r"src/(?:init|group|allocator|config/|enqueue)")
+# Where NVIDIA builds generated files; what comes before it is of its build machine.
+_BUILT = "/build/obj/"
 _WRONG_CALL = re.compile(r"invalid|exceed|must|data ?type|requested|improper|match|duplicate", re.I)
 _CONVERSION = re.compile(r"%[-+ #0-9.*]*(?:hh|h|ll|l|z|j|t)?[a-zA-Z]")
 # Where the call is, which NCCL writes before what it says.
@@ -91,7 +93,9 @@ def _rows(version: str, seen: set[str]) -> Iterator[Row]:
                 text = _PLACE.sub("", line)
                 if _key(text) not in seen and _WORD.search(_CONVERSION.sub("", text)):
                     seen.add(_key(text))
-                    yield _row(f"{version} src/{call.strings.get('rdx', '')}", text, call.constant)
+                    yield _row(
+                        f"{version} {_place(call.strings.get('rdx', ''))}", text, call.constant
+                    )
 
 
 def _row(at: str, text: str, number: int) -> Row:
@@ -108,3 +112,8 @@ def _row(at: str, text: str, number: int) -> Row:
 
 def _key(text: str) -> str:
     return _CONVERSION.sub("%", _PLACE.sub("", text)).strip().casefold()
+
+
+def _place(file: str) -> str:
+    """Return the name of a source file within NCCL, generated ones included."""
+    return f"build/{file.partition(_BUILT)[2]}" if _BUILT in file else f"src/{file}"
