@@ -102,7 +102,7 @@ def test_files_that_are_no_logs_are_left_out_and_named(tmp_path: Path) -> None:
 def test_of_too_many_files_the_newest_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And that is said."""
+    """A message names it."""
     monkeypatch.setattr("runner.watch.outputs.MAX_FILES", 3)
     for number in range(5):
         path = tmp_path / f"rank{number}.log"
