@@ -1,4 +1,4 @@
-"""Programs that train nothing, by which the ranks of a job are told from what starts them."""
+"""Programs that train nothing, by which the ranks of a job are distinguished from what starts them."""
 
 # Shells, and what they run other programs with.
 SHELLS = (
