@@ -102,6 +102,8 @@ class IncidentStatus(Value):
     events: tuple[str, ...] = ()
     # Who looks at it.
     acknowledged_by: str = ""
+    # How far the newest page about it got: "sent to oncall/1", "waits for oncall/1: HTTP 500"; "": none was due.
+    page: str = ""
 
 
 class HoldStatus(Value):
@@ -178,6 +180,27 @@ class RunStatus(Value):
     runs_with: Mapping[str, str] = field(default_factory=dict)
 
 
+class PagesStatus(Value):
+    """Pages so far, over all supervisors of the cluster; `addresses` are their names, "oncall/1 slack".
+
+    `failed` counts tries. A page that was `dropped` reached an address never; one that was `inhibited` had a cause that is paged.
+    """
+
+    addresses: tuple[str, ...] = ()
+    sent: int = 0
+    failed: int = 0
+    dropped: int = 0
+    inhibited: int = 0
+    waiting: int = 0
+    # When the oldest of those that wait was written, and when the newest was sent.
+    waiting_since: float | None = None
+    last_sent_at: float | None = None
+    # Why the newest tries failed, of each address, and what is wrong with the file of addresses; "": nothing.
+    problem: str = ""
+    # Of the sign of life for a dead-man's switch: when the newest got through, if there is an address for it.
+    heartbeat_at: float | None = None
+
+
 class ClusterStatus(Value, kind="status"):
     """The cluster at one moment. `holder` leads it (host:pid); `wall` is its clock."""
 
@@ -207,6 +230,8 @@ class ClusterStatus(Value, kind="status"):
     # Reason -> messages that this supervisor refused: `Reason` of the message validator.
     refused_messages: Mapping[str, int] = field(default_factory=dict)
     metrics_port: int = 0
+    # None: pages reach the supervisor's log alone.
+    pages: PagesStatus | None = None
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
     supervisor_cpu_seconds: float = 0.0
