@@ -5,19 +5,22 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from runner.cli import output
-from runner.errors import Forged, TemporaryError, UserError, WireError
+from runner.errors import Forged, UserError, WireError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import LEASE
 from runner.facts.wording import known_words
+from runner.serve.leaders import Leader as Leader
+from runner.serve.leaders import NoLeader as NoLeader
+from runner.serve.leaders import leader_of as leader_of
+from runner.serve.leaders import require_leader as require_leader
+from runner.serve.leaders import require_own_store as require_own_store
 from runner.serve.status_reader import read_status
 from runner.signer import CLUSTER_NAME, settle_token, signer_of
 from runner.store.protocol import Store
@@ -32,19 +35,6 @@ SPEC = CLUSTER_NAME
 # In it: the cluster that serves the runs of a folder, and that of the demo.
 OWN, DEMO = "local", "demo"
 LIVE_STATES = ("active", "waiting", "paused")
-
-
-class NoLeader(TemporaryError):
-    """No supervisor holds the cluster's lease."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
-    """The holder of a cluster's lease, as seen from this machine."""
-
-    # host:pid:start; "": the lease is free.
-    holder: str = ""
-    alive: bool = False
 
 
 def find_cluster(where: str | None, *, only_reads: bool = False) -> ClusterSpec:
@@ -127,19 +117,6 @@ def _published_at(spec: ClusterSpec) -> float:
     return status.wall if status is not None else 0.0
 
 
-def require_own_store(store: Store, cluster: ClusterSpec) -> None:
-    """Raise UserError if a cluster of the same name, with another token, has written this store."""
-    from runner.journal.journal import Journal
-
-    if Journal(store, signer=signer_of(cluster)).is_of_another_cluster():
-        token = cluster.token_file
-        raise UserError(
-            f"name: {store} holds the journal of another cluster {cluster.name!r}, whose token is not "
-            f"{f'in {token}' if token else 'here: this one has none'}; give this cluster (state {cluster.state}) another name, or "
-            "another store; if it is the same cluster, copy the token file of the machine that led it"
-        )
-
-
 def clusters_in(folder: Path) -> list[ClusterSpec]:
     """Return the clusters whose state is in `.stoker` of a folder, by name."""
     return [read_spec(path.parent) for path in sorted((folder / STATES_FOLDER).glob(f"*/{SPEC}"))]
@@ -178,29 +155,6 @@ def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
             "start one with `stoker supervise`, or wait a second if one is starting"
         )
     return status
-
-
-def leader_of(store: Store) -> Leader:
-    """Return the lease's holder; one that died on this machine is not alive, even before its lease expires."""
-    current = store.lease_holder(LEASE)
-    if current is None:
-        return Leader()
-    from runner.supervisor.lease import is_known_dead
-
-    alive = current.expires_in_seconds > 0 and not is_known_dead(current.holder)
-    return Leader(holder=current.holder, alive=alive)
-
-
-def require_leader(store: Store, cluster: ClusterSpec) -> Leader:
-    """Return the lease's holder; raise NoLeader if there is none alive."""
-    leader = leader_of(store)
-    if leader.alive:
-        return leader
-    last = f"; the last one was {leader.holder}" if leader.holder else ""
-    raise NoLeader(
-        f"no supervisor holds the lease of cluster {cluster.name!r} ({cluster.state}){last}, so nothing would act on this; "
-        "start one with `stoker supervise`"
-    )
 
 
 def status_age_seconds(status: ClusterStatus) -> float:

@@ -38,17 +38,9 @@ def journal_entries(
 
     Prints a note if the folder of old entries is not visible from this machine.
     """
-    from runner.journal.archive import archive_of
-    from runner.journal.journal import Journal
-    from runner.signer import signer_of
+    from runner.serve.past import read_past
 
-    archive = archive_of(cluster)
-    journal = Journal(store, signer=signer_of(cluster), archive=archive)
-    begin = journal.begins_at()
-    if since is not None:
-        begin = max(begin, journal.since(since))
-    elif begin > 1:
-        output.print_note(
-            f"from journal entry {begin} on: older entries are in {archive.folder}, which is not visible from this machine"
-        )
-    yield from journal.replay(begin, unsigned_through=journal.accepted().unsigned_through)
+    past = read_past(store, cluster, since=since)
+    if past.missing:
+        output.print_note(past.missing)
+    yield from past.entries

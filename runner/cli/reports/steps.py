@@ -10,7 +10,7 @@ import click
 
 from runner.cli import clusters, output
 from runner.cli.options import cluster_option, command, json_option
-from runner.errors import StoreUnavailable, UserError
+from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import to_plain
 
@@ -85,19 +85,9 @@ def steps(  # noqa: PLR0913 - click hands over each option
 
 def kept_rows(cluster: ClusterSpec, run: int) -> list["StepRow"]:
     """Return a run's step history, of all attempts, with a note for what is damaged. Raises StoreUnavailable if it is elsewhere."""
-    from runner.journal.archive import OWNER_FILE, archive_of
-    from runner.steps import folder_beside, load
+    from runner.serve.past import read_step_history
 
-    archive = archive_of(cluster)
-    if not archive.is_here():
-        raise StoreUnavailable(
-            f"the step history is in {folder_beside(archive.folder)}, which cannot be seen from here (no file {OWNER_FILE!r} in "
-            f"{archive.folder}); mount it, or run this on the machine of the supervisor"
-        )
-    try:
-        history = load(folder_beside(archive.folder), run)
-    except OSError as error:
-        raise UserError(f"step history: {error}; run this as a user who may read it") from error
+    history = read_step_history(cluster, run)
     for problem in history.damage:
         output.print_note(f"step history: {problem}; the rest is shown")
     return history.rows
