@@ -75,6 +75,31 @@ class AttemptAccounting(MutableValue):
     ended_at: float | None = None
 
 
+class Interruptions(MutableValue):
+    """What the interruptions of a run cost, each from the last contributing step before it to the first step after it.
+
+    Seconds, without those for which a person paused the run. `lost_squares`: the sum of the squares of what each cost.
+    """
+
+    count: int = 0
+    lost_seconds: float = 0.0
+    lost_squares: float = 0.0
+    first_start_seconds: float = 0.0
+    # Lost when the last attempt with a step made its first; None before any did.
+    lost_before: float | None = None
+
+    def stepped(self, lost: float) -> None:
+        """An attempt made its first step; `lost`: seconds that were lost until then, all in all."""
+        if self.lost_before is None:
+            self.first_start_seconds = lost
+        else:
+            cost = max(0.0, lost - self.lost_before)
+            self.count += 1
+            self.lost_seconds += cost
+            self.lost_squares += cost**2
+        self.lost_before = lost
+
+
 class RunAccounting(MutableValue):
     """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise.
 
@@ -112,6 +137,7 @@ class RunAccounting(MutableValue):
     stopped: AttemptId | None = None
     # Furthest step of the attempts stopped since the last base.
     stopped_reached: int = 0
+    interruptions: Interruptions = field(default_factory=Interruptions)
 
     @property
     def num_attempts(self) -> int:
@@ -190,10 +216,15 @@ class RunAccounting(MutableValue):
         if account.base is None:
             parent = self._latest_past(account, step - 1)
             settled = self._build_on(account, parent, max(0, step - 1))
-        if self.phase != "step":
+        is_first = self.phase != "step"
+        if is_first:
             self._move(now, "step")
             self.requested = self.initial = False
         account.marks.add(now, step)
+        if is_first:
+            paused = self.totals.get("paused", 0.0)
+            lost = now - self.admitted_at - self.productive_seconds(now) - paused
+            self.interruptions.stepped(lost)
         return settled
 
     def reached(self, attempt: AttemptId, step: int | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runner.facts.faults import fault_kind
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.history.forecast import spending
 from runner.history.ledger import Ledger
 from runner.history.lineage import LineageRow
 from runner.history.run_accounting import AttemptAccounting
@@ -20,8 +21,6 @@ NUM_STRETCHES = 3
 # Of the interval of a mean time between failures.
 CONFIDENCE = 0.95
 _HALVINGS = 100
-# Seconds in which no gang holds nodes cost nothing.
-_UNPAID = ("waiting", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +84,7 @@ def run_figures(
     summary, account = ledger.summary(run, 0.0), ledger.account(run)
     lost = summary.lost_seconds
     uptime = summary.productive_seconds + lost.get("rework", 0.0) + lost.get("unreported", 0.0)
-    unpaid = sum(lost.get(cause, 0.0) for cause in _UNPAID)
-    rank_hours = (summary.wall_seconds - unpaid) * num_ranks / 3600
-    lost_hours = (sum(lost.values()) - unpaid) * num_ranks / 3600
+    spent = spending(summary, num_ranks, rate=rate_per_hour)
     return RunFigures(
         run=run,
         name=summary.name,
@@ -103,9 +100,9 @@ def run_figures(
         ),
         failures=failures.classes(run, uptime),
         num_ranks=num_ranks,
-        rank_hours=rank_hours,
-        cost=None if rate_per_hour is None else rank_hours * rate_per_hour,
-        lost_cost=None if rate_per_hour is None else lost_hours * rate_per_hour,
+        rank_hours=spent.rank_hours,
+        cost=spent.cost,
+        lost_cost=spent.lost_cost,
     )
 
 

@@ -12,6 +12,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.load import fleet, metrics, saves, stores
 from runner.load.commands import check_rate, split_command, uses_placeholder
+from runner.load.deadlines import check_deadline
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_fields, fields_of
 from runner.load.problems import Problems, check_names, shown
@@ -57,6 +58,7 @@ def read_run(text: str, name: str, folder: Path) -> RunSpec:
         plain["planned"] = metrics.planned(plain["planned"], problems)
     if "metric_pattern" in plain:
         metrics.check_pattern(plain["metric_pattern"], problems)
+    check_deadline(plain.get("deadline"), problems)
     plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
     plain["saves"] = _folder_to_write(plain, "saves", folder, problems)
     saves.check(plain, problems)

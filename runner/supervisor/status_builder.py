@@ -31,12 +31,16 @@ from runner.facts.messages.cluster_status import (
     NodeChecks,
     NodeStatus,
     ProposalStatus,
+    RunForecast,
+    RunSpending,
     RunStatus,
     SparesStatus,
 )
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.specs.cluster import ClusterSpec
-from runner.history.ledger import Ledger
+from runner.history.forecast import forecast, spending
+from runner.history.ledger import Ledger, RunSummary
+from runner.load.deadlines import deadline_seconds
 
 MAX_INCIDENTS_SHOWN = 100
 MAX_LOSSES_SHOWN = 120
@@ -266,13 +270,12 @@ class StatusBuilder:
         last = heartbeats.last.get(attempt.attempt) if attempt else None
         summary = self._ledger.summary(run.run, self._now)
         trusted = run.newest(*TRUSTED)
-        steps = (attempt.settings.get("steps") if attempt else None) or run.spec.trainer.get(
-            "steps"
-        )
+        total_steps = _total_steps(run)
         reached = max(
             last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0
         )
         last_at = heartbeats.last_at.get(attempt.attempt) if attempt else None
+        expected, used = self._forecast(run, summary, step=reached, total_steps=total_steps)
         phases: Counter[str] = Counter()
         for name in attempt.nodes if attempt else ():
             heartbeat = heartbeats.heartbeats.get(name)
@@ -290,7 +293,7 @@ class StatusBuilder:
             nodes=tuple(attempt.nodes) if attempt else (),
             step=reached,
             best_step=max(run.best_step, reached),
-            total_steps=steps if isinstance(steps, int) else None,
+            total_steps=total_steps,
             phase=max(phases, key=lambda phase: (phases[phase], phase)) if phases else "",
             phase_seconds=None if last_at is None else self._now - last_at,
             last=last,
@@ -316,7 +319,30 @@ class StatusBuilder:
             open_requests=tuple(map(_pending, run.pending_requests)),
             mode=run.spec.mode or self._cluster.mode,
             runs_with=conditions_summary(run.conditions) if run.conditions is not None else {},
+            forecast=expected,
+            spending=used,
         )
+
+    def _forecast(
+        self, run: Run, summary: RunSummary, *, step: int, total_steps: int | None
+    ) -> tuple[RunForecast, RunSpending]:
+        """Say when a run will be done, and what it uses."""
+        spec, now = run.spec, self._now
+        expected = forecast(
+            self._ledger.account(run.run),
+            now=now,
+            step=step,
+            total_steps=total_steps,
+            deadline=deadline_seconds(spec.deadline),
+        )
+        used = spending(
+            summary,
+            spec.world_size,
+            rate=spec.cost_rate or None,
+            budget=spec.compute_budget or None,
+            seconds_left=None if expected.ends_at is None else expected.ends_at - now,
+        )
+        return expected, used
 
     def _incident(self, incident: Incident) -> IncidentStatus:
         account = self._ledger.incident(incident.incident)
@@ -382,6 +408,15 @@ def _versions_apart(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
             if versions.get(name, usual) != usual
         ]
     return tuple(apart)
+
+
+def _total_steps(run: Run) -> int | None:
+    """Return the step with which a run is done: what its ranks read back, else what its file says; None if neither does."""
+    reported = run.attempt.settings.get("steps") if run.attempt else None
+    for steps in (reported, run.spec.total_steps, run.spec.trainer.get("steps")):
+        if isinstance(steps, int) and steps > 0:
+            return steps
+    return None
 
 
 def _reason(run: Run, now: float) -> str:

@@ -5,6 +5,7 @@ import time
 from runner.cli import clusters, output
 from runner.cli.nodes.tables import MAX_ROWS_SHOWN, fleet_summary, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, command, json_option
+from runner.cli.reports.forecasts import forecast_notes
 from runner.cli.reports.tables import (
     incidents_table,
     open_requests,
@@ -47,7 +48,7 @@ def status(where: str | None, *, as_json: bool) -> None:
     if status is None:
         return
     output.print_text(f"\n{runs_table(status)}")
-    for notes in (rank_start_notes(status), remedy_notes(status), open_requests(status)):
+    for notes in _notes(status):
         if notes:
             output.print_text(notes)
     output.print_text(f"\n{fleet_summary(status)}")
@@ -110,6 +111,16 @@ def _head(cluster: ClusterSpec, leader: clusters.Leader, status: ClusterStatus |
     if status.closing and leader.alive:
         lines.append("the cluster is shutting down")
     return "\n".join(lines)
+
+
+def _notes(status: ClusterStatus) -> tuple[str, ...]:
+    """Return what there is to say of runs below their table; "" for nothing."""
+    return (
+        forecast_notes(status),
+        rank_start_notes(status),
+        remedy_notes(status),
+        open_requests(status),
+    )
 
 
 def _standby(standby: StandbyStatus) -> str:

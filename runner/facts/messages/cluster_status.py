@@ -128,6 +128,45 @@ class ProposalStatus(Value):
     reason: str = ""
 
 
+class RunForecast(Value):
+    """When a run will be done, by its own effective rate, lost time included. Times: the controller's clock.
+
+    `unknown`: why there is no `ends_at`. In 80 % of all cases the end lies between `earliest` and `latest`; `ends_at` is the mean.
+    `margin_seconds`: from the expected end, or from that of a finished run, to `deadline`; below 0 it is too late.
+    """
+
+    unknown: str = ""
+    ends_at: float | None = None
+    earliest: float | None = None
+    latest: float | None = None
+    # It is paused or waits for nodes: as if it went on now.
+    if_resumed: bool = False
+    steps_left: int | None = None
+    # Lost time included.
+    seconds_per_step: float | None = None
+    interruptions: int = 0
+    deadline: float | None = None
+    margin_seconds: float | None = None
+
+
+class RunSpending(Value):
+    """What a run has used, in rank hours (one rank for an hour, usually one GPU); useful and lost add up to all.
+
+    Costs in the unit of `rate`, the price of a rank hour; None without one. `budget_rank_hours`: `compute_budget` of run.yaml.
+    """
+
+    rank_hours: float = 0.0
+    useful_rank_hours: float = 0.0
+    lost_rank_hours: float = 0.0
+    budget_rank_hours: float | None = None
+    # At its expected end.
+    rank_hours_at_end: float | None = None
+    rate: float | None = None
+    cost: float | None = None
+    lost_cost: float | None = None
+    cost_at_end: float | None = None
+
+
 class RunStatus(Value):
     """One run. `step` is the last finished one of the current or last attempt; `lost_seconds` are by cause, from the ledger.
 
@@ -178,6 +217,9 @@ class RunStatus(Value):
     mode: str = ""
     # "commit" -> of what its attempts run with, as `launch_conditions.summary` has it.
     runs_with: Mapping[str, str] = field(default_factory=dict)
+    # None in a status of an earlier release.
+    forecast: RunForecast | None = None
+    spending: RunSpending | None = None
 
 
 class PagesStatus(Value):

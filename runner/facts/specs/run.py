@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import field
 
-from runner.facts.specs.planned_changes import PlannedChange
+from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.facts.specs.setting import Default, Limits, LongSeconds, Ranks
 from runner.facts.wire import Value
 
@@ -203,6 +203,30 @@ class RunSpec(Value, kind="run_spec"):
         "for `stoker approve`; `off`: it only reports, ends a gang that died, and waits for a person (docs/people.md).",
         Default("the mode of the cluster"),
     ] = ""
+    total_steps: Annotated[
+        int,
+        Limits("steps", least=0, most=MAX_STEP),
+        "Step with which the run is done, for `stoker status` to say when that will be. It ends no run. 0: as its ranks report it.",
+        Default("what the ranks report as the setting `steps`; with `trainer`, its `steps`"),
+    ] = 0
+    deadline: Annotated[
+        str,
+        'When the run is to be done, in quotes: `"2026-12-24 18:00+01:00"` or, in UTC, `"2026-12-24T17:00Z"`. `stoker status` '
+        "says how far before or after it the run will end at its own rate.",
+        Default("none"),
+    ] = ""
+    compute_budget: Annotated[
+        float,
+        Limits("rank hours", least=0, most=1e12),
+        "What the run may use; one rank (usually one GPU) for an hour is 1. It stops no run: `stoker status` says what is "
+        "used, and whether the rest will be enough. 0: no budget.",
+    ] = 0.0
+    cost_rate: Annotated[
+        float,
+        Limits(least=0, most=1e9),
+        "Price of one rank (usually one GPU) for an hour, in any currency: `stoker status` says what the run and its lost time "
+        "cost. 0: no price.",
+    ] = 0.0
     max_attempts_without_progress: Annotated[
         int,
         Limits("attempts", least=1, most=1000),
