@@ -130,13 +130,15 @@ def _settle(decision: Decision, fact: object) -> None:
 
 
 def _tick(decision: Decision, fact: object) -> None:
-    """End an action whose deadline has passed: unknown, neither success nor failure.
+    """End an action whose deadline has passed, or whose agent has ended: unknown, neither success nor failure.
 
     One at a time: what follows from it may concern the next, so that is asked about once this one is applied.
     """
     for item in decision.state.actions.values():
-        if decision.now >= item.issued_at + item.action.deadline_seconds:
-            message = f"no outcome within {item.action.deadline_seconds:g} s"
+        is_overdue = decision.now >= item.issued_at + item.action.deadline_seconds
+        if is_overdue or item.orphaned:
+            within = f"within {item.action.deadline_seconds:g} s"
+            message = f"no outcome {within}" if is_overdue else "its agent ended without an outcome"
             result = ActionResult(id=item.action.id, outcome="unknown", message=message)
             _on_result(decision, result)
             return

@@ -305,6 +305,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         node.unreachable = 0 if is_reachable else node.unreachable + 1
         if is_reachable and record.detail.get("agent") == "dead":
             node.ended = True
+            state.orphan_tasks(node.node)
     elif ended is not None and _is_admission(ended.action):
         node, outcome = state.nodes[ended.action.read(NodeTask).node], record.detail.get("outcome")
         level = str(ended.action.read(NodeTask).args.get("level", ""))

@@ -49,6 +49,8 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     if record.node not in state.nodes:
         _add_node(state, record.node, provided=False)
     node = state.nodes[record.node]
+    if (node.incarnation, node.instance_id) != (record.incarnation, record.instance_id):
+        state.orphan_tasks(node.node)
     if node.hardware != record.hardware:
         node.check_outcomes, node.check_wanted = [], ""
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
@@ -216,6 +218,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     node.check_after, node.num_postponed = 0.0, 0
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
+    if node.ended:
+        state.orphan_tasks(node.node)
     node.state, node.reason, node.devices_busy = record.state, record.reason, record.devices_busy
     node.probes = node.probes + 1 if record.state == "suspect" and not record.devices_busy else 0
     if record.state != "suspect":

@@ -513,10 +513,11 @@ def shared_fields(record: Struct, cls: type[Struct]) -> dict[str, Any]:
 
 
 class OpenAction(MutableValue):
-    """An action without an outcome yet."""
+    """An action without an outcome yet. `orphaned`: the agent that had this task has ended, so it will send none."""
 
     action: Action
     issued_at: float
+    orphaned: bool = False
 
 
 class OpenActions(dict[str, OpenAction]):
@@ -639,6 +640,11 @@ class State(MutableValue, kind="state"):
     def open_tasks(self, task: str) -> Collection[Action]:
         """Return the actions without an outcome that are this task for some node, oldest first."""
         return self._open.about(f"node_task/{task}")
+
+    def orphan_tasks(self, node: str) -> None:
+        """Mark the open tasks of a node whose agent has ended; `apply` alone does. Its next agent goes on with `verify`."""
+        for action in self._open.about("node_task", node):
+            self._open[action.id].orphaned = action.args.get("task") != "verify"
 
     def num_open(self, kind: str, task: str) -> int:
         """Return how many actions of this kind have no outcome yet that are this task for some node."""

@@ -7,7 +7,8 @@ from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import State
 from runner.facts.actions import ActionResult
 from runner.facts.messages import records as r
-from runner.facts.messages.signals import NodeJoined
+from runner.facts.messages.requests import ShutDown
+from runner.facts.messages.signals import NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
 
 NODES = 3 * MAX_AT_ONCE + 5
@@ -67,3 +68,54 @@ def test_a_recovered_supervisor_starts_the_checks_that_were_waiting() -> None:
     apply_entry(state, entry)
     take(controller, r.Settle(), 1.0)
     assert len(checks(state)) == MAX_AT_ONCE
+
+
+def joined_node(*, incarnation: int) -> NodeJoined:
+    """A start of the agent of `n0`."""
+    return NodeJoined(
+        node="n0",
+        incarnation=incarnation,
+        instance_id=f"i{incarnation}",
+        sequence=1,
+        hardware="board:0",
+        slots=1,
+        address="a",
+        pid=incarnation,
+    )
+
+
+def test_a_node_whose_agent_died_in_its_check_is_checked_again_as_soon_as_it_is_back() -> None:
+    """The check that the first agent had is ended at once, not at its deadline, and a late answer to it admits nothing."""
+    controller = Controller(Policy(cluster=ClusterSpec(name="c")))
+    take(controller, joined_node(incarnation=1), 1.0)
+    (first,) = checks(controller.state)
+    take(controller, joined_node(incarnation=2), 2.0)
+    (second,) = checks(controller.state)
+    assert second != first
+    passed = {"outcome": "PASS"}
+    take(controller, ActionResult(id=first, outcome="done", detail=passed), 3.0)
+    assert controller.state.nodes["n0"].state == "checking"
+    take(controller, ActionResult(id=second, outcome="done", detail=passed), 4.0)
+    assert controller.state.nodes["n0"].state == "spare"
+
+
+def test_a_join_that_comes_twice_ends_no_check() -> None:
+    """The agent that is checking its node goes on."""
+    controller = Controller(Policy(cluster=ClusterSpec(name="c")))
+    take(controller, joined_node(incarnation=1), 1.0)
+    before = checks(controller.state)
+    take(controller, joined_node(incarnation=1), 2.0)
+    assert checks(controller.state) == before
+
+
+def test_a_cluster_closes_though_a_node_was_being_checked() -> None:
+    """An agent that leaves in the middle of a check holds the shutdown up no longer than it takes to end."""
+    controller = Controller(Policy(cluster=ClusterSpec(name="c")))
+    take(controller, joined_node(incarnation=1), 1.0)
+    assert checks(controller.state)
+    take(controller, ShutDown(id="q1", by="ann", sent_at=1.0), 1.0)
+    left = NodeLeft(node="n0", incarnation=1, sequence=2)
+    take(controller, left, 1.5)
+    (stop,) = controller.state.open_actions("stop_agent")
+    take(controller, ActionResult(id=stop.id, outcome="done"), 2.0)
+    assert controller.has_closed
