@@ -1,7 +1,7 @@
 """`python -m tests.suite.second_try`: run the tests with real processes that failed beside others once more, alone.
 
-Two lanes share two cores with whatever else runs on the machine. A test that fails there and passes alone is a defect, of the test or
-of Stoker, and is printed as FLAKY; it fails `make test` only if there are more than `MAX_FLAKY` of them. One that fails again
+Two lanes share two cores with whatever else runs on the machine. A test that fails there and passes alone is a defect, of the test
+or of Stoker, and is printed as FLAKY; it fails `make test` only if there are more than `MAX_FLAKY` of them. One that fails again
 fails it.
 """
 
