@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.catalogues.line_search import CataloguedLines, LineHits
 from runner.collect.engines import Engine, make_engine
-from runner.collect.lines import Bare, bare_prefix, shown_part, unwrapped
+from runner.collect.lines import ANSI, Bare, bare_prefix, shown_part, unwrapped
 from runner.collect.step_formats.epoch_steps import ANNOUNCED
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
@@ -206,8 +206,8 @@ class Scan:
         read = self._metrics.read if self._metrics.counts_epochs else self._shapes.read
         if b"\r" in line.rstrip(b"\r"):
             first = line.rfind(b"\r", 0, num_read) + 1
-            return self._metrics.read_states(line[first:].decode(errors="replace"), read)
-        text = line[-MAX_METRIC_BYTES:].decode(errors="replace")
+            return self._metrics.read_states(_text(line[first:]), read)
+        text = _text(line[-MAX_METRIC_BYTES:])
         record = read(text)
         found = self._metrics.unnumbered(text) if record is None else record
         return [] if found is None else [found]
@@ -247,6 +247,12 @@ class Scan:
             at=shown.at,
             named=named,
         )
+
+
+def _text(line: bytes) -> str:
+    """Return a line with numbers, without the colours that stand between a name and its number."""
+    text = line.decode(errors="replace")
+    return ANSI.sub("", text) if "\x1b" in text else text
 
 
 def engine_for(

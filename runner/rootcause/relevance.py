@@ -1,13 +1,14 @@
 """Relevance: which matches of a run's logs can have ended it, or will affect it again. Steps after a line show survival."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from runner.facts.faults import fault_kind
-from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role
+from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role, Weight
 
 # Of a collective whose line names no timeout: torch's default for NCCL (ten minutes) and gloo (thirty), the longer one.
 DEFAULT_TIMEOUT_SECONDS = 1800.0
@@ -17,6 +18,8 @@ PRECURSOR_SLACK_SECONDS = 120.0
 GRACE_LINES = 40
 # How emitters begin a line at level warning: what they report was handled, if steps follow.
 _WARNING = re.compile(r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: )")
+# Of one link in one log, so many times down: a cable or a port is bad, whatever its last state. Chosen.
+LEAST_FLAPS = 3
 # Digits of a timeout; chosen.
 MAX_DIGITS = 12
 
@@ -105,36 +108,45 @@ _NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ende
 def with_precursors(placed: Sequence[Match]) -> list[Match]:
     """Return matches in which an interruption that others ran into names a fault, and one that was over before them does not.
 
-    A link that goes down is no incident by itself. It is the cause of collectives that time out after it, up to the length of their
-    timeout later, even if it came back meanwhile: what was on its way was lost.
+    A link that goes down is no incident by itself: ports that nothing is plugged into do, when a machine starts. It is one where it
+    was up before in the same log and stays down, or goes down again and again. And it is the cause of collectives that time out
+    after it, up to the length of their timeout later, even if it came back meanwhile: what was on its way was lost.
     """
     stalls = [
         match
         for match in placed
         if match.layer in ("collective", "network") and match.weight == "primary" and match.fault
+        if match.role != "interrupted"
     ]
-    ends = {
-        _subject(match): (match.file, match.line, match.at)
-        for match in placed
-        if match.role == "cleared"
-    }
+    ends: dict[str, list[tuple[str, int]]] = {}
+    num_begun: Counter[tuple[str, str]] = Counter()
+    for match in placed:
+        if match.role == "cleared":
+            ends.setdefault(_subject(match), []).append((match.file, match.line))
+        elif match.role == "interrupted" and match.layer == "network":
+            num_begun[match.file, _subject(match)] += 1
+    flapping = {place: num for place, num in num_begun.items() if num >= LEAST_FLAPS}
     return [
-        replace(match, weight=_weight(match, stalls, ends))
+        replace(match, weight=_weight(match, stalls, ends, flapping))
         if match.role == "interrupted"
         else match
         for match in placed
     ]
 
 
-_Place = tuple[str, int, float | None]
-
-
-def _weight(match: Match, stalls: Sequence[Match], ends: Mapping[str, _Place]) -> str:
-    if any(_may_stall(match, stall) for stall in stalls):
+def _weight(
+    match: Match,
+    stalls: Sequence[Match],
+    ends: Mapping[str, Sequence[tuple[str, int]]],
+    flapping: Mapping[tuple[str, str], int],
+) -> Weight:
+    subject = _subject(match)
+    if any(_may_stall(match, stall) for stall in stalls) or (match.file, subject) in flapping:
         return "primary"
-    end = ends.get(_subject(match))
-    is_over = end is not None and end[0] == match.file and end[1] > match.line
-    return "supporting" if is_over or match.weight == "supporting" else "primary"
+    lines = [line for file, line in ends.get(subject, ()) if file == match.file]
+    if any(line > match.line for line in lines):
+        return "supporting"
+    return "primary" if any(line < match.line for line in lines) else match.weight
 
 
 def _may_stall(match: Match, stall: Match) -> bool:

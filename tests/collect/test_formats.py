@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.collect.lines import plain
+from runner.collect.scan import Scan
 from runner.collect.step_formats.formats import FORMATS, Format, MetricLines, Reading
 from runner.errors import UserError
 from runner.facts.messages.signals import StepRecord
@@ -270,6 +271,32 @@ def test_a_step_without_a_loss_was_skipped() -> None:
     )
     assert (skipped.skipped, skipped.loss, skipped.loss_scale) == (True, None, 2.0**30)
     assert (kept.skipped, kept.loss) == (False, 9.0)
+
+
+def test_a_line_of_megatron_without_a_loss_whose_steps_were_made_had_a_nan_loss() -> None:
+    """It prints no mean that is NaN: the norm of the gradients, or its count of such steps, shows it. An overflow is none."""
+    line = (
+        " iteration        3/     900 | consumed samples:  96 | elapsed time per iteration (ms): 500.0 | "
+        "learning rate: 1.000E-05 | grad norm: {norm} | number of skipped iterations:   {skipped} | "
+        "number of nan iterations:   {nan} |"
+    )
+
+    def loss(norm: str, skipped: int, nan: int) -> float | None:
+        (record,) = read_all([line.format(norm=norm, skipped=skipped, nan=nan)])
+        return record.loss
+
+    assert math.isnan(loss("nan", 0, 0) or 0.0)
+    assert math.isnan(loss("nan", 1, 1) or 0.0)
+    assert loss("inf", 1, 0) is None
+    assert loss("0.8", 0, 0) is None
+
+
+def test_colours_between_a_name_and_its_number_are_no_part_of_it() -> None:
+    """Loggers paint names and numbers each in their own colour."""
+    painted = "\x1b[36mstep\x1b[0m 12 \x1b[1mloss\x1b[0m: \x1b[32m2.5\x1b[0m grad_norm \x1b[32m0.75\x1b[0m\n"
+    scan = Scan("log")
+    records = [found.record for found in [*scan.feed(painted.encode()), *scan.finish()]]
+    assert [(one.step, one.loss, one.grad_norm) for one in records if one] == [(12, 2.5, 0.75)]
 
 
 def test_numbers_as_trainers_print_them() -> None:

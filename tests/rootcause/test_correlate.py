@@ -325,6 +325,36 @@ def test_a_link_that_flaps_without_harm_is_no_incident() -> None:
     assert diagnosed(at(1, 0, DOWN), STEPS) == []
 
 
+def test_a_link_that_was_up_and_stays_down_is_an_incident_and_so_is_one_that_flaps() -> None:
+    """A cable or a port is bad; of a bond the kernel says by itself that its port was up before."""
+    stays = at(1, 0, UP) + at(9, 0, DOWN)
+    assert one(stays).cause.fault == "nccl_network"
+    assert (
+        one("".join(at(n, 0, DOWN) + at(n, 5, UP) for n in range(1, 4))).cause.fault
+        == "nccl_network"
+    )
+    assert diagnosed(at(1, 0, DOWN) + at(1, 5, UP) + at(2, 0, DOWN) + at(2, 5, UP)) == []
+    bond = (
+        "n1 kernel: bond0: (slave ens3f{port}np0): link status definitely {state}, disabling slave"
+    )
+    assert one(at(1, 0, bond.format(port=0, state="down"))).cause.fault == "nccl_network"
+    other = at(1, 2, bond.format(port=1, state="up"))
+    assert one(at(1, 0, bond.format(port=0, state="down")) + other).cause.fault == "nccl_network"
+    again = at(1, 2, bond.format(port=0, state="up"))
+    assert diagnosed(at(1, 0, bond.format(port=0, state="down")) + again) == []
+
+
+def test_a_table_of_a_tool_counts_where_no_step_follows_it() -> None:
+    """Jobs print what the tools say before they begin; a port without a cable is no incident of a run that steps."""
+    table = (
+        "CA 'mlx5_3'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n\t\tRate: 10\n"
+        "/dev/nvme0n1p2  1.8T  1.8T     0 100% /scratch\n"
+    )
+    assert {verdict.cause.fault for verdict in diagnosed(table)} == {"filesystem"}
+    assert one(table.partition("/dev")[0]).cause.fault == "nccl_network"
+    assert diagnosed(table + STEPS) == []
+
+
 def test_a_file_server_that_answers_again_is_no_incident() -> None:
     """One that does not is: everything that reads from it hangs."""
     silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"

@@ -12,7 +12,7 @@ from tools.catalogues.rows import Header, Level, Row, Style
 _Name = TypeVar("_Name", bound=str)
 FACTS = Path(__file__).parent / "facts/documents"
 NAMES = tuple(sorted(path.stem for path in FACTS.glob("*.tsv")))
-# Columns of a row, in their order; `requires` holds words between bars.
+# Columns of a row, in their order; `requires` holds words between bars, and a seventh may name another layer than the file's.
 _COLUMNS = ("at", "level", "fault", "scope", "requires", "format")
 
 
@@ -39,16 +39,17 @@ def _rows(name: str, lines: list[str]) -> Iterator[Row]:
         if not line or line.startswith("#"):
             continue
         fields = line.split("\t")
-        if len(fields) != len(_COLUMNS):
+        if len(fields) not in (len(_COLUMNS), len(_COLUMNS) + 1):
             raise ValueError(
-                f"{name}.tsv:{number}: {len(fields)} columns; needs {', '.join(_COLUMNS)}"
+                f"{name}.tsv:{number}: {len(fields)} columns; needs {', '.join(_COLUMNS)}, layer or not"
             )
-        at, level, fault, scope, requires, text = fields
+        at, level, fault, scope, requires, text, *layer = fields
         yield Row(
             at,
             text,
             _one_of(level, get_args(Level)),
             fault,
+            layer=_one_of(layer[0], get_args(Layer)) if layer else None,
             scope=_one_of(scope, get_args(Scope)) if scope else None,
             requires=tuple(filter(None, requires.split("|"))),
         )

@@ -14,6 +14,8 @@ from runner.rootcause.signatures import Signature
 MAX_PARTS = 8
 # Lines with a literal that were of no row, or of a harmless one; later lines with it are not looked at. Chosen: two seconds' work.
 MAX_FRUITLESS = 20_000
+# Of the letters of a line, those that a row has that makes it harmless, however its emitter goes on; chosen.
+LEAST_EXPLAINED = 0.3
 # Of signatures that know no more than that there is an exception, or an error.
 _GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind")
 _OF_EXCEPTIONS: tuple[Role, ...] = ("exception", "exception-of-code")
@@ -56,9 +58,11 @@ class CataloguedLines:
         return {start: found for start, found in hits.items() if not self._is_over(found)}
 
     def is_harmless(self, text: str) -> bool:
-        """Whether a row of a level below errors is the one that explains most of a line."""
+        """Whether a row of a level below errors is the one that explains most of a line, and enough of it."""
         found = self._catalogues.row_of(text, text)
-        return found is not None and found[1] == "benign"
+        if found is None or found[1] != "benign":
+            return False
+        return found[0].specificity >= LEAST_EXPLAINED * sum(map(str.isalpha, text))
 
     def match(
         self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Signature]

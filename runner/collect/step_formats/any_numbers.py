@@ -23,8 +23,13 @@ from runner.collect.step_formats.name_value_pairs import (
 _VALUE = r"""(?:tensor\(|\[|\()?['"]?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
 _NAMED = r"(?i:loss|cost|nll|xent|cross[_ ]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
 _QUOTES = r"""['"]?"""
+# Of terminals, in a line that is not yet without them.
+_COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
-MARK = rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}(?:\s*[:=]\s*|\s+){_VALUE}"
+MARK = (
+    rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
+    rf"(?:\s*[:=]{_COLOURS}\s*|\s+){_COLOURS}{_VALUE}"
+)
 # Sentences about a loss, which report no step.
 _SENTENCE = re.compile(
     r"(?i)\b(?:load(?:ed|ing)|sav(?:ed|ing)|checkpoint|resum\w+|restor\w+|best|improved?|expected|target|threshold|config|"

@@ -4,6 +4,7 @@ A mark begins where the numbers begin, so what precedes it (ranks, times, logger
 Samples are made up; the shapes are those of the trainers named, as of 2025.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -86,12 +87,16 @@ def _only_validation_loss(reading: Reading, _text: str) -> Reading:
     return replace(reading, numbers={} if loss is None else {"validation_loss": loss})
 
 
-def _count_skipped(reading: Reading, text: str) -> Reading:
-    """Without a loss, Megatron skipped all steps since the line before."""
+def _without_loss(reading: Reading, text: str) -> Reading:
+    """Without a loss, Megatron skipped all steps since the line before, or their mean was NaN, which it does not print."""
     numbers = reading.numbers
-    if not numbers or "loss" in numbers or not _SKIPPED.search(text):
+    if not numbers or "loss" in numbers:
         return reading
-    return replace(reading, numbers={**numbers, "skipped": 1.0})
+    is_skipped = _SKIPPED.search(text) is not None
+    if _NAN_LOSS.search(text) or (not is_skipped and math.isnan(numbers.get("grad_norm", 0.0))):
+        # A skipped step with a NaN loss is no overflow: its forward pass was wrong.
+        return replace(reading, numbers={**numbers, "loss": math.nan})
+    return replace(reading, numbers={**numbers, "skipped": 1.0}) if is_skipped else reading
 
 
 def _place_of_bar(reading: Reading, text: str) -> Reading:
@@ -110,6 +115,7 @@ def _numbers_before_names(reading: Reading, text: str) -> Reading:
 
 
 _SKIPPED = re.compile(r"number of skipped iterations:\s*0*[1-9]")
+_NAN_LOSS = re.compile(r"number of nan iterations:\s*0*[1-9]")
 _LLM_C_UNITS = (
     ("step_seconds_max", re.compile(r"\|\s*\(?([\d.]+) ms"), 1e-3),
     ("mfu_ratio", re.compile(r"\|\s*([\d.]+)% bf16 MFU"), 0.01),
@@ -151,7 +157,7 @@ KNOWN: tuple[Format, ...] = (
         "number of nan iterations:   0 |",
         {"step": 120, "step_seconds_max": 1.2505, "model_tflops_per_second": 312.7, "lr": 1.2e-4,
          "loss": 4.51234, "loss_scale": 1.0, "grad_norm": 0.873},
-        scan=columns, amend=_count_skipped,
+        scan=columns, amend=_without_loss,
         per_device=("model_tflops_per_second", "tokens_per_second")),
     Format("megatron_validation", r"valid(?:ation)? (?:loss|results) at iteration (\d+)",
         " validation loss at iteration 400 | lm loss value: 3.210000E+00 | lm loss PPL: 2.477909E+01 | ",

@@ -99,7 +99,7 @@ class FiniteDetector(MetricDetector):
             # Both at one step, of weights that were healthy before, need no other sample.
             is_certain = bool(self._loss.num_ever_good) and _is_spoilt(record)
             loss = self._loss
-            is_first = loss.num_ever_good >= LASTING_AFTER_FINITE and not loss.num_lapses
+            is_first = bool(loss.num_ever_good) and not loss.num_lapses
             lasting = LASTING_AFTER_FINITE if is_first and not is_missing else LASTING_SAMPLES
             lasting = 1 if is_certain else lasting
             findings += self._judge_value(

@@ -1,13 +1,18 @@
 """Signatures: the lines that logs are searched for. Tables only: `collect.scan` searches, `rootcause.correlation` judges."""
 
 from runner.rootcause.signatures.device import DEVICE
+from runner.rootcause.signatures.driver_status import DRIVER_STATUS
 from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machine import MACHINE
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
+from runner.rootcause.signatures.tool_tables import TOOL_TABLES
 
-SIGNATURES: tuple[Signature, ...] = (*DEVICE, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *MARKS)
+SIGNATURES: tuple[Signature, ...] = (
+    *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING),
+    *(*TOOL_TABLES, *MARKS),
+)
 
 __all__ = ["SIGNATURES", "Signature"]

@@ -64,7 +64,7 @@ NETWORK = (
     _network(
         "link-down",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Lost carrier|Link [Dd]own|"
-        r"NIC Link is Down|[Ll]ink is not ready|link status definitely down)"
+        r"NIC Link is Down|[Ll]ink is not ready)"
         r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected"
         r"|NET/IB ?: \S+ Got async event ?: port error",
         scope="node",
@@ -77,7 +77,7 @@ NETWORK = (
     _network(
         "link-up",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Gained carrier|Link [Uu]p\b|"
-        r"NIC Link is [Uu]p|[Ll]ink becomes ready|link status definitely up)"
+        r"NIC Link is [Uu]p|[Ll]ink becomes ready)"
         r"|\bIB port \S+ .*(?:ACTIVE|active)\b|NET/IB ?: \S+ Got async event ?: port active",
         scope="node",
         weight="supporting",
@@ -85,6 +85,27 @@ NETWORK = (
         source="Linux, network drivers",
         sample="mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
         near="mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
+    ),
+    _network(
+        "bond-port-down",
+        r"\bbond\S*: \((?:slave|port) (?P<subject>[\w.\-]+)\): link status definitely down"
+        r"|\bbond\S*: link status definitely down for interface (?P<target>[\w.\-]+)",
+        scope="node",
+        role="interrupted",
+        source="Linux, drivers/net/bonding: it was up before",
+        sample="bond0: (slave ens3f0np0): link status definitely down, disabling slave",
+        near="bond0: (slave ens3f0np0): Enslaving as a backup interface with a down link",
+    ),
+    _network(
+        "bond-port-up",
+        r"\bbond\S*: \((?:slave|port) (?P<subject>[\w.\-]+)\): link status (?:definitely )?up"
+        r"|\bbond\S*: link status (?:definitely )?up for interface (?P<target>[\w.\-]+)",
+        scope="node",
+        weight="supporting",
+        role="cleared",
+        source="Linux, drivers/net/bonding",
+        sample="bond0: (slave ens3f0np0): link status definitely up, 100000 Mbps full duplex",
+        near="bond0: (slave ens3f0np0): link status definitely down, disabling slave",
     ),
     _network(
         "nccl-no-connection",

@@ -21,6 +21,10 @@ from tests.rootcause.catalogues.rows_of import levels, row
         ("beegfs", 10, 2),
         ("kubernetes_events", 60, 4),
         ("cloud_notices", 30, 2),
+        ("neuron", 70, 1),
+        ("habana", 50, 1),
+        ("ascend", 90, 0),
+        ("intel_gpu", 60, 0),
     ],
 )
 def test_a_catalogue_has_errors_and_what_is_harmless(name: str, errors: int, harmless: int) -> None:
@@ -86,6 +90,16 @@ def test_a_catalogue_has_errors_and_what_is_harmless(name: str, errors: int, har
         ("kubernetes_events", "Successfully pulled image", "info", ""),
         ("cloud_notices", "compute.instances.preempted", "error", "preemption"),
         ("cloud_notices", "compute.instances.hostError", "error", "host_hardware"),
+        ("neuron", "NRT_EXEC_HW_ERR_HBM_UE", "error", "gpu_ecc"),
+        ("neuron", "NEURON_HW_ERR=DMA_ERROR", "error", "gpu_xid_other"),
+        ("neuron", "Timeout waiting for RX", "warning", ""),
+        ("habana", "PT_DEVMEM Allocation failed", "error", "cuda_oom"),
+        ("habana", "synDeviceReset", "error", "gpu_lost"),
+        ("ascend", "error code is 507054", "error", "gpu_ecc"),
+        ("ascend", "Getting socket times out", "error", "nccl_timeout"),
+        ("intel_gpu", "UR_RESULT_ERROR_DEVICE_LOST", "error", "gpu_lost"),
+        ("intel_gpu", "PI_ERROR_OUT_OF_RESOURCES", "error", "cuda_oom"),
+        ("xla", "The program continuator has halted", "error", "gpu_xid_other"),
         ("containerd", "cleaning up after shim disconnected", "warning", "node_failure"),
     ],
 )
