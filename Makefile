@@ -13,7 +13,7 @@ FAST   := not trainer and not e2e and not slow
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo drills test test-fast check measures format bench soak docs catalogues clean
+.PHONY: help install demo drills test test-fast check measures format bench soak docs catalogues dashboards clean
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
@@ -25,6 +25,7 @@ help:
 	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
 	@echo "make drills     every drill on a real cluster, and a table of what came of each (about half an hour)"
 	@echo "make docs       write the generated pages anew"
+	@echo "make dashboards write Grafana's dashboards anew, from tools/dashboards"
 	@echo "make catalogues the words of emitters anew, from their sources where they are at hand"
 	@echo "make format     let ruff format and repair"
 	@echo "make clean      remove the environment and all caches"
@@ -101,3 +102,6 @@ clean:
 catalogues: $(STAMP)
 	@$(BIN)/python -m tools.catalogues
 	@$(BIN)/python -m tools.catalogues.wordings
+
+dashboards: $(STAMP)
+	@$(BIN)/python -m tools.dashboards deploy/grafana

@@ -26,7 +26,8 @@ NAMED = re.compile(r"`stoker (docs|runbook) ([\w.@-]+)`")
 def test_every_page_and_file_is_listed_and_printed() -> None:
     """Each page and each deployment file of the tree has a name, by which it is printed as it is."""
     files = known_files()
-    pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), *ROOT.glob("deploy/*")}
+    deployed = {path for path in ROOT.glob("deploy/**/*") if path.is_file()}
+    pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), *deployed}
     assert {*files.values()} == pages
     for name, path in files.items():
         shown = CliRunner().invoke(cli, ["docs", name])

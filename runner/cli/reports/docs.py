@@ -12,7 +12,7 @@ from runner.facts.wording import known_words
 
 # Beside the packages, in a checkout as in a wheel.
 ROOT = Path(runner.__file__).parents[1]
-FOLDERS = ("docs", "docs/design", "deploy")
+FOLDERS = ("docs", "docs/design", "deploy", "deploy/grafana")
 
 
 @command(
@@ -42,8 +42,8 @@ def known_files() -> dict[str, Path]:
     """Return name -> file: a page by its stem, a file of deploy/ by its whole name."""
     found: dict[str, Path] = {}
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).glob("*.*")):
-            if path.is_file() and (folder == "deploy" or path.suffix == ".md"):
+        for path in sorted((ROOT / folder).glob("*")):
+            if path.is_file() and (folder.startswith("deploy") or path.suffix == ".md"):
                 found[path.stem if path.suffix == ".md" else path.name] = path
     return found
 
