@@ -43,11 +43,13 @@ from typing import Any
 from msgspec import field
 
 from runner.facts.actions import NodeTask
+from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import MutableValue, from_plain, to_plain
-from runner.history.run_accounting import IncidentAccounting, RunAccounting
+from runner.history.recent_time import DAY_SECONDS, HOUR_SECONDS, recent_ettr
+from runner.history.run_accounting import CAUSES, IncidentAccounting, RunAccounting
 
 # An incident later than this after a drill is not attributed to it. Chosen, not measured.
 DRILL_SECONDS = 60.0
@@ -72,6 +74,12 @@ class RunSummary:
     ended: bool
     num_attempts: int
     contributing_steps: Mapping[AttemptId, tuple[int, int]]
+    # Of the last hour and the last day (`recent_time`).
+    ettr_hour_ratio: float | None
+    ettr_day_ratio: float | None
+    # The same seconds as counters: they never fall (`run_counters`).
+    productive_seconds_total: float
+    lost_seconds_total: Mapping[str, float]
 
 
 class RunBooks(MutableValue):
@@ -113,16 +121,24 @@ class Ledger:
         now = max(now, self._books.now)
         end = now if account.ended_at is None else account.ended_at
         wall, productive = end - account.admitted_at, account.productive_seconds(end)
+        lost, counters = account.lost_seconds(end), account.counters
         return RunSummary(
             run=run,
             name=account.name,
             wall_seconds=wall,
             productive_seconds=productive,
-            lost_seconds=account.lost_seconds(end),
+            lost_seconds=lost,
             ettr_ratio=min(1.0, productive / wall) if account.stepped and wall > 0 else None,
             ended=account.ended_at is not None,
             num_attempts=account.num_attempts,
             contributing_steps=account.contributing(),
+            ettr_hour_ratio=recent_ettr(account, HOUR_SECONDS, now),
+            ettr_day_ratio=recent_ettr(account, DAY_SECONDS, now),
+            productive_seconds_total=max(productive, counters.productive_seconds),
+            lost_seconds_total={
+                cause: max(lost.get(cause, 0.0), counters.lost_seconds.get(cause, 0.0))
+                for cause in CAUSES
+            },
         )
 
     @property
@@ -167,25 +183,32 @@ class Ledger:
             )
 
     def _last_step_of_ranks(
-        self, run: RunAccounting, _now: float, fact: RankExited | RanksTerminated
+        self, run: RunAccounting, now: float, fact: RankExited | RanksTerminated
     ) -> None:
+        if run.would_reach(fact.attempt, fact.last_step):
+            run.keep_counters(now)
         run.reached(fact.attempt, fact.last_step)
 
     def _run_changed(self, run: RunAccounting, now: float, record: r.RunChanged) -> None:
+        run.keep_counters(now)
         run.changed(now, record.state)
 
     def _planned(self, run: RunAccounting, now: float, record: r.AttemptPlanned) -> None:
+        run.keep_counters(now)
         run.planned(now, record.attempt)
         if self._bounded:
             run.put_away(KEPT_ATTEMPTS)
 
-    def _prepared(self, run: RunAccounting, _now: float, record: r.AttemptPrepared) -> None:
+    def _prepared(self, run: RunAccounting, now: float, record: r.AttemptPrepared) -> None:
+        run.keep_counters(now)
         self._settle(run.prepared(record.attempt, record.resume, record.resume_step))
 
     def _attempt_changed(self, run: RunAccounting, now: float, record: r.AttemptChanged) -> None:
+        run.keep_counters(now)
         match record.state:
             case "launching":
                 run.launching(now, record.attempt)
+                run.counters.on_launch(self._cause_of_restart(run))
             case "running":
                 run.running(now, record.attempt)
             case "stopping" | "ended":
@@ -195,22 +218,34 @@ class Ledger:
                     run.ended(now, record.attempt)
 
     def _reports_steps(
-        self, run: RunAccounting, _now: float, _record: r.RankCapabilitiesRecorded
+        self, run: RunAccounting, now: float, _record: r.RankCapabilitiesRecorded
     ) -> None:
+        if not run.reports_steps:
+            run.keep_counters(now)
         run.reports_steps = True
 
-    def _checkpoint(self, run: RunAccounting, _now: float, record: r.CheckpointRecorded) -> None:
-        if record.checkpoint.attempt in run.attempts:
-            run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
-            run.reached(record.checkpoint.attempt, record.checkpoint.step)
+    def _checkpoint(self, run: RunAccounting, now: float, record: r.CheckpointRecorded) -> None:
+        known = record.checkpoint
+        if known.path not in run.checkpoint_times and known.trust != Trust.REFUSED:
+            run.checkpoint_times[known.path] = now
+        if known.attempt in run.attempts:
+            if run.would_reach(known.attempt, known.step):
+                run.keep_counters(now)
+            run.checkpoints[known.path] = known.attempt
+            run.reached(known.attempt, known.step)
 
     def _checkpoint_removed(
         self, run: RunAccounting, _now: float, record: r.CheckpointRemoved
     ) -> None:
         run.checkpoints.pop(record.path, None)
+        run.checkpoint_times.pop(record.path, None)
 
     def _advanced(self, run: RunAccounting, now: float, record: r.StepsAdvanced) -> None:
         first = run.phase != "step"
+        if first:
+            run.keep_counters(now)
+        run.counters.tokens += record.tokens
+        run.counters.skipped_steps += record.num_skipped
         self._settle(run.advanced(now, record.attempt, record.step))
         if not (first and run.phase == "step"):
             return
@@ -288,6 +323,14 @@ class Ledger:
                 return incident
         return None
 
+    def _cause_of_restart(self, run: RunAccounting) -> str:
+        incident = self._books.incidents.get(run.stopped_by)
+        return run.stopped_by if incident is None else incident.cause or incident.fault
+
+    def _incident_diagnosed(self, _now: float, record: r.IncidentDiagnosed) -> None:
+        if (incident := self._books.incidents.get(record.incident)) is not None:
+            incident.cause = record.cause.fault
+
     def _settle(self, costs: list[tuple[str, int]]) -> None:
         for name, steps in costs:
             incident = self._books.incidents[name]
@@ -311,6 +354,7 @@ _HANDLERS: dict[type, _Handler] = {
     r.IncidentOpened: Ledger._incident_opened,
     r.IncidentAmended: Ledger._incident_amended,
     r.IncidentChanged: Ledger._incident_changed,
+    r.IncidentDiagnosed: Ledger._incident_diagnosed,
     RankExited: _of_run(Ledger._last_step_of_ranks),
     RanksTerminated: _of_run(Ledger._last_step_of_ranks),
     r.RunChanged: _of_run(Ledger._run_changed),

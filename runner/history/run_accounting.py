@@ -11,6 +11,7 @@ from msgspec import field
 
 from runner.facts.ids import AttemptId
 from runner.facts.wire import MutableValue
+from runner.history.run_counters import RunCounters
 from runner.history.step_marks import StepMarks
 
 Cause = Literal[
@@ -44,6 +45,8 @@ class IncidentAccounting(MutableValue):
 
     incident: str
     fault: str
+    # The fault that was diagnosed as its cause; "": none.
+    cause: str = ""
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
@@ -73,6 +76,11 @@ class AttemptAccounting(MutableValue):
     # A later attempt builds on it: its marks are final.
     inherited_from: bool = False
     ended_at: float | None = None
+
+    @property
+    def num_made(self) -> int:
+        """Return how many steps it made, as far as it is known where it began."""
+        return 0 if self.base is None else max(0, self.marks.reached - self.base)
 
 
 class Interruptions(MutableValue):
@@ -126,6 +134,11 @@ class RunAccounting(MutableValue):
     # The attempt whose end is the run's state now.
     head: AttemptId | None = None
     checkpoints: dict[str, AttemptId] = field(default_factory=dict)
+    # When each was recorded first; of those that an earlier release recorded, nothing.
+    checkpoint_times: dict[str, float] = field(default_factory=dict)
+    counters: RunCounters = field(default_factory=RunCounters)
+    # What ended the attempt before the next launch: an incident, or in words.
+    stopped_by: str = ""
     unsettled: list[str] = field(default_factory=list)
     waiting: bool = False
     paused: bool = False
@@ -220,18 +233,24 @@ class RunAccounting(MutableValue):
         if is_first:
             self._move(now, "step")
             self.requested = self.initial = False
+        made = account.num_made
         account.marks.add(now, step)
         if is_first:
             paused = self.totals.get("paused", 0.0)
             lost = now - self.admitted_at - self.productive_seconds(now) - paused
             self.interruptions.stepped(lost)
+        self.counters.steps += account.num_made - made
+        if is_first:
+            self.counters.on_first_step(self.stepped_seconds - self.productive_seconds(now))
         return settled
 
     def reached(self, attempt: AttemptId, step: int | None) -> None:
         """Record how far the attempt got by an exit or a checkpoint, not by a mark."""
         account = self.attempts.get(attempt)
         if account is not None and step is not None and not account.inherited_from:
+            made = account.num_made
             account.marks.reach(step)
+            self.counters.steps += account.num_made - made
             if attempt == self.stopped:
                 self.stopped_reached = max(self.stopped_reached, account.marks.reached)
 
@@ -239,6 +258,11 @@ class RunAccounting(MutableValue):
         """Its nodes are assigned to start ranks."""
         if attempt == self.current and self.phase == "prepare":
             self._move(now, "start")
+
+    def would_reach(self, attempt: AttemptId, step: int | None) -> bool:
+        """Say whether `reached` would change anything."""
+        account = self.attempts.get(attempt)
+        return account is not None and step is not None and step > account.marks.reached
 
     def running(self, now: float, attempt: AttemptId) -> None:
         """All its ranks are spawned."""
@@ -269,10 +293,12 @@ class RunAccounting(MutableValue):
             self._split(now, now, now, "requested")
             self.requested = True
         else:
+            self.counters.begin_recovery()
             failed = now if incident is None else incident.failed_at
             noticed = 0.0 if incident is None else incident.failed_after_seconds
             self._split(now, failed - noticed, failed, "stop")
         self.initial = False
+        self.stopped_by = incident.incident if incident is not None else _words(outcome)
         self.stopped = attempt
         self.stopped_reached = max(self.stopped_reached, account.marks.reached)
         if incident is not None and incident.incident not in self.unsettled:
@@ -333,6 +359,11 @@ class RunAccounting(MutableValue):
             account = self._attempt(account.parent)
         return dict(reversed(ranges.items()))
 
+    def keep_counters(self, now: float) -> None:
+        """Hold what the counters are at least, before an event may classify seconds again."""
+        end = now if self.ended_at is None else self.ended_at
+        self.counters.keep(self.productive_seconds(end), self.lost_seconds(end))
+
     # ---- inside ---------------------------------------------------------------------------------------------------
 
     def _attempt(self, attempt: AttemptId | None) -> AttemptAccounting | None:
@@ -352,6 +383,7 @@ class RunAccounting(MutableValue):
             self.stepped_seconds += now - self.since
         else:
             self.totals[self.phase] = self.totals.get(self.phase, 0.0) + now - self.since
+            self.counters.spend(self.phase, now - self.since)
             if self.ran_since is not None:
                 ran = self.ran_seconds.get(self.phase, 0.0)
                 self.ran_seconds[self.phase] = ran + now - max(self.ran_since, self.since)
@@ -382,6 +414,7 @@ class RunAccounting(MutableValue):
         """`account` continues from step `base` of `parent`: whatever came after that is overwritten."""
         account.base = base
         account.marks.reach(base)
+        self.counters.steps += account.num_made
         source = self._attempt(parent) if base > 0 else None
         if source is not None and source.number < account.number:
             self.reached(source.attempt, base)
@@ -409,3 +442,7 @@ class RunAccounting(MutableValue):
             if other.number < account.number and other.marks.reached >= step > 0:
                 return attempt
         return None
+
+
+def _words(outcome: str | None) -> str:
+    return "requested" if outcome in _REQUESTED else str(outcome)

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from prometheus_client.core import Metric
-
 from runner.facts.messages.cluster_status import CheckStatus
-from runner.serve.metric_families import gauge
+from runner.serve.exposition import MetricFamily, gauge
 
 OUTCOMES: tuple[Literal["PASS", "FAIL", "UNKNOWN"], ...] = ("PASS", "FAIL", "UNKNOWN")
 
 
-def checks(status: CheckStatus) -> Iterator[Metric]:
+def checks(status: CheckStatus) -> Iterator[MetricFamily]:
     """Yield the last outcome of each check by node, when it was, and what was measured and is compared with peers."""
     last = {
         (each.node, check): group
@@ -37,7 +35,7 @@ def checks(status: CheckStatus) -> Iterator[Metric]:
     yield from _values(status)
 
 
-def _values(status: CheckStatus) -> Iterator[Metric]:
+def _values(status: CheckStatus) -> Iterator[MetricFamily]:
     measured = [each for each in status.nodes if each.measured_at is not None]
     values = {
         (each.node, value.name, value.subject, value.unit): value.value

@@ -1,4 +1,4 @@
-"""Families of metrics of the cluster, its store, nodes, runs and incidents; each name has its unit.
+"""Families of metrics of the cluster, its store, nodes and incidents; each name has its unit.
 
 `stoker_node_state` has one row a node, for its present state only, so that fleets of thousands can
 be scraped.
@@ -6,86 +6,17 @@ be scraped.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_args
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from collections.abc import Iterator, Sequence
+from typing import get_args
 
 from runner.facts import lifecycles
-from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
-from runner.facts.messages.records import NodeStateName, RunStateName
-from runner.facts.messages.signals import StepRecord
-from runner.history.run_accounting import CAUSES
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
+from runner.facts.messages.records import NodeStateName
+from runner.serve.exposition import MetricFamily, counter, gauge
 from runner.serve.status_reader import StoreStatus
 
-# The value of a family without labels, or values by label; by a tuple if there are several labels.
-Values = float | None | Mapping[Any, float | None]
 
-# Of each run: name, help and value.
-_RUN_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
-    ("stoker_run_step", "Last finished step of the newest attempt.", lambda r: r.step),
-    (
-        "stoker_run_best_step",
-        "Furthest step reached, since the run last went back.",
-        lambda r: r.best_step,
-    ),
-    ("stoker_run_goal_steps", "Steps at which the run ends.", lambda r: r.total_steps),
-    ("stoker_run_attempts", "Attempts planned so far.", lambda r: r.num_attempts),
-    (
-        "stoker_run_checkpoint_step",
-        "Step of the newest trusted checkpoint.",
-        lambda r: r.checkpoint_step,
-    ),
-    (
-        "stoker_run_ettr_ratio",
-        "Productive time / wall time since admission.",
-        lambda r: r.ettr_ratio,
-    ),
-    (
-        "stoker_run_progress_age_seconds",
-        "Time since the last finished step.",
-        lambda r: r.phase_seconds,
-    ),
-)
-# Of the last step of each run that has one.
-_STEP_GAUGES: tuple[tuple[str, str, Callable[[StepRecord], float | None]], ...] = (
-    ("stoker_run_loss", "Loss of the last step.", lambda s: s.loss),
-    ("stoker_run_grad_norm", "Gradient norm before clipping.", lambda s: s.grad_norm),
-    ("stoker_run_learning_rate", "Learning rate of the last step.", lambda s: s.lr),
-    ("stoker_run_loss_scale", "Loss scale of the last step.", lambda s: s.loss_scale),
-    (
-        "stoker_run_tokens_per_second",
-        "Tokens per second, whole run.",
-        lambda s: s.tokens_per_second,
-    ),
-    ("stoker_run_mfu_ratio", "Model FLOPs utilisation.", lambda s: s.mfu_ratio),
-    (
-        "stoker_run_peak_memory_bytes",
-        "Largest peak memory of a rank.",
-        lambda s: s.peak_memory_bytes_max,
-    ),
-)
-
-
-def gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
-    """Make a family of gauges; values that are None are left out."""
-    return _filled(GaugeMetricFamily(name, text, labels=labels), values)
-
-
-def counter(name: str, text: str, values: Values, *labels: str) -> Metric:
-    """Make a family of counters; values that are None are left out."""
-    return _filled(CounterMetricFamily(name, text, labels=labels), values)
-
-
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
-    by_labels = values if isinstance(values, Mapping) else {(): values}
-    for labels, value in by_labels.items():
-        if value is not None:
-            family.add_metric((labels,) if isinstance(labels, str) else labels, value)
-    return family
-
-
-def store(status: StoreStatus) -> Iterator[Metric]:
+def store(status: StoreStatus) -> Iterator[MetricFamily]:
     """Yield what the store itself knows: lease, standbys, length of the journal."""
     text = (
         "Time until the supervisor's lease runs out unless it is renewed; 0: no supervisor leads."
@@ -98,9 +29,11 @@ def store(status: StoreStatus) -> Iterator[Metric]:
     yield gauge(
         "stoker_journal_stored_entries", "Entries of the journal, by place.", entries, "where"
     )
+    text = "Time that this scrape waited for the store."
+    yield gauge("stoker_store_read_seconds", text, status.read_seconds)
 
 
-def cluster(status: ClusterStatus) -> Iterator[Metric]:
+def cluster(status: ClusterStatus) -> Iterator[MetricFamily]:
     """Yield the lease holder, the age of the status, and what the supervisor costs."""
     info = {(status.cluster, status.holder): 1}
     yield gauge("stoker_cluster_info", "The cluster and its supervisor.", info, "cluster", "holder")
@@ -109,12 +42,15 @@ def cluster(status: ClusterStatus) -> Iterator[Metric]:
     yield counter("stoker_journal_entries", "Entries in the journal.", status.journal_sequence)
     yield counter("stoker_decision_failures", "Decisions that raised.", status.decision_failures)
     yield gauge("stoker_open_actions", "Actions without an outcome.", len(status.open_actions))
-    text = "Rungs that wait for `stoker approve` or `deny`."
-    yield gauge("stoker_open_proposals", text, len(status.proposals))
     resident = status.supervisor_resident_bytes or None
     yield gauge("stoker_supervisor_resident_bytes", "Memory of the supervisor.", resident)
     cpu = status.supervisor_cpu_seconds
     yield counter("stoker_supervisor_cpu_seconds", "CPU time of the supervisor.", cpu)
+    text = "Time that the present supervisor waited for the store to append entries to the journal."
+    seconds = status.journal_append_seconds
+    yield counter("stoker_journal_append_seconds", text, seconds)
+    text = "How often the present supervisor appended entries to the journal."
+    yield counter("stoker_journal_appends", text, status.num_journal_appends)
     text = "1: the cluster shuts down, or has shut down in order."
     yield gauge("stoker_cluster_closing", text, status.closing)
     yield gauge("stoker_messages_unsigned", "1: messages are not signed.", status.unsigned)
@@ -124,7 +60,7 @@ def cluster(status: ClusterStatus) -> Iterator[Metric]:
     yield counter("stoker_events", text, status.counters, "event")
 
 
-def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
+def nodes(nodes: Sequence[NodeStatus]) -> Iterator[MetricFamily]:
     """Yield each node's state, last heartbeat, and memory of its processes."""
     counts = Counter(node.state for node in nodes)
     by_state = {state: counts[state] for state in get_args(NodeStateName)}
@@ -153,7 +89,7 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     yield gauge("stoker_warm_nodes", text, ready)
 
 
-def hardware(status: ClusterStatus) -> Iterator[Metric]:
+def hardware(status: ClusterStatus) -> Iterator[MetricFamily]:
     """Yield the spares, refused hardware, and failure domains that are down."""
     spares = sum(node.state == "spare" for node in status.nodes)
     yield gauge("stoker_spare_nodes", "Spare nodes.", spares)
@@ -174,34 +110,7 @@ def hardware(status: ClusterStatus) -> Iterator[Metric]:
     yield gauge("stoker_domains_down", "Failure domains that are down.", len(down))
 
 
-def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
-    """Describe how far each run is, and where its time went."""
-    labelled = {(str(run.run), run.name): run for run in runs}
-    for name, text, value in _RUN_GAUGES:
-        values = {labels: value(run) for labels, run in labelled.items()}
-        yield gauge(name, text, values, "run", "name")
-    steps = {labels: run.last for labels, run in labelled.items() if run.last is not None}
-    for name, text, figure in _STEP_GAUGES:
-        values = {labels: figure(step) for labels, step in steps.items()}
-        yield gauge(name, text, values, "run", "name")
-    states = {
-        (*labels, state): run.state == state
-        for labels, run in labelled.items()
-        for state in get_args(RunStateName)
-    }
-    yield gauge("stoker_run_state", "1 for the state a run is in.", states, "run", "name", "state")
-    lost = {
-        (*labels, cause): run.lost_seconds.get(cause, 0.0)
-        for labels, run in labelled.items()
-        for cause in CAUSES
-    }
-    held = {labels: run.hold is not None for labels, run in labelled.items()}
-    yield gauge("stoker_run_held", "1: paused, or it waits for a person.", held, "run", "name")
-    text = "Time that went into no contributing step, by cause."
-    yield gauge("stoker_run_lost_seconds", text, lost, "run", "name", "cause")
-
-
-def incidents(status: ClusterStatus) -> Iterator[Metric]:
+def incidents(status: ClusterStatus) -> Iterator[MetricFamily]:
     """Yield counts of incidents, and the states of the newest."""
     prefix = "incidents_"
     opened = {

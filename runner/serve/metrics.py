@@ -2,20 +2,17 @@
 
 import errno
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
-
 from runner.errors import Forged, StokerError, StoreUnavailable, UserError
 from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus
-from runner.serve import check_families, metric_families
-from runner.serve.metric_families import gauge
+from runner.serve import check_families, metric_families, run_families
+from runner.serve.exposition import CONTENT_TYPE, MetricFamily, gauge, render
 from runner.serve.status_reader import (
     StoreStatus,
     read_check_status,
@@ -31,25 +28,20 @@ CLOSE_POLL_SECONDS = 1.0
 MAX_REQUEST_SECONDS = 10.0
 
 
-class _StatusCollector(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
 def metrics_of(store: Store, signer: Signer = UNSIGNED) -> bytes:
     """Render what the store holds now. An unreachable store is a metric; foreign content raises PermanentError.
 
     A status written without the cluster's token counts as none.
     """
+    begun_at = time.perf_counter()
     try:
         status = checks = None
         with suppress(Forged):
             status = read_status(store, signer)
             checks = read_check_status(store, signer)
-        return metrics_text(status, read_store_status(store), checks=checks)
+        found = read_store_status(store)
+        found = replace(found, read_seconds=time.perf_counter() - begun_at)
+        return metrics_text(status, found, checks=checks)
     except StoreUnavailable:
         return metrics_text(None, is_store_up=False)
 
@@ -62,9 +54,7 @@ def metrics_text(
     is_store_up: bool = True,
 ) -> bytes:
     """Render a status, its store's, and results of checks as Prometheus' text; without a status, that it is missing."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StatusCollector(_families(status, store_status, checks, is_store_up)))
-    return generate_latest(registry)
+    return render(_families(status, store_status, checks, is_store_up))
 
 
 def _families(
@@ -72,7 +62,7 @@ def _families(
     store_status: StoreStatus | None,
     checks: CheckStatus | None,
     is_store_up: bool,
-) -> Iterator[Metric]:
+) -> Iterator[MetricFamily]:
     yield gauge("stoker_store_up", "Whether the store answers.", is_store_up)
     yield gauge("stoker_up", "Whether a status was found.", status is not None)
     if store_status is not None:
@@ -81,7 +71,8 @@ def _families(
         yield from metric_families.cluster(status)
         yield from metric_families.nodes(status.nodes)
         yield from metric_families.hardware(status)
-        yield from metric_families.runs(status.runs)
+        yield from run_families.runs(status.runs)
+        yield from run_families.proposals(status)
         yield from metric_families.incidents(status)
     if checks is not None:
         yield from check_families.checks(checks)
@@ -144,7 +135,7 @@ def _handler_for(store: Store, signer: Signer) -> type[BaseHTTPRequestHandler]:
                 self._send(404, b"metrics are at /metrics\n")
                 return
             try:
-                self._send(200, metrics_of(store, signer), CONTENT_TYPE_LATEST)
+                self._send(200, metrics_of(store, signer), CONTENT_TYPE)
             except StokerError as error:
                 self._send(503, f"{error}\n".encode())
 

@@ -73,7 +73,8 @@ class StoreStatus:
     """What the store itself knows now, however old the cluster's status is.
 
     `lease_token` rises with every supervisor; `lease_left_seconds` is None for a free lease; journal
-    entries are counted in the store and in files.
+    entries are counted in the store and in files. `read_seconds`: how long the store took
+    for the status and these; None: not measured.
     """
 
     lease_token: int = 0
@@ -81,6 +82,7 @@ class StoreStatus:
     num_standbys: int = 0
     journal_stored: int = 0
     journal_archived: int = 0
+    read_seconds: float | None = None
 
 
 def read_store_status(store: Store) -> StoreStatus:

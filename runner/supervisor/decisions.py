@@ -7,6 +7,7 @@ controller and write the journal, and both do it here.
 
 import contextlib
 import logging
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -76,6 +77,8 @@ class DecisionLog:
         self.controller, self._journal = controller, journal
         self.ledger = Ledger(bounded=True)
         self._on_entry, self._on_outage = on_entry, on_outage
+        # Of this process, for metrics: steps of the store that appended entries, and how long they took.
+        self.num_appends, self.append_seconds = 0, 0.0
         # The entry of the last state image, and the bytes of entries seen until then.
         self._imaged, self._imaged_bytes = 0, 0
         self._is_mark_failing = False
@@ -195,8 +198,11 @@ class DecisionLog:
 
     def _make_durable(self, entries: list[r.JournalEntry]) -> None:
         while True:
+            begun_at = time.monotonic()
             try:
                 self._journal.append_many(entries)
+                self.num_appends += 1
+                self.append_seconds += time.monotonic() - begun_at
                 break
             except StoreUnavailable as error:
                 # It may have succeeded without an acknowledgement: to append again is idempotent.

@@ -91,9 +91,17 @@ class Supervisor(LoopEnv):
             action_handlers(provider, store, lease, signer, cluster=cluster.name), self._inbox.put
         )
         self._status_writer = StatusWriter(store, lease, self._inbox.put, signer)
-        self._publisher = StatusPublisher(cluster, self._status_writer, self._own_status)
+        policy = policy_of(cluster)
+        self._publisher = StatusPublisher(
+            cluster,
+            self._status_writer,
+            self._own_status,
+            rungs_per_day={
+                book.name: book.limits.per_day for book in policy.runbooks if book.limits.per_day
+            },
+        )
         self._loop = DecisionLoop(
-            Controller(policy_of(cluster)), self._journal, Registers(cluster, signer), self
+            Controller(policy), self._journal, Registers(cluster, signer), self
         )
         self.log, self._detectors = self._loop.log, self._loop.detectors
         if standby_log is not None:
@@ -397,4 +405,6 @@ class Supervisor(LoopEnv):
             "holder": self._lease.holder,
             "unsigned": not self._signer.is_active,
             "refused_messages": dict(self._validator.refused),
+            "num_journal_appends": self.log.num_appends,
+            "journal_append_seconds": self.log.append_seconds,
         }

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from runner.decide.incidents.consent import because, who
+from runner.decide.incidents.consent import because, rungs_today, who
 from runner.decide.nodes import spares
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
@@ -19,6 +19,7 @@ from runner.decide.state.cluster_state import (
     shared_fields,
 )
 from runner.decide.state.people import PendingRequest
+from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
 from runner.facts.launch_conditions import summary as conditions_summary
 from runner.facts.messages.cluster_status import (
@@ -30,18 +31,23 @@ from runner.facts.messages.cluster_status import (
     IncidentStatus,
     NodeChecks,
     NodeStatus,
+    PhaseSeconds,
     ProposalStatus,
     RunForecast,
     RunSpending,
     RunStatus,
+    RunTotals,
     SparesStatus,
 )
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.forecast import forecast, spending
 from runner.history.ledger import Ledger, RunSummary
+from runner.history.run_counters import RunCounters
 from runner.load.deadlines import deadline_seconds
 
+# How far a checkpoint may be trusted, the least first.
+LEVELS = (Trust.COMMITTED, *TRUSTED)
 MAX_INCIDENTS_SHOWN = 100
 MAX_LOSSES_SHOWN = 120
 MAX_REMEDIES_SHOWN = 50
@@ -114,7 +120,11 @@ class StatusBuilder:
         ledger: Ledger,
         heartbeats: LastHeartbeats,
         now: float,
+        *,
+        rungs_per_day: Mapping[str, int] | None = None,
     ) -> None:
+        """`rungs_per_day`: page -> its limit, of pages that have one."""
+        self._rungs_per_day = rungs_per_day or {}
         self._state, self._cluster, self._ledger = state, cluster, ledger
         self._heartbeats, self._now = heartbeats, now
         self._nodes: list[NodeStatus] = []
@@ -309,6 +319,21 @@ class StatusBuilder:
             start_phases=dict(attempt.start) if attempt else {},
             checkpoint_step=trusted.step if trusted else None,
             ettr_ratio=summary.ettr_ratio,
+            ettr_hour_ratio=summary.ettr_hour_ratio,
+            ettr_day_ratio=summary.ettr_day_ratio,
+            totals=_totals(summary, self._ledger.account(run.run).counters),
+            checkpoints_by_trust=_by_trust(
+                run, has_folder=bool(checkpoint_folder(self._cluster, run))
+            ),
+            checkpoint_age_seconds=self._checkpoint_ages(run),
+            attempts_left=max(
+                0, run.spec.max_attempts_without_progress - run.attempts_without_progress
+            ),
+            rungs_left={
+                page: max(0, limit - len(rungs_today(run, page, self._now)))
+                for page, limit in self._rungs_per_day.items()
+                if page in run.page_times
+            },
             lost_seconds=dict(summary.lost_seconds),
             folder=run_folder(self._cluster, run),
             checkpoints=checkpoint_folder(self._cluster, run),
@@ -344,6 +369,20 @@ class StatusBuilder:
         )
         return expected, used
 
+    def _checkpoint_ages(self, run: Run) -> dict[str, float]:
+        """Return level of trust -> seconds since the seal of the newest checkpoint that is trusted at least so far."""
+        if run.ended_at is not None:
+            return {}
+        times, found = self._ledger.account(run.run).checkpoint_times, dict[str, float]()
+        for known in reversed(run.checkpoints):
+            sealed_at = times.get(known.path)
+            if sealed_at is None or run.is_set_aside(known):
+                continue
+            for level in LEVELS:
+                if level not in found and known.is_at_least(level):
+                    found[level.value] = max(0.0, self._now - sealed_at)
+        return found
+
     def _incident(self, incident: Incident) -> IncidentStatus:
         account = self._ledger.incident(incident.incident)
         known = account or incident
@@ -372,6 +411,30 @@ class StatusBuilder:
             acknowledged_by=incident.acknowledged_by
             or ("a person" if incident.acknowledged_at is not None else ""),
         )
+
+
+def _totals(summary: RunSummary, counters: RunCounters) -> RunTotals:
+    return RunTotals(
+        productive_seconds=summary.productive_seconds_total,
+        lost_seconds=dict(summary.lost_seconds_total),
+        steps=counters.steps,
+        tokens=counters.tokens,
+        skipped_steps=counters.skipped_steps,
+        restarts=dict(counters.restarts),
+        recovery={
+            phase: PhaseSeconds(counts=tuple(each.counts), total_seconds=each.total_seconds)
+            for phase, each in counters.phases.items()
+        },
+    )
+
+
+def _by_trust(run: Run, *, has_folder: bool) -> dict[str, int]:
+    """Count checkpoints by trust; of a run that has no folder for them and has sealed none, return nothing."""
+    left = [known for known in run.checkpoints if not run.is_set_aside(known)]
+    if not left and not has_folder:
+        return {}
+    counts = Counter(known.trust for known in left)
+    return {trust.value: counts[trust] for trust in Trust}
 
 
 def _pending(pending: PendingRequest) -> str:

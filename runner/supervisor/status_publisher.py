@@ -125,8 +125,14 @@ class StatusPublisher:
         cluster: ClusterSpec,
         writer: StatusWriter,
         own_status: Callable[[], Mapping[str, object]],
+        *,
+        rungs_per_day: Mapping[str, int] | None = None,
     ) -> None:
-        """`own_status` returns the fields of the status about the supervisor itself, except its process and the time."""
+        """`own_status` returns the fields of the status about the supervisor itself, except its process and the time.
+
+        `rungs_per_day`: page -> its limit, of pages that have one.
+        """
+        self._rungs_per_day = rungs_per_day
         self._cluster, self._writer, self._own_status = cluster, writer, own_status
         self._heartbeats = LastHeartbeats()
         # Begun, and not done.
@@ -160,7 +166,7 @@ class StatusPublisher:
     def advance(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a build if one is due, continue it for a moment, and hand it to the writer once it is done."""
         if self._builder is None and now >= self.due_at():
-            self._builder = StatusBuilder(state, self._cluster, ledger, self._heartbeats, now)
+            self._builder = self._begin(state, ledger, now)
             self._has_changed = self._has_heartbeats = False
             earned = (now - self._built_at) / self._period if self._period else MAX_BURST
             self._burst = min(MAX_BURST, self._burst + earned) - 1.0
@@ -177,9 +183,19 @@ class StatusPublisher:
 
     def publish_final(self, state: State, ledger: Ledger, now: float) -> None:
         """Build and write a status now, on the caller's thread; raises what the store does."""
-        builder = StatusBuilder(state, self._cluster, ledger, self._heartbeats, now)
+        builder = self._begin(state, ledger, now)
         status = builder.status(now, self._supervisor_fields())
         self._writer.write_now(status, builder.check_status())
+
+    def _begin(self, state: State, ledger: Ledger, now: float) -> StatusBuilder:
+        return StatusBuilder(
+            state,
+            self._cluster,
+            ledger,
+            self._heartbeats,
+            now,
+            rungs_per_day=self._rungs_per_day,
+        )
 
     def _supervisor_fields(self) -> dict[str, object]:
         return {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
 from runner.agent.ranks import rank_resources, reports
@@ -17,6 +17,7 @@ from runner.agent.ranks.aggregates import (
     StepAggregator,
 )
 from runner.agent.ranks.printed_steps import PrintedSteps
+from runner.agent.ranks.step_sums import StepSums
 from runner.agent.rare_field import RareField
 from runner.facts.ids import AttemptId
 from runner.facts.launch_conditions import of_data
@@ -119,6 +120,8 @@ class LocalGang:
         self._rare_phases = RareField[signals.StartPhase]()
         self._start_phases = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
+        # Of rank 0's reports; of what is printed where none reports.
+        self._sums, self._printed_sums = StepSums(now), StepSums(now)
         self._progress_step: int | None = None
         self._progress_sent_at = now
         self._acknowledged: dict[str, None] = {}
@@ -201,7 +204,11 @@ class LocalGang:
             return []
         self._log_steps = (*self._log_steps, *records)[-MAX_STEPS:]
         is_first = self._printed.furthest is None
-        if not self._printed.add(records, rank):
+        is_mark = self._printed.add(records, rank)
+        if rank == self._printed.rank:
+            for record in records:
+                self._printed_sums.add(record, now)
+        if not is_mark:
             return []
         self.progress_at = now
         if not is_first and self.alive:
@@ -220,6 +227,14 @@ class LocalGang:
             self.progress_at = now
         if report.loss is not None:
             self._last_loss = report.loss
+        if rank.rank == 0:
+            step = StepRecord(
+                step=report.step,
+                skipped=bool(report.skipped),
+                tokens_per_second=report.tokens_per_second,
+                step_seconds_max=report.step_seconds,
+            )
+            self._sums.add(step, now)
         if self.last_step is not None:
             self.last_step = max(self.last_step, report.step)
             return []
@@ -274,7 +289,8 @@ class LocalGang:
         if is_printed:
             return self._printed_progress(step, is_first=is_first)
         timings = self._start_phases.reported() if is_first else {}
-        return [signals.Progress(**self.header(), step=step, loss=self._last_loss, timings=timings)]
+        made = signals.Progress(**self.header(), step=step, loss=self._last_loss, timings=timings)
+        return [replace(made, **self._sums.take())]
 
     def _printed_progress(self, step: int, *, is_first: bool) -> list[Signal]:
         """Return a mark of the furthest printed step; at first, one of the step with which the ranks resumed, before it."""
@@ -282,10 +298,12 @@ class LocalGang:
         first = printed.first if is_first and printed.first is not None else step
         marks = [(first, printed.first_loss)] if first < step else []
         marks.append((step, printed.loss))
-        return [
-            signals.Progress(**self.header(), step=number, loss=loss, printed_by=printed.rank or 0)
+        rank = printed.rank or 0
+        made = [
+            signals.Progress(**self.header(), step=number, loss=loss, printed_by=rank)
             for number, loss in marks
         ]
+        return [*made[:-1], replace(made[-1], **self._printed_sums.take())]
 
     def poll(self, now: float) -> float:
         """Observe which ranks are stopped; return when to poll again.

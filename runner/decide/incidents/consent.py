@@ -75,11 +75,14 @@ def is_pending(pending: PendingRequest, attempt: Attempt | None) -> bool:
     return attempt is None or attempt.attempt == pending.after or attempt.state in _PLANNED
 
 
+def rungs_today(run: Run, page: str, now: float) -> list[float]:
+    """Return when a page took rungs for this run within the last 24 hours, oldest first."""
+    return [at for at in run.page_times.get(page, []) if at > now - DAY_SECONDS]
+
+
 def _spent(decision: Decision, run: Run, book: Runbook) -> str:
     """Return which limit of a page is reached for this run; "" for none. What people ask for counts against none."""
-    times = run.page_times.get(book.name, [])
-    today = [at for at in times if at > decision.now - DAY_SECONDS]
-    limits = book.limits
+    today, limits = rungs_today(run, book.name, decision.now), book.limits
     if limits.per_day and len(today) >= limits.per_day:
         return f"page {book.name} has taken its {limits.per_day} rungs of the day (limits.per_day)"
     if today and decision.now < today[-1] + limits.cooldown_seconds:

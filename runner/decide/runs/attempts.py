@@ -138,14 +138,16 @@ def on_progress(decision: Decision, progress: s.Progress) -> None:
         return
     if rank is not None and not _counts(attempt, rank):
         return
-    _advance(
-        decision,
-        attempt,
-        progress.step,
+    mark = r.StepsAdvanced(
+        attempt=attempt.attempt,
+        step=progress.step,
         loss=progress.loss,
         timings=dict(progress.timings),
         printed_by=rank,
+        tokens=progress.tokens,
+        num_skipped=progress.num_skipped,
     )
+    _advance(decision, attempt, mark)
 
 
 def _counts(attempt: Attempt, rank: int) -> bool:
@@ -155,28 +157,17 @@ def _counts(attempt: Attempt, rank: int) -> bool:
     return attempt.printed_by is not None and rank <= attempt.printed_by
 
 
-def _advance(
-    decision: Decision,
-    attempt: Attempt,
-    step: int,
-    *,
-    loss: float | None = None,
-    timings: dict[str, float] | None = None,
-    printed_by: int | None = None,
-) -> None:
+def _last_mark(attempt: Attempt, step: int) -> r.StepsAdvanced:
+    return r.StepsAdvanced(attempt=attempt.attempt, step=step, printed_by=attempt.printed_by)
+
+
+def _advance(decision: Decision, attempt: Attempt, mark: r.StepsAdvanced) -> None:
+    step = mark.step
     # Steps that ranks report replace those that they printed.
-    is_first_report = attempt.printed_by is not None and printed_by is None
+    is_first_report = attempt.printed_by is not None and mark.printed_by is None
     if attempt.last_step is not None and step <= attempt.last_step and not is_first_report:
         return
-    decision.add(
-        r.StepsAdvanced(
-            attempt=attempt.attempt,
-            step=step,
-            loss=loss,
-            timings=timings or {},
-            printed_by=printed_by,
-        )
-    )
+    decision.add(mark)
     if attempt.state == "ended":
         return
     run = decision.run_of(attempt.attempt)
@@ -226,7 +217,7 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
     if attempt is None or exited.rank in attempt.exit_codes:
         return
     if exited.last_step is not None:
-        _advance(decision, attempt, exited.last_step, printed_by=attempt.printed_by)
+        _advance(decision, attempt, _last_mark(attempt, exited.last_step))
     decision.add(
         r.RankEnded(
             attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
@@ -303,7 +294,7 @@ def on_ranks_gone(decision: Decision, gone: s.RanksTerminated) -> None:
         return
     attempt = _current(decision, gone.attempt, gone.generation)
     if attempt is not None and gone.last_step is not None:
-        _advance(decision, attempt, gone.last_step, printed_by=attempt.printed_by)
+        _advance(decision, attempt, _last_mark(attempt, gone.last_step))
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         decision.move_node(gone.node, "lost", reason)

@@ -167,6 +167,25 @@ class RunSpending(Value):
     cost_at_end: float | None = None
 
 
+class PhaseSeconds(Value):
+    """Seconds that recoveries spent in one phase. `counts`: by bucket (`history/run_counters.BUCKET_SECONDS`), each alone."""
+
+    counts: tuple[int, ...]
+    total_seconds: float
+
+
+class RunTotals(Value):
+    """Sums of a run since it was admitted, none of which ever falls (`history/run_counters.py`)."""
+
+    productive_seconds: float = 0.0
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    tokens: int = 0
+    skipped_steps: int = 0
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    recovery: Mapping[str, PhaseSeconds] = field(default_factory=dict)
+
+
 class RunStatus(Value):
     """One run. `step` is the last finished one of the current or last attempt; `lost_seconds` are by cause, from the ledger.
 
@@ -202,6 +221,18 @@ class RunStatus(Value):
     start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     checkpoint_step: int | None = None
     ettr_ratio: float | None = None
+    # Of the last hour and the last day, or of all its time if that is less.
+    ettr_hour_ratio: float | None = None
+    ettr_day_ratio: float | None = None
+    totals: RunTotals = field(default_factory=RunTotals)
+    # Checkpoints by how far they are trusted, those that the run has left behind not counted. Of each level: the seconds since
+    # the newest that is trusted at least so far was sealed.
+    checkpoints_by_trust: Mapping[str, int] = field(default_factory=dict)
+    checkpoint_age_seconds: Mapping[str, float] = field(default_factory=dict)
+    # Attempts in a row without progress, before the run is given up.
+    attempts_left: int | None = None
+    # Page -> rungs that it may still take within 24 hours, of pages with such a limit that have taken one.
+    rungs_left: Mapping[str, int] = field(default_factory=dict)
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
     checkpoints: str = ""
@@ -277,6 +308,9 @@ class ClusterStatus(Value, kind="status"):
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
     supervisor_cpu_seconds: float = 0.0
+    # Of the present supervisor: how often it appended entries to the journal, and how long that took in all.
+    num_journal_appends: int = 0
+    journal_append_seconds: float = 0.0
     # Restarts, swaps, journal appends, malformed messages, ...
     counters: Mapping[str, float] = field(default_factory=dict)
 

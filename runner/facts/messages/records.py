@@ -364,12 +364,17 @@ class RankEnded(AttemptRecord, kind="rank_ended"):
 
 
 class StepsAdvanced(AttemptRecord, kind="steps_advanced"):
-    """The attempt has finished `step`. `printed_by`: the rank whose output shows it; None: ranks report their steps."""
+    """The attempt has finished `step`. `printed_by`: the rank whose output shows it; None: ranks report their steps.
+
+    `tokens`, `num_skipped`: as in the signal.
+    """
 
     step: int
     loss: float | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
     printed_by: int | None = None
+    tokens: int = 0
+    num_skipped: int = 0
 
 
 class StartTimed(AttemptRecord, kind="start_timed"):

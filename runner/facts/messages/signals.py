@@ -309,7 +309,8 @@ class Progress(Signal, kind="progress"):
     """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with.
 
     Step N is done when N steps contribute to the weights. The first mark has `timings`: start phase -> the slowest rank's seconds.
-    `printed_by`: the rank whose output shows the step, of ranks that report none.
+    `printed_by`: the rank whose output shows the step, of ranks that report none. Since the mark before: `tokens` that the gang
+    trained on, by the throughput that ranks report (0: they report none), and steps that the optimizer skipped.
     """
 
     attempt: AttemptId
@@ -317,6 +318,8 @@ class Progress(Signal, kind="progress"):
     loss: float | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
     printed_by: int | None = None
+    tokens: int = 0
+    num_skipped: int = 0
 
 
 class CheckpointSealed(Signal, kind="checkpoint_sealed"):

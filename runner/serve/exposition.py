@@ -1,0 +1,129 @@
+"""Prometheus' text format, written fast: a fleet of thousands has tens of thousands of series, and all of them in each scrape.
+
+The official client takes four times as long for them as a scrape may take; it is what the tests compare with.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# The value of a family without labels, or values by label; by a tuple if there are several labels.
+Values = float | None | Mapping[Any, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSeries:
+    """Samples of one name and the same labels; keys of `values` are label values, those that are None are left out."""
+
+    name: str
+    labels: tuple[str, ...]
+    values: Mapping[Any, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """A family of metrics. `name` as in its samples, without the endings of a histogram."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    text: str
+    series: list[SampleSeries] = field(default_factory=list)
+
+    @property
+    def num_samples(self) -> int:
+        """Return how many samples it has."""
+        return sum(value is not None for each in self.series for value in each.values.values())
+
+
+def gauge(name: str, text: str, values: Values, *labels: str) -> MetricFamily:
+    """Make a family of gauges; values that are None are left out."""
+    return MetricFamily(name, "gauge", text, [SampleSeries(name, labels, _by_labels(values))])
+
+
+def counter(name: str, text: str, values: Values, *labels: str) -> MetricFamily:
+    """Make a family of counters, whose samples end in `_total`; values that are None are left out."""
+    name = f"{name}_total"
+    return MetricFamily(name, "counter", text, [SampleSeries(name, labels, _by_labels(values))])
+
+
+def histogram(
+    name: str,
+    text: str,
+    values: Mapping[tuple[str, ...], tuple[Sequence[int], float]],
+    *labels: str,
+    bounds: Sequence[float],
+) -> MetricFamily:
+    """Make a family of histograms. `values`: labels -> counts of each bucket alone, one more than bounds, and the sum."""
+    names = [*map(_number, bounds), "+Inf"]
+    buckets = {
+        (*key, bound): count
+        for key, (counts, _) in values.items()
+        for bound, count in zip(names, accumulate(counts), strict=True)
+    }
+    return MetricFamily(
+        name,
+        "histogram",
+        text,
+        [
+            SampleSeries(f"{name}_bucket", (*labels, "le"), buckets),
+            SampleSeries(f"{name}_sum", labels, {key: total for key, (_, total) in values.items()}),
+            SampleSeries(
+                f"{name}_count", labels, {key: sum(each) for key, (each, _) in values.items()}
+            ),
+        ],
+    )
+
+
+def render(families: Iterable[MetricFamily]) -> bytes:
+    """Write families as text; each name must come once."""
+    return "".join(_lines(families)).encode()
+
+
+def _by_labels(values: Values) -> Mapping[Any, float | None]:
+    return values if isinstance(values, Mapping) else {(): values}
+
+
+def _lines(families: Iterable[MetricFamily]) -> Iterator[str]:
+    escaped: dict[str, str] = {}
+    for family in families:
+        text = family.text.replace("\\", r"\\").replace("\n", r"\n")
+        yield f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
+        for series in family.series:
+            yield from _samples(series, escaped)
+
+
+def _samples(series: SampleSeries, escaped: dict[str, str]) -> Iterator[str]:
+    """Write one line for each sample. `escaped`: label values that were escaped already; most come again and again."""
+    name = series.name
+    if not series.labels:
+        yield from (
+            f"{name} {_number(value)}\n" for value in series.values.values() if value is not None
+        )
+        return
+    pairs = ",".join(f'{label}="%s"' for label in series.labels)
+    template = f"{name}{{{pairs}}} %s\n"
+    for key, value in series.values.items():
+        if value is None:
+            continue
+        labels = (key,) if isinstance(key, str) else key
+        try:
+            texts = [escaped[label] for label in labels]
+        except KeyError:
+            escaped.update({label: _escaped(label) for label in labels})
+            texts = [escaped[label] for label in labels]
+        yield template % (*texts, _number(value))
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    if type(value) is not float:
+        return str(int(value))
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
