@@ -134,7 +134,7 @@ class Ledger:
             contributing_steps=account.contributing(),
             ettr_hour_ratio=recent_ettr(account, HOUR_SECONDS, now),
             ettr_day_ratio=recent_ettr(account, DAY_SECONDS, now),
-            productive_seconds_total=max(productive, counters.productive_seconds),
+            productive_seconds_total=max(account.marked_seconds(end), counters.productive_seconds),
             lost_seconds_total={
                 cause: max(lost.get(cause, 0.0), counters.lost_seconds.get(cause, 0.0))
                 for cause in CAUSES
@@ -242,7 +242,7 @@ class Ledger:
 
     def _advanced(self, run: RunAccounting, now: float, record: r.StepsAdvanced) -> None:
         first = run.phase != "step"
-        if first:
+        if first or record.attempt != run.current:
             run.keep_counters(now)
         run.counters.tokens += record.tokens
         run.counters.skipped_steps += record.num_skipped

@@ -362,7 +362,15 @@ class RunAccounting(MutableValue):
     def keep_counters(self, now: float) -> None:
         """Hold what the counters are at least, before an event may classify seconds again."""
         end = now if self.ended_at is None else self.ended_at
-        self.counters.keep(self.productive_seconds(end), self.lost_seconds(end))
+        self.counters.keep(self.marked_seconds(end), self.lost_seconds(end))
+
+    def marked_seconds(self, now: float) -> float:
+        """Return the productive seconds without those of the step in progress: what comes after the last mark may be a hang."""
+        head = self._attempt(self.head)
+        if head is None or self.phase != "step" or self.head != self.current:
+            return self.productive_seconds(now)
+        marks = head.marks
+        return head.inherited_seconds + (marks.times[-1] - marks.times[0] if marks.times else 0.0)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

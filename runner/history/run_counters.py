@@ -1,7 +1,8 @@
 """Sums of one run that only rise, as counters and histograms of metrics must: from the journal alone, across take-overs.
 
 Seconds of a run are classified again when more is known: a rewind makes rework of productive ones, an incident makes `detect` of
-the last ones of a step. A counter holds the furthest that such a sum has been until the sum is past it again.
+the last ones of a step. A counter holds the furthest that such a sum has been until the sum is past it again. So does the one of
+productive seconds, which ends with the last mark of progress.
 
 A *recovery* lasts from the fault that broke an attempt to the first step of a later one, however many attempts that took. Each has
 one observation of each phase, as the ledger defines them; `rework` is the time on steps that it overwrote.

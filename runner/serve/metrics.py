@@ -11,7 +11,7 @@ from typing import Any
 
 from runner.errors import Forged, StokerError, StoreUnavailable, UserError
 from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus
-from runner.serve import check_families, metric_families, run_families
+from runner.serve import check_families, metric_families, page_families, run_families
 from runner.serve.exposition import CONTENT_TYPE, MetricFamily, gauge, render
 from runner.serve.status_reader import (
     StoreStatus,
@@ -74,6 +74,8 @@ def _families(
         yield from run_families.runs(status.runs)
         yield from run_families.proposals(status)
         yield from metric_families.incidents(status)
+        if status.pages is not None:
+            yield from page_families.pages(status.pages, status.now)
     if checks is not None:
         yield from check_families.checks(checks)
 

@@ -61,6 +61,21 @@ def check_sums(summary: RunSummary) -> None:
     assert summary.ettr_ratio is None or 0 <= summary.ettr_ratio <= 1
 
 
+def check_totals(ledger: Ledger, now: float, before: dict[str, float]) -> dict[str, float]:
+    """Assert that no counter has fallen below `before` or what it is a counter of; return them all."""
+    summary, counters = ledger.summary(1, now), ledger.account(1).counters
+    marked = ledger.account(1).marked_seconds(now)
+    assert marked <= summary.productive_seconds
+    seconds = {**summary.lost_seconds, "productive": marked}
+    totals = {**summary.lost_seconds_total, "productive": summary.productive_seconds_total}
+    totals |= {"steps": counters.steps, "restarts": sum(counters.restarts.values())}
+    assert all(totals[name] >= before.get(name, 0.0) for name in totals)
+    assert all(totals[name] >= seconds[name] for name in seconds)
+    for ratio in (summary.ettr_hour_ratio, summary.ettr_day_ratio):
+        assert ratio is None or 0 <= ratio <= 1
+    return totals
+
+
 def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint() -> None:
     """Each second of a run with one crash is found under the cause it belongs to."""
     script = crash_and_restart()
@@ -390,10 +405,14 @@ def test_for_any_journal_the_seconds_add_up(
         script.at(now, *some, input=fact)
     if end is not None:
         script.at(now, run_is(end))
-    ledger = Ledger()
+    ledger, totals = Ledger(), dict[str, float]()
     for entry in script.entries:
+        if ledger.runs:
+            # As the last status before the entry may show them.
+            totals = check_totals(ledger, entry.now, totals)
         ledger.apply(decode(encode(entry)))
         check_sums(ledger.summary(1, entry.now))
+        totals = check_totals(ledger, entry.now, totals)
         ranges = list(ledger.summary(1, entry.now).contributing_steps.values())
         assert all(first <= last for first, last in ranges)
         assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
