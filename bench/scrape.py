@@ -23,6 +23,8 @@ from runner.facts.messages.cluster_status import (
     NodeStatus,
     PagesStatus,
     PhaseSeconds,
+    RunForecast,
+    RunSpending,
     RunStatus,
     RunTotals,
 )
@@ -124,6 +126,18 @@ def _run(number: int) -> RunStatus:
         checkpoints_by_trust={"intact": 3, "proven": 2},
         checkpoint_age_seconds={"committed": 100.0, "intact": 200.0, "proven": 4000.0},
         attempts_left=12,
+        forecast=RunForecast(ends_at=1.8e9, deadline=1.9e9, margin_seconds=1e8),
+        spending=RunSpending(
+            rank_hours=1e5,
+            useful_rank_hours=9e4,
+            lost_rank_hours=1e4,
+            budget_rank_hours=1e6,
+            rank_hours_at_end=9e5,
+            rate=2.0,
+            cost=2e5,
+            lost_cost=2e4,
+            cost_at_end=1.8e6,
+        ),
         totals=RunTotals(
             productive_seconds=1e6,
             lost_seconds=lost,

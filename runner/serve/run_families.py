@@ -8,7 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import get_args
 
-from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    RunForecast,
+    RunSpending,
+    RunStatus,
+)
 from runner.facts.messages.records import RunStateName
 from runner.facts.messages.signals import StepRecord
 from runner.facts.remedies.skipped_steps import num_skipped
@@ -94,6 +99,34 @@ _STEP_GAUGES: tuple[tuple[str, str, Callable[[StepRecord], float | None]], ...] 
         lambda s: s.peak_memory_bytes_max,
     ),
 )
+# Of each run whose status has a forecast, and of what it has used.
+_FORECAST_GAUGES: tuple[tuple[str, str, Callable[[RunForecast], float | None]], ...] = (
+    (
+        "stoker_run_end_timestamp_seconds",
+        "Expected end, by the run's own rate, lost time included.",
+        lambda f: f.ends_at,
+    ),
+    (
+        "stoker_run_deadline_margin_seconds",
+        "From the expected end to the deadline; below 0 it is too late.",
+        lambda f: f.margin_seconds,
+    ),
+)
+_SPENDING_GAUGES: tuple[tuple[str, str, Callable[[RunSpending], float | None]], ...] = (
+    (
+        "stoker_run_compute_budget_rank_hours",
+        "Rank hours that the run may use.",
+        lambda s: s.budget_rank_hours,
+    ),
+    (
+        "stoker_run_expected_rank_hours",
+        "Rank hours that it will have used at its expected end.",
+        lambda s: s.rank_hours_at_end,
+    ),
+    ("stoker_run_cost", "Cost so far, in the unit of the run's rate.", lambda s: s.cost),
+    ("stoker_run_lost_cost", "Of it, the cost of lost time.", lambda s: s.lost_cost),
+    ("stoker_run_expected_cost", "Cost at the expected end.", lambda s: s.cost_at_end),
+)
 # Of each run; none falls, not even at a take-over: they are sums of the journal.
 _RUN_COUNTERS: tuple[tuple[str, str, Callable[[RunStatus], float]], ...] = (
     (
@@ -129,6 +162,23 @@ def runs(runs: Sequence[RunStatus]) -> Iterator[MetricFamily]:
     for name, text, figure in _STEP_GAUGES:
         values = {labels: figure(step) for labels, step in steps.items()}
         yield gauge(name, text, values, "run", "name")
+    for name, text, expected in _FORECAST_GAUGES:
+        values = {key: expected(run.forecast) for key, run in labelled.items() if run.forecast}
+        yield gauge(name, text, values, "run", "name")
+    for name, text, used in _SPENDING_GAUGES:
+        values = {key: used(run.spending) for key, run in labelled.items() if run.spending}
+        yield gauge(name, text, values, "run", "name")
+    rank_hours = {
+        (*labels, use): hours
+        for labels, run in labelled.items()
+        if run.spending is not None
+        for use, hours in (
+            ("useful", run.spending.useful_rank_hours),
+            ("lost", run.spending.lost_rank_hours),
+        )
+    }
+    text = "Rank hours used so far; useful and lost add up to all."
+    yield gauge("stoker_run_rank_hours", text, rank_hours, "run", "name", "use")
     for name, text, total in _RUN_COUNTERS:
         values = {labels: total(run) for labels, run in labelled.items()}
         yield counter(name, text, values, "run", "name")

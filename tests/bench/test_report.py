@@ -76,6 +76,7 @@ def test_every_benchmark_can_be_named() -> None:
         "reassignment",
         "recovery",
         "scan",
+        "scrape",
         "step_time",
         "steps",
         "supervision",
@@ -116,6 +117,7 @@ def test_every_benchmark_can_be_named() -> None:
                 "with codes to without",
             },
         ),
+        ("scrape", ("--nodes=50", "--rounds=2"), {"scrape at 50 nodes", "its size"}),
         ("steps", ("--steps=20000",), {"on disk", "read for a plot"}),
     ],
 )

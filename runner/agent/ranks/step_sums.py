@@ -2,6 +2,9 @@
 
 from runner.facts.messages.signals import StepRecord
 
+# What is beyond was not a throughput, a duration, or the distance of two lines. Chosen, not measured.
+MAX_TOKENS_PER_SECOND, MAX_SECONDS, MAX_STEPS_APART = 1e12, 1e5, 1000
+
 
 class StepSums:
     """Adds up what one source reports of its steps, a rank or the output of one; times are seconds."""
@@ -22,12 +25,15 @@ class StepSums:
         self._last_step, self._last_at = record.step, now
         self._num_skipped += record.skipped
         throughput, seconds = record.tokens_per_second, record.step_seconds_max
-        if throughput is None or not 0.0 < throughput < float("inf"):
+        if throughput is None or not 0.0 < throughput <= MAX_TOKENS_PER_SECOND:
             return
-        if seconds is not None and 0.0 < seconds < float("inf"):
-            self._tokens += throughput * seconds * (1 if last is None else record.step - last)
+        if seconds is not None and 0.0 < seconds <= MAX_SECONDS:
+            num_steps = 1 if last is None else record.step - last
+            self._tokens += (
+                throughput * seconds * (num_steps if num_steps <= MAX_STEPS_APART else 1)
+            )
         elif last is not None:
-            self._tokens += throughput * (now - before)
+            self._tokens += throughput * min(now - before, MAX_SECONDS)
 
     def take(self) -> dict[str, int]:
         """Return the sums as fields of a mark, and begin new ones; what is less than a token is kept."""

@@ -14,6 +14,8 @@ from runner.facts.messages.cluster_status import (
     PagesStatus,
     PhaseSeconds,
     ProposalStatus,
+    RunForecast,
+    RunSpending,
     RunStatus,
     RunTotals,
 )
@@ -133,6 +135,22 @@ def test_checkpoints_are_counted_by_trust_with_the_age_of_the_newest() -> None:
     assert found["stoker_run_checkpoints", labelled(trust="intact")] == 2
     assert found["stoker_run_checkpoint_age_seconds", labelled(trust="intact")] == 65.0
     assert not [name for name, _ in of_run() if name.startswith("stoker_run_checkpoint")]
+
+
+def test_the_forecast_and_the_cost_of_a_run_are_there_where_they_are_known() -> None:
+    """Expected end and margin; hours used, useful and lost; a cost only where a rate is set."""
+    found = of_run(
+        forecast=RunForecast(ends_at=500.0, margin_seconds=-60.0),
+        spending=RunSpending(useful_rank_hours=3.0, lost_rank_hours=1.0, cost=8.0, rate=2.0),
+    )
+    assert found["stoker_run_end_timestamp_seconds", RUN] == 500.0
+    assert found["stoker_run_deadline_margin_seconds", RUN] == -60.0
+    assert found["stoker_run_rank_hours", labelled(use="useful")] == 3.0
+    assert found["stoker_run_rank_hours", labelled(use="lost")] == 1.0
+    assert found["stoker_run_cost", RUN] == 8.0
+    free = of_run(spending=RunSpending(useful_rank_hours=3.0))
+    assert ("stoker_run_cost", RUN) not in free
+    assert ("stoker_run_compute_budget_rank_hours", RUN) not in free
 
 
 def test_proposals_that_wait_have_an_age() -> None:
