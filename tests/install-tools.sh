@@ -16,6 +16,9 @@ for pair in promtool:prometheus prometheus:prometheus amtool:prometheus-alertman
     command -v "${pair%%:*}" >/dev/null && continue
     [[ " ${servers[*]-} " == *" ${pair##*:} "* ]] || servers+=("${pair##*:}")
 done
+# Alertmanager does not start without its templates.
+templates=/usr/share/prometheus/alertmanager
+[[ -e $templates/default.tmpl || " ${servers[*]-} " == *" prometheus-alertmanager "* ]] || servers+=(prometheus-alertmanager)
 if ((${#missing[@]} + ${#servers[@]} == 0)); then
     exit 0
 fi
@@ -38,3 +41,7 @@ for program in promtool prometheus amtool prometheus-alertmanager; do
         install -m 0755 "$folder/usr/bin/$program" "/usr/local/bin/$program"
     fi
 done
+if [[ -e $folder$templates ]]; then
+    mkdir -p "$templates"
+    cp -r "$folder$templates/." "$templates"
+fi
