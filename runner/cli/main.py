@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "runs.init",
     "demo": "runs.demo",
     "attach": "foreground.attach",
+    "watch": "terminal.watch",
     "watch-only": "watch.watch_only",
     "status": "reports.status",
     "runs": "reports.status",

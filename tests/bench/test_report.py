@@ -82,6 +82,7 @@ def test_every_benchmark_can_be_named() -> None:
         "supervision",
         "survey",
         "takeover",
+        "watch",
         "watch_only",
     ]
 
@@ -91,6 +92,11 @@ def test_every_benchmark_can_be_named() -> None:
     [
         ("client", (), {"step with a channel", "step without Stoker"}),
         ("heartbeat", (), set()),
+        (
+            "watch",
+            ("--seconds=1", "--settle-seconds=1"),
+            {"8 nodes, 80x24", "2000 nodes, 80x24", "2000 nodes, 200x60"},
+        ),
         ("rank_edges", (), {"report, median", "report that finds no room, median"}),
         (
             "scan",

@@ -5,35 +5,21 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from runner.cli import output
 from runner.cli.foreground.changes import changes, find_run, progress
-from runner.cli.nodes.tables import fleet_summary
-from runner.cli.reports.tables import incidents_table, step_of
-from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
-from runner.facts.wording import visible
+from runner.cli.foreground.glance import node_line, run_lines, safe_text
+from runner.cli.reports.tables import incidents_table
+from runner.facts.messages.cluster_status import ClusterStatus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 # Chosen, not measured.
 PROGRESS_LINE_SECONDS = 5.0
 MAX_LOG_LINES = 8
 MAX_INCIDENTS = 4
-MAX_NODES_SHOWN = 16
-STATE_STYLES = {
-    "active": "green",
-    "spare": "cyan",
-    "checking": "blue",
-    "suspect": "yellow",
-    "lost": "red",
-    "quarantined": "red",
-    "maintenance": "yellow",
-    "left": "dim",
-    "retired": "dim",
-}
 
 
 class PlainScreen(ExitStack):
@@ -92,21 +78,25 @@ class LiveScreen(PlainScreen):
 
         if self._status is None:
             return Text("starting ...", style="dim")
-        run = find_run(self._status, self._run)
+        run, now, width = (
+            find_run(self._status, self._run),
+            self._status.now,
+            self._live.console.width,
+        )
         parts: list[RenderableType] = []
         if run is not None:
-            parts += [_text(headline(run), style="bold", no_wrap=True)]
-            parts += [_text(figures(run), no_wrap=True)]
-        if run is not None and run.recent_losses:
-            first = f"{run.first_loss:.3f} " if run.first_loss is not None else ""
-            curve = f"loss  {first}{output.sparkline(run.recent_losses)}"
-            parts.append(Text(curve, style="magenta", no_wrap=True))
-        parts.append(_node_line(self._status))
+            parts += run_lines(run, now, width)
+        parts.append(node_line(self._status))
         recent = [i for i in self._status.incidents if i.run == self._run][:MAX_INCIDENTS]
         if recent:
-            parts += [Text(), _text(incidents_table(recent), no_wrap=True, overflow="ellipsis")]
+            parts += [
+                Text(),
+                safe_text(incidents_table(recent), no_wrap=True, overflow="ellipsis"),
+            ]
         events = "\n".join(self._events[-MAX_LOG_LINES:])
-        return Group(*parts, Text(), _text(events, style="dim", no_wrap=True, overflow="ellipsis"))
+        return Group(
+            *parts, Text(), safe_text(events, style="dim", no_wrap=True, overflow="ellipsis")
+        )
 
 
 def screen_for(run: int, *, as_json: bool = False) -> PlainScreen:
@@ -114,48 +104,3 @@ def screen_for(run: int, *, as_json: bool = False) -> PlainScreen:
     if as_json:
         return PlainScreen(run, out=output.print_note)
     return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
-
-
-def _text(content: str, **form: Any) -> "Text":
-    """Return text whose words may come from outside: rich passes on what a terminal obeys."""
-    from rich.text import Text
-
-    return Text(visible(content), **form)
-
-
-def _node_line(status: ClusterStatus) -> "RenderableType":
-    from rich.text import Text
-
-    line = Text("nodes ", no_wrap=True)
-    if len(status.nodes) > MAX_NODES_SHOWN:
-        return line.append(fleet_summary(status).partition("\n")[0])
-    for node in status.nodes:
-        ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
-        line.append(visible(f" {node.node} {node.state}{ranks} "), STATE_STYLES.get(node.state, ""))
-    return line
-
-
-def headline(run: RunStatus) -> str:
-    """Return the first line: the run, its attempt, state and progress."""
-    doing = (run.attempt_state or run.state) if run.state == "active" else run.state
-    if doing == "running" and run.phase:
-        doing = f"running ({run.phase})"
-    bar = ""
-    if run.total_steps:
-        width = 30
-        done = min(width, width * run.step // run.total_steps)
-        bar = f"  {'█' * done}{'·' * (width - done)}"
-    return f"{run.name}  attempt {run.attempt or '-'}  {doing}{bar}  step {step_of(run)}"
-
-
-def figures(run: RunStatus) -> str:
-    """Return the figures of the last step."""
-    last = run.last
-    parts = [f"loss {output.number(last.loss if last else None)}"]
-    if last is not None:
-        parts.append(f"{output.number(last.tokens_per_second, 3)} tok/s")
-        parts.append(f"grad norm {output.number(last.grad_norm, 3)}")
-        parts += [f"lr {last.lr:.2e}"] if last.lr is not None else []
-    parts.append(f"checkpoint {'-' if run.checkpoint_step is None else run.checkpoint_step}")
-    parts.append(f"ETTR {output.ratio(run.ettr_ratio)}")
-    return "  ".join(parts)

@@ -27,6 +27,13 @@ def print_kept(
     if as_json:
         output.print_json(kept)
         return
+    output.print_text("\n".join(kept_text(kept, incident, runs)))
+
+
+def kept_text(
+    kept: IncidentOutput, incident: IncidentStatus, runs: Sequence[RunStatus]
+) -> list[str]:
+    """Write what was kept with an incident, and where all output of its ranks is."""
     head = f"{incident.incident} {incident.fault} on {incident_place(incident)}"
     lines = [f"{head}, attempt {incident.attempt or '-'}", *_kept_lines(incident, kept)]
     if len(lines) == 1:
@@ -35,7 +42,7 @@ def print_kept(
     if run is not None and incident.attempt is not None:
         folder = Path(run.folder, "attempts", incident.attempt)
         lines.append(f"all output of its ranks: {folder}, on the nodes that ran them")
-    output.print_text("\n".join(lines))
+    return lines
 
 
 def _kept_lines(incident: IncidentStatus, kept: IncidentOutput) -> Iterator[str]:

@@ -11,6 +11,12 @@ from runner.facts.wording import counted, printable
 MAX_ROWS_SHOWN = 50
 MAX_HARDWARE_CHARACTERS = 16
 PLAIN_STATES = ("active", "spare")
+_GRAVITY = {
+    state: at
+    for at, state in enumerate(
+        ("lost", "suspect", "quarantined", "maintenance", "active", "spare", "checking", "joining")
+    )
+}
 
 
 def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
@@ -64,11 +70,33 @@ def shown_nodes(nodes: Sequence[NodeStatus]) -> Sequence[NodeStatus]:
     """Choose the nodes of a table: all of a small fleet; of a large one those that need attention."""
     if len(nodes) <= MAX_ROWS_SHOWN:
         return nodes
-    return [
-        node
-        for node in nodes
-        if node.state not in PLAIN_STATES or node.pending_drain is not None or node.hardware_faults
-    ]
+    return [node for node in nodes if _needs_attention(node)]
+
+
+def unusual_nodes(nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
+    """Return the nodes that need attention, the gravest state first, then those that changed last."""
+    found = [node for node in nodes if _needs_attention(node) or _is_short(node)]
+    return sorted(
+        found, key=lambda node: (_GRAVITY.get(node.state, len(_GRAVITY)), -(node.since or 0.0))
+    )
+
+
+def node_attention(node: NodeStatus, now: float) -> str:
+    """Say why a node needs attention, "" where its state says all; `now`: the status's."""
+    faults = f"{counted(node.hardware_faults, 'hardware fault')}; " if node.hardware_faults else ""
+    return faults + _why(node, now)
+
+
+def _needs_attention(node: NodeStatus) -> bool:
+    return (
+        node.state not in PLAIN_STATES
+        or node.pending_drain is not None
+        or bool(node.hardware_faults)
+    )
+
+
+def _is_short(node: NodeStatus) -> bool:
+    return bool(node.shortage or node.clock_ahead_seconds)
 
 
 def short_hardware(hardware: str) -> str:

@@ -44,6 +44,15 @@ def end_in_words(expected: RunForecast, now: float) -> str:
     )
 
 
+def end_in_short(run: RunStatus, now: float) -> str:
+    """Write for a table in how long a run will be done, with "!" where that is after its deadline; "-" where it is not known."""
+    expected = run.forecast
+    if expected is None or expected.ends_at is None:
+        return "-"
+    is_late = expected.margin_seconds is not None and expected.margin_seconds < 0
+    return output.seconds(expected.ends_at - now) + ("!" if is_late else "")
+
+
 def deadline_in_words(expected: RunForecast, now: float) -> str:
     """Write how a run's end is to its deadline; "" without one."""
     margin, deadline = expected.margin_seconds, expected.deadline

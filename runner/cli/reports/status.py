@@ -8,6 +8,7 @@ from runner.cli.options import cluster_option, command, json_option
 from runner.cli.reports.forecasts import forecast_notes
 from runner.cli.reports.tables import (
     incidents_table,
+    is_open,
     open_requests,
     rank_start_notes,
     remedy_notes,
@@ -57,7 +58,7 @@ def status(where: str | None, *, as_json: bool) -> None:
         output.print_text(nodes_table(shown[:MAX_ROWS_SHOWN], status.now))
     if len(shown) > MAX_ROWS_SHOWN:
         output.print_text(f"and {len(shown) - MAX_ROWS_SHOWN} more: `stoker nodes`")
-    open_ones = [i for i in status.incidents if i.state not in ("resolved", "gave_up")]
+    open_ones = [i for i in status.incidents if is_open(i)]
     closed = f"no open incident; {len(status.incidents)} closed, see `stoker incidents`"
     is_closed = status.incidents and not open_ones
     output.print_text(f"\n{closed if is_closed else incidents_table(open_ones)}")

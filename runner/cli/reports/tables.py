@@ -100,6 +100,11 @@ def incidents_table(some: Sequence[IncidentStatus]) -> str:
     return output.table(INCIDENT_COLUMNS, some) if some else "no incident"
 
 
+def is_open(incident: IncidentStatus) -> bool:
+    """Whether an incident goes on."""
+    return incident.state not in ("resolved", "gave_up")
+
+
 def incident_fault(incident: IncidentStatus) -> str:
     """Return an incident's fault and its cause: "rank_crash: cuda_oom"."""
     cause = incident.cause

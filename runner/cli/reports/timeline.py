@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,9 @@ from runner.cli.reports.past import journal_entries
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.wording import known_words
+
+if TYPE_CHECKING:
+    from runner.history.timeline import TimelineLine
 
 
 @command("stoker story i1", "stoker story --run tiny --since 15m")
@@ -54,17 +59,23 @@ def story(
     if as_json:
         output.print_json(lines)
         return
-    day = ""
-    for line in lines:
-        if output.moment(line.now)[:10] != day:
-            day = output.moment(line.now)[:10]
-            output.print_text(day)
-        event = line.input_text or "then"
-        output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {event}")
-        for text in line.decided:
-            output.print_text(f"{'':28}-> {text}")
+    for text in story_lines(lines):
+        output.print_text(text)
     if not lines:
         output.print_text("nothing happened")
+
+
+def story_lines(events: Iterable["TimelineLine"]) -> Iterator[str]:
+    """Write events for people: the date where it changes, then for each event its time and what was decided."""
+    day = ""
+    for event in events:
+        if output.moment(event.now)[:10] != day:
+            day = output.moment(event.now)[:10]
+            yield day
+        what = event.input_text or "then"
+        yield f"{output.clock(event.now)}  +{event.offset_seconds:9.3f} s  {what}"
+        for text in event.decided:
+            yield f"{'':28}-> {text}"
 
 
 def _last_now(status: ClusterStatus | None) -> float:

@@ -75,7 +75,7 @@ def watch_only(  # noqa: PLR0913 - one for each option
     started: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Watch a run that Stoker did not launch, and touch nothing of it.
+    """Judge a run that Stoker did not launch, and touch nothing of it (`stoker watch` shows Stoker's own runs).
 
     Follows its output and the kernel's log, finds its ranks in /proc, and judges hangs, numbers, hardware and causes as of any run;
     what Stoker would have done is shown as a proposal. Starts, signals, traces and writes nothing. With `-- COMMAND` it starts that

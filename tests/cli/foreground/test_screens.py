@@ -8,7 +8,8 @@ from rich.console import Console
 
 from runner.cli import output
 from runner.cli.foreground.changes import changes, progress
-from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
+from runner.cli.foreground.glance import figures, headline
+from runner.cli.foreground.screen import LiveScreen, PlainScreen
 from runner.cli.foreground.summary import summarize, summary_text
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
