@@ -21,6 +21,7 @@ DATA = {
     "runner": ["py.typed"],
     "runner.rootcause": ["*.json"],
     "runner.rootcause.catalogues": ["*.jsonl"],
+    "runner.serve.web": ["static/*.*", "static/uplot/*"],
     "runbooks": ["*.md"],
     "trainer.recipes": ["*.yaml", "*.toml", "*.json"],
 }

@@ -8,15 +8,17 @@ import stat
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from runner.atomic_files import write_atomically
 from runner.errors import UserError
+from runner.facts.specs.cluster import ClusterSpec
 
 # Of a token that Stoker makes, and that a person made; chosen.
 RANDOM_TOKEN_BYTES, MIN_TOKEN_CHARACTERS = 32, 16
 # The shortest rotation; chosen.
 MIN_VALID_SECONDS = 4.0
+WebRole = Literal["viewer", "operator"]
 # In the state folder, unless the cluster names another file.
 TOKEN_NAME = "cluster.token"  # noqa: S105 - a file's name
 # The first line of a token file, from a rotation on: times in UTC.
@@ -115,6 +117,12 @@ def replace_token(token_file: str, valid_seconds: float = 0.0) -> TokenFile:
     write_atomically(path, content, mode=0o600)
     os.chown(path, owner.st_uid, owner.st_gid)
     return read_token_file(path)
+
+
+def web_token_file(cluster: ClusterSpec, role: WebRole) -> str:
+    """Return the file of the token that a viewer or an operator of the web page shows."""
+    named = cluster.web_operator_token_file if role == "operator" else cluster.web_viewer_token_file
+    return named or str(Path(cluster.state) / f"web-{role}.token")
 
 
 def default_token_file(state: str) -> str:

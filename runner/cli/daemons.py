@@ -4,6 +4,8 @@ import re
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from runner.cli import clusters, made_clusters, output
 from runner.cli.options import cluster_option, command
 from runner.errors import UserError
 from runner.facts import wire
+from runner.facts.specs.cluster import ClusterSpec
 from runner.folder_modes import close_folder
 from runner.signer import signer_of
 from runner.store.registry import check_durable, open_store_in_time
@@ -66,8 +69,19 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
             address=cluster.metrics_address,
             signer=signer_of(cluster),
         )
-        code = run(cluster, standby=standby, serving=serving)
+        code = run(cluster, standby=standby, serving=partial(_serving_all, cluster, serving, where))
     click.get_current_context().exit(code)
+
+
+@contextmanager
+def _serving_all(
+    cluster: ClusterSpec, serving: Callable[[], AbstractContextManager[object]], where: str | None
+) -> Iterator[object]:
+    """Serve metrics from threads of this process, and the web page from a process of its own; yield the server of metrics."""
+    from runner.cli.web import web_child
+
+    with serving() as metrics_server, web_child(cluster, where):
+        yield metrics_server
 
 
 @command(

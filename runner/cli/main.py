@@ -71,6 +71,7 @@ COMMANDS = {
     "token": "store.token",
     "store": "store.doctor",
     "metrics": "daemons",
+    "web": "web",
 }
 
 

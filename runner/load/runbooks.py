@@ -33,6 +33,11 @@ class Page(NamedTuple):
     text: str
     runbook: Runbook | None
 
+    @property
+    def prose(self) -> str:
+        """What stands below the front matter, for people."""
+        return self.text.split(_FENCE, 2)[2].strip()
+
 
 def load_runbooks(folder: str | Path | None = None, *, site: str = "") -> dict[str, Runbook]:
     """Return the ladders of all pages by name, sorted. Arguments and errors are those of `load_pages`."""
@@ -202,3 +207,23 @@ def _front_matter(text: str, file: str) -> Document:
         if line.rstrip() == _FENCE:
             return parse("\n".join(lines[1:number]), file, first_line=2)
     raise SpecError(f"{file}:1: the front matter has no end; close it with a line {_FENCE!r}")
+
+
+def ladder_lines(book: Runbook) -> list[str]:
+    """Write a ladder as people read it: the faults that it answers, then a rung a line."""
+    lines = [f"answers: {', '.join(book.faults)}"]
+    return lines + [f"  {number}. {_rung_text(rung)}" for number, rung in enumerate(book.ladder, 1)]
+
+
+def _rung_text(rung: Rung) -> str:
+    tries = f", {rung.tries} times" if rung.tries > 1 else ""
+    args = "".join(f", {name} {value}" for name, value in rung.args.items())
+    when = " and ".join(f"{name} {_value_text(value)}" for name, value in rung.when.items())
+    page = ", pages" if rung.page else ""
+    return f"{rung.do}{tries}{args}{page}{f', when {when}' if when else ''}"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "is true" if value else "is false"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

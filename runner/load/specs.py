@@ -20,6 +20,14 @@ from runner.load.problems import Problems, check_names, shown
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+# Of cluster.yaml, which may be missing until they are made.
+_CLUSTER_FILES = (
+    "token_file",
+    "web_viewer_token_file",
+    "web_operator_token_file",
+    "web_certificate_file",
+    "web_key_file",
+)
 # Modules to preload; one imports its own dependencies, so few are ever named; chosen, not measured.
 MAX_PRELOAD = 64
 # What the built-in trainer's ranks import, in one module.
@@ -86,8 +94,13 @@ def load_cluster(path: str | Path) -> ClusterSpec:
     plain["journal_folder"] = _folder_to_write(plain, "journal_folder", folder, problems)
     if isinstance(plain.get("runbooks_folder"), str) and plain["runbooks_folder"]:
         plain["runbooks_folder"] = _absolute(plain["runbooks_folder"], folder)
-    if isinstance(plain.get("token_file"), str) and plain["token_file"]:
-        plain["token_file"] = _absolute(plain["token_file"], folder)
+    for name in _CLUSTER_FILES:
+        if isinstance(plain.get(name), str) and plain[name]:
+            plain[name] = _absolute(plain[name], folder)
+    if bool(plain.get("web_certificate_file")) != bool(plain.get("web_key_file")):
+        given, missing = "web_certificate_file", "web_key_file"
+        given, missing = (given, missing) if plain.get(given) else (missing, given)
+        problems.add((given,), f"given without {missing}; name both, or remove it")
     return build(ClusterSpec, plain, problems)
 
 

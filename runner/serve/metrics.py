@@ -13,6 +13,7 @@ from runner.errors import Forged, StokerError, StoreUnavailable, UserError
 from runner.facts.messages.cluster_status import CheckStatus, ClusterStatus
 from runner.serve import check_families, metric_families, page_families, run_families
 from runner.serve.exposition import CONTENT_TYPE, MetricFamily, gauge, render
+from runner.serve.port_holder import holder_of
 from runner.serve.status_reader import (
     StoreStatus,
     read_check_status,
@@ -165,18 +166,4 @@ def _refused(address: str, port: int, error: OSError) -> str:
         return f"metrics_address: {address} is no address of this machine; name one, or {LOOPBACK}"
     if error.errno != errno.EADDRINUSE:
         return f"metrics_port: cannot listen on {port} ({error.strerror}); give another port, or 0 for none"
-    return f"metrics_port: {port} is in use{_holder_of(port)}; give another port, or 0 for none"
-
-
-def _holder_of(port: int) -> str:
-    """Name the process that listens on a port, if this process may see it."""
-    import psutil
-
-    try:
-        for connection in psutil.net_connections(kind="tcp"):
-            taken = connection.laddr and connection.laddr.port == port
-            if taken and connection.status == psutil.CONN_LISTEN and connection.pid:
-                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
-    except psutil.Error:
-        pass
-    return " by another process"
+    return f"metrics_port: {port} is in use{holder_of(port)}; give another port, or 0 for none"

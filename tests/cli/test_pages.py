@@ -19,6 +19,7 @@ PAGES = (
     "checkpoints",
     "watch_only",
     "client",
+    "web",
 )
 # Not of Stoker's own code.
 OF_OTHERS = ("No module named torch", "input()", "-")

@@ -9,9 +9,9 @@ from runner.cli.clusters import find_cluster
 from runner.cli.options import cluster_option, command, json_option
 from runner.errors import UserError
 from runner.facts import wire
-from runner.facts.specs.runbook import Runbook, Rung
+from runner.facts.specs.runbook import Runbook
 from runner.facts.wording import known_words
-from runner.load.runbooks import Page, load_pages
+from runner.load.runbooks import Page, ladder_lines, load_pages
 
 
 @command(
@@ -75,25 +75,5 @@ def _verbs(book: Runbook | None) -> str:
 
 def _printed(page: Page) -> str:
     """Return the page as people read it: the ladder first, then the prose below the front matter."""
-    prose = page.text.split("---", 2)[2].strip()
-    ladder = [] if page.runbook is None else _ladder(page.runbook)
-    return "\n".join([f"{page.name} ({page.file})", *ladder, "", prose])
-
-
-def _ladder(book: Runbook) -> list[str]:
-    lines = [f"answers: {', '.join(book.faults)}"]
-    return lines + [f"  {number}. {_rung(rung)}" for number, rung in enumerate(book.ladder, 1)]
-
-
-def _rung(rung: Rung) -> str:
-    tries = f", {rung.tries} times" if rung.tries > 1 else ""
-    args = "".join(f", {name} {value}" for name, value in rung.args.items())
-    when = " and ".join(f"{name} {_shown(value)}" for name, value in rung.when.items())
-    page = ", pages" if rung.page else ""
-    return f"{rung.do}{tries}{args}{page}{f', when {when}' if when else ''}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "is true" if value else "is false"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    ladder = [] if page.runbook is None else ladder_lines(page.runbook)
+    return "\n".join([f"{page.name} ({page.file})", *ladder, "", page.prose])

@@ -13,10 +13,13 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.store.registry import exists
 from runner.token_file import (
     MIN_VALID_SECONDS,
+    WebRole,
     default_token_file,
+    make_token,
     read_token_file,
     replace_token,
     utc,
+    web_token_file,
 )
 
 _MADE = "made; copy it to the same place on every machine of the cluster"
@@ -27,6 +30,7 @@ _MADE = "made; copy it to the same place on every machine of the cluster"
     "scp .stoker/NAME/cluster.token n7:/etc/stoker/cluster.token",
     "stoker token --rotate --valid 7200     another one, while the cluster runs; copy it within an hour",
     "stoker token --replace                 after `stoker shutdown`: another one; copy it again",
+    "stoker token --web operator --replace  another one for the web page",
 )
 @click.option("--replace", is_flag=True, help="Make another one, of a cluster that is shut down.")
 @click.option("--rotate", is_flag=True, help="Make another one, of a cluster that may run.")
@@ -39,10 +43,22 @@ _MADE = "made; copy it to the same place on every machine of the cluster"
     metavar="SECONDS",
     help="With --rotate: how long the present one stays valid.",
 )
+@click.option(
+    "--web",
+    "role",
+    type=click.Choice(("viewer", "operator")),
+    help="The token of the web page's viewers or operators, instead of the cluster's.",
+)
 @cluster_option
 @json_option
 def token(
-    *, replace: bool, rotate: bool, valid_seconds: float, where: str | None, as_json: bool
+    *,
+    replace: bool,
+    rotate: bool,
+    valid_seconds: float,
+    role: WebRole | None,
+    where: str | None,
+    as_json: bool,
 ) -> None:
     """Make the cluster's token, unless it exists; print its path, never its content.
 
@@ -51,8 +67,12 @@ def token(
     its owner only (mode 600). A cluster of one machine makes its token by itself. --rotate and
     --replace keep the earlier ones below the new one: they verify the journal's older entries, and
     no message. With --rotate, every process signs with the new one from half of --valid on.
+    --web: the web page takes the new one at once; sessions with the earlier one end with --valid, with --replace now.
     """
     cluster = find_cluster(where)
+    if role is not None:
+        _web_token(cluster, role, valid_seconds if rotate else 0.0, replace or rotate, as_json)
+        return
     token_file = cluster.token_file or default_token_file(cluster.state)
     made, note = True, _MADE
     if not Path(token_file).exists():
@@ -77,6 +97,19 @@ def token(
     output.print_answer(answer, token_file, as_json=as_json)
     if not as_json:
         output.print_note(note)
+
+
+def _web_token(
+    cluster: ClusterSpec, role: WebRole, valid_seconds: float, replaces: bool, as_json: bool
+) -> None:
+    """Make a token of the web page, or another one; the page reads the file by itself."""
+    token_file = web_token_file(cluster, role)
+    made = make_token(token_file)
+    if replaces and not made:
+        replace_token(token_file, valid_seconds)
+        made = True
+    answer = {"token_file": token_file, "made": made}
+    output.print_answer(answer, token_file, as_json=as_json)
 
 
 def _check_idle(cluster: ClusterSpec, with_what: str) -> None:

@@ -300,6 +300,39 @@ class ClusterSpec(Value, kind="cluster_spec"):
         str,
         "Address of this machine on which it serves them; anybody who reaches it may read them. 0.0.0.0: all of them.",
     ] = "127.0.0.1"
+    web_port: Annotated[
+        int,
+        Limits(least=0, most=65535),
+        "TCP port of the web page. Where it is given, the supervisor starts `stoker web` on this port, and ends it when it ends. "
+        "0: it starts none; `stoker web` serves the page on any machine.",
+    ] = 0
+    web_address: Annotated[
+        str,
+        "Address of this machine on which the web page is served, to visitors with a token. 0.0.0.0: all of them; then give "
+        "`web_certificate_file`, too.",
+    ] = "127.0.0.1"
+    web_viewer_token_file: Annotated[
+        str,
+        "File with the token of those who may read the web page, on its first line, readable by its owner only; relative to the "
+        "file's folder.",
+        Default("`web-viewer.token` in the state folder, made where it is missing"),
+    ] = ""
+    web_operator_token_file: Annotated[
+        str,
+        "File with the token of those who may also approve, deny, pause, resume and acknowledge there; likewise.",
+        Default("`web-operator.token` in the state folder, made where it is missing"),
+    ] = ""
+    web_certificate_file: Annotated[
+        str,
+        "PEM file of the web page's certificate, and those of its authorities: then it is served by https. Relative to the file's "
+        "folder.",
+        Default("none: http"),
+    ] = ""
+    web_key_file: Annotated[
+        str,
+        "PEM file of the key to `web_certificate_file`; relative to the file's folder.",
+        Default("none"),
+    ] = ""
 
     @property
     def wants_checks(self) -> bool:
