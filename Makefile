@@ -11,6 +11,8 @@ IN_LANES := $(if $(filter-out 1,$(LANES)),--numprocesses $(LANES) --dist loadfil
 FAST   := not trainer and not e2e and not slow
 # torch otherwise starts a thread per core in every rank, and ranks share cores here.
 export OMP_NUM_THREADS ?= 1
+# With it, every process of ours would compile all its modules again: half of the processor time of a short run.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo drills test test-fast check measures format bench soak docs catalogues dashboards clean

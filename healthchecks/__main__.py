@@ -1,6 +1,6 @@
-"""`python -P -m healthchecks`: run checks one after another; print a JSON object as each ends, and the overall result last.
+"""`python -P -m healthchecks`: run checks in their order; print a JSON object as each ends, and the overall result last.
 
-With --progress, a line as each begins, too.
+Neighbours that declare `runs_beside` run at the same time, all others alone. With --progress, a line as each begins, too.
 
 Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was checked).
 """
@@ -11,13 +11,15 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, NoReturn
 
 from healthchecks.causes import checks_of_cause
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
 from healthchecks.coverage import overall, pick
-from healthchecks.deadline import deadline_of, run_check
+from healthchecks.deadline import deadline_of, run_checks
 from healthchecks.devices.presence import gpus_of
 from healthchecks.levels import LEVELS, Level, seconds_at
 from healthchecks.limits import nearest, parse_overrides
@@ -49,18 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         return REFUSED
     verdicts: list[Verdict] = []
     try:
-        for number, name in enumerate(names, 1):
-            seconds = _seconds(name, node.level)
-            if options.progress:
-                begins = {"check": name, "number": number, "of": len(names), "seconds": seconds}
-                _print({"kind": "begins", **begins})
-            verdict = run_check(
-                name,
-                replace(node, seconds=seconds),
-                limits=limits,
-                deadline_seconds=options.seconds or deadline_of(seconds),
-                shortage_serves=options.shortage_serves,
-            )
+        for verdict in _verdicts(names, node, limits=limits, options=options):
             verdicts.append(verdict)
             _print(to_plain(verdict))
         total = overall(verdicts, required=required, node=node)
@@ -70,6 +61,39 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES[Outcome.UNKNOWN]
     return EXIT_CODES[Outcome(total["outcome"])]
+
+
+def _verdicts(
+    names: Sequence[str],
+    node: NodeFacts,
+    *,
+    limits: Mapping[str, float],
+    options: argparse.Namespace,
+) -> Iterator[Verdict]:
+    """Run the checks, those side by side that may; yield their verdicts in order, as each group ends."""
+    numbers = {name: number for number, name in enumerate(names, 1)}
+    for group in _side_by_side(names):
+        facts = {}
+        for name in group:
+            seconds = _seconds(name, node.level)
+            deadline_seconds = options.seconds or deadline_of(seconds)
+            facts[name] = replace(node, seconds=seconds, deadline_seconds=deadline_seconds)
+            if options.progress:
+                begins = {"check": name, "number": numbers[name], "of": len(names)}
+                _print({"kind": "begins", **begins, "seconds": seconds})
+        ended = run_checks(facts, limits=limits, shortage_serves=options.shortage_serves)
+        by_name = {verdict.check: verdict for verdict in ended}
+        yield from (by_name[name] for name in group)
+
+
+def _side_by_side(names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the names of checks that run at the same time."""
+    checks = all_checks()
+    for runs_beside, group in groupby(names, lambda name: checks[name].runs_beside):
+        if runs_beside:
+            yield list(group)
+        else:
+            yield from ([name] for name in group)
 
 
 def _picked(

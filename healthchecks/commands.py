@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 # For SIGKILL to take effect; a process in uninterruptible sleep stays longer. Chosen, not measured.
@@ -51,22 +51,47 @@ def run_together(
     commands: Mapping[str, Sequence[str]], deadline_seconds: float
 ) -> dict[str, Ending | OSError]:
     """Run commands side by side until all have ended or the deadline has passed; OSError for one that cannot be started."""
-    deadline = time.monotonic() + deadline_seconds
-    children: dict[str, _Child | OSError] = {}
-    endings: dict[str, Ending | OSError] = {}
+    endings = dict(as_they_end(commands, dict.fromkeys(commands, deadline_seconds)))
+    return {name: endings[name] for name in commands}
+
+
+def as_they_end(
+    commands: Mapping[str, Sequence[str]], deadline_seconds: Mapping[str, float]
+) -> Iterator[tuple[str, Ending | OSError]]:
+    """Run commands side by side, each until its own deadline; yield how each ended, as it ends. OSError: it cannot be started."""
+    began = time.monotonic()
+    children: dict[str, _Child] = {}
+    failed: dict[str, OSError] = {}
     try:
         for name, command in commands.items():
             try:
                 children[name] = _Child(command)
             except OSError as error:
-                children[name] = error
-        for name, child in children.items():
-            endings[name] = child if isinstance(child, OSError) else child.end_by(deadline)
+                failed[name] = error
+        yield from failed.items()
+        deadlines = {name: began + deadline_seconds[name] for name in children}
+        while deadlines:
+            name = _next_to_end({children[name].pid: name for name in deadlines}, deadlines)
+            yield name, children[name].end_by(deadlines.pop(name))
     finally:
         for child in children.values():
-            if isinstance(child, _Child):
-                child.close()
-    return endings
+            child.close()
+
+
+def _next_to_end(names: Mapping[int, str], deadlines: Mapping[str, float]) -> str:
+    """Wait until a process has ended or its deadline has passed; return its name. `names` are by pid."""
+    first = min(deadlines, key=lambda name: deadlines[name])
+    poll, handles = select.poll(), {}
+    try:
+        for pid, name in names.items():
+            handle = os.pidfd_open(pid)
+            handles[handle] = name
+            poll.register(handle, select.POLLIN)
+        ended = poll.poll(max(0.0, deadlines[first] - time.monotonic()) * 1000)
+        return handles[ended[0][0]] if ended else first
+    finally:
+        for handle in handles:
+            os.close(handle)
 
 
 class _Child:
@@ -87,9 +112,13 @@ class _Child:
             self._close_files()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def end_by(self, deadline: float) -> Ending:
         """Wait for the child's end until the deadline, then kill its group."""
-        pid = self._process.pid
+        pid = self.pid
         try:
             self._hung = not _ends_within(pid, deadline - time.monotonic())
         finally:
@@ -105,7 +134,7 @@ class _Child:
 
     def _kill(self) -> int | None:
         # Not reaped yet, so no other group can have its number.
-        os.killpg(self._process.pid, signal.SIGKILL)
+        os.killpg(self.pid, signal.SIGKILL)
         try:
             return self._process.wait(KILL_SECONDS)
         except subprocess.TimeoutExpired:

@@ -81,6 +81,7 @@ class HealthCheck:
     gets no others, but `level` and `seconds` always. `is_required`: a node that has not passed it is not healthy; a FAIL of any
     check counts. `seconds`: by level, from the lowest one at which it runs. `covers`: which areas it looks at.
     `needs_gpu`: on a node without GPUs it does not run, and is not missed; `gpu_vendor`: nor where they are another vendor's.
+    `runs_beside`: it measures no rate and puts no load on the node, so it runs at the same time as other such checks.
     """
 
     name: str
@@ -93,3 +94,4 @@ class HealthCheck:
     covers: tuple[str, ...] = ()
     needs_gpu: bool = False
     gpu_vendor: GpuVendor = ""
+    runs_beside: bool = False

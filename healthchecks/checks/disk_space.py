@@ -150,6 +150,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=30,
     run=check,
+    runs_beside=True,
     seconds={"passive": 0.8},
     needs=("folders",),
     limits={

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, HealthCheck, at_most
@@ -28,7 +29,6 @@ WINDOW_SECONDS = 3600.0
 MAX_FILE_BYTES = 16 << 20
 MAX_QUOTED_CHARACTERS = 200
 
-_PATTERNS = {row.name: re.compile(row.pattern) for row in SIGNATURES}
 # One line of the EDAC drivers may report several errors.
 _NUM_ERRORS = re.compile(r"EDAC MC\d+: (\d+) [CU]E\b")
 # A monitor may cause these by asking for what the card does not have (gpud, issue 1164).
@@ -59,6 +59,12 @@ def _accelerators(*, is_lasting: bool, layers: tuple[str, ...]) -> tuple[str, ..
         for row in SIGNATURES
         if row.fault in _ACCELERATORS and row.is_lasting == is_lasting and row.layer in layers
     )
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """Return the pattern of each row. Compiling them takes longer than all else here, and other checks need none."""
+    return {row.name: re.compile(row.pattern) for row in SIGNATURES}
 
 
 _HARDWARE = ("device", "link")
@@ -213,7 +219,7 @@ def count_lines(lines: Iterable[AgedLine], judge: Judge, *, subject: str) -> Ite
 def _is_repeated(line: AgedLine, matched: LineClass, events: set[tuple[str, ...]]) -> bool:
     """Whether a device reported the same event within the same second already; one fault may print thousands of lines."""
     found = next(
-        (m for name in matched.signatures if (m := _PATTERNS[name].search(line.text))), None
+        (m for name in matched.signatures if (m := _patterns()[name].search(line.text))), None
     )
     named = {} if found is None else found.groupdict()
     if line.age_seconds is None or not any(named.values()):
@@ -230,7 +236,7 @@ def classify(text: str) -> LineClass | None:
     """Return the class of a kernel line; None for a line that shows no fault of the node."""
     for line_class in CLASSES:
         if line_class.word in text and any(
-            _PATTERNS[name].search(text) for name in line_class.signatures
+            _patterns()[name].search(text) for name in line_class.signatures
         ):
             excused = _EXCUSED.get(line_class.name)
             return line_class if excused is None or excused.search(text) is None else None

@@ -147,6 +147,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=20,
     run=check,
+    runs_beside=True,
     seconds={"passive": 0.4},
     needs=("slots", "num_gpus"),
     limits={

@@ -153,6 +153,7 @@ CHECK = HealthCheck(
     name=NAME,
     position=40,
     run=check,
+    runs_beside=True,
     seconds={"passive": 0.5},
     needs=("shared_memory", "slots", "num_gpus"),
     limits={

@@ -10,7 +10,8 @@ import pytest
 
 from healthchecks.check import NodeFacts, Outcome
 from healthchecks.child import run
-from healthchecks.commands import run_until
+from healthchecks.__main__ import _side_by_side
+from healthchecks.commands import Ending, as_they_end, run_until
 from healthchecks.deadline import run_check
 from tests.healthchecks.check_harness import ROOT, child_command
 from tests.interpreter import shebang
@@ -59,6 +60,30 @@ def test_the_whole_group_is_killed() -> None:
         assert ending.hung is hung
         assert gone(int(ending.output))
         assert gone(ending.pid)
+
+
+def test_commands_run_side_by_side_each_until_its_own_deadline(tmp_path: Path) -> None:
+    """Two that wait for each other both end; a third that hangs is killed at its own deadline."""
+    meet = "touch {0}; until test -e {1}; do sleep 0.01; done"
+    here = ["env", "-C", str(tmp_path), "sh", "-c"]
+    commands = {
+        "hangs": ["sleep", "600"],
+        "first": [*here, meet.format("first", "second")],
+        "second": [*here, meet.format("second", "first")],
+        "missing": ["/nowhere/program"],
+    }
+    deadlines = {"hangs": 3.0, "first": 60.0, "second": 60.0, "missing": 60.0}
+    endings = list(as_they_end(commands, deadlines))
+    assert endings[0][0] == "missing"
+    assert isinstance(endings[0][1], FileNotFoundError)
+    found = {name: (one.hung, one.code) for name, one in endings if isinstance(one, Ending)}
+    assert found == {"first": (False, 0), "second": (False, 0), "hangs": (True, -9)}
+
+
+def test_only_neighbours_that_put_no_load_on_the_node_run_side_by_side() -> None:
+    """What measures a rate or the clock runs alone."""
+    groups = list(_side_by_side(["clock", "processes", "disk_space", "shared_memory", "loopback"]))
+    assert groups == [["clock"], ["processes", "disk_space", "shared_memory"], ["loopback"]]
 
 
 def test_a_child_that_ignores_signals_is_killed() -> None:
