@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from healthchecks.__main__ import _side_by_side
 from healthchecks.check import NodeFacts, Outcome
 from healthchecks.child import run
-from healthchecks.__main__ import _side_by_side
 from healthchecks.commands import Ending, as_they_end, run_until
 from healthchecks.deadline import run_check
 from tests.healthchecks.check_harness import ROOT, child_command
