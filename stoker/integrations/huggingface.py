@@ -5,6 +5,8 @@ trainer = Trainer(..., callbacks=[callback])
 trainer.train(resume_from_checkpoint=callback.resume_from_checkpoint)
 """
 
+import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -16,6 +18,7 @@ from stoker.integrations.learning_rate import LearningRate
 from stoker.integrations.requirements import check_gang, check_hooks
 
 try:
+    import transformers.trainer  # noqa: F401 - a warm process that preloads this module then has it
     from transformers.trainer_callback import TrainerCallback, TrainerControl, TrainerState
     from transformers.training_args import TrainingArguments
 except ImportError as error:
@@ -33,6 +36,11 @@ _HOOKS = (
     "on_save",
 )
 check_hooks(TrainerCallback, _HOOKS, library="transformers", least="4.46")
+
+# Trainer imports DeepSpeed, where it is installed, whenever it wraps a model: half of a restart, if a warm process has not done it.
+# One that cannot be imported fails there, as without Stoker.
+with contextlib.suppress(Exception):
+    importlib.import_module("deepspeed")
 
 _PREFIX = "checkpoint-"
 

@@ -2,12 +2,16 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner import checkpoints
+from runner.act.checkpoints import free_port
 from stoker.run import Run
 from tests.stoker.agent import Agent
 
@@ -20,6 +24,26 @@ from transformers.trainer_callback import TrainerCallback  # noqa: E402
 from transformers.training_args import TrainingArguments  # noqa: E402
 
 from stoker.integrations.huggingface import Callback  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+# Imports what a warm process would, then runs a script until its first step; prints the packages that were imported after that.
+FORKED = """
+import importlib, json, os, runpy, sys
+for name in sys.argv.pop(1).split(","):
+    importlib.import_module(name)
+preloaded = {name.partition(".")[0] for name in sys.modules}
+from transformers.trainer_callback import CallbackHandler
+
+def on_step_end(*_):
+    packages = {name.partition(".")[0] for name in sys.modules}
+    print(json.dumps(sorted(packages - preloaded)), flush=True)
+    os._exit(0)
+
+CallbackHandler.on_step_end = on_step_end
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]
@@ -204,3 +228,25 @@ def test_without_stoker_nothing_is_done(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
     optimizer: Any = watched.optimizer
     assert not optimizer.optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.slow
+def test_what_the_example_preloads_leaves_trainer_no_package_to_import(tmp_path: Path) -> None:
+    """A forked rank makes its first step without importing another package, DeepSpeed included where it is installed."""
+    example = EXAMPLES / "client_huggingface"
+    run = yaml.safe_load((example / "run.yaml").read_text())
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    words = run["command"].removeprefix("{python} train.py").split()
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
+    ended = subprocess.run(
+        [sys.executable, script, ",".join(run["preload"]), example / "train.py", *words],
+        cwd=tmp_path,
+        env={**os.environ, **rank, **meeting, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1]) == []
