@@ -5,18 +5,22 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.scrape import fleet_status
 from runner.facts.messages.cluster_status import (
     CheckStatus,
     NodeChecks,
     NodeStatus,
+    ProposalStatus,
     SparesStatus,
 )
 from runner.facts.messages.records_checks import OutcomeGroup
+from runner.load.runbooks import load_pages
 from runner.serve.metrics import metrics_text
 from runner.serve.status_reader import StoreStatus
 from tests.cli.conftest import example_view
@@ -25,15 +29,19 @@ RULES = Path(__file__).parents[3] / "deploy" / "alerts.yml"
 CASES = Path(__file__).parent / "alerts.test.yml"
 
 
-def rules() -> list[dict[str, str]]:
+def rules() -> list[dict[str, Any]]:
     """Read the rules."""
-    found: list[dict[str, str]] = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+    found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
     return found
 
 
 def test_every_alert_uses_existing_metrics() -> None:
     """A rule about a metric that Stoker does not serve could never fire."""
+    page = fleet_status(1)
     view = example_view(
+        runs=page.runs,
+        pages=page.pages,
+        proposals=(ProposalStatus(action="a1", run=1, incident="i1", text="", since=1.0),),
         nodes=(NodeStatus(node="n1", state="lost"),),
         pool=SparesStatus(spares=0),
         domains_down={"rack r2": ("n1",)},
@@ -49,6 +57,17 @@ def test_every_alert_uses_existing_metrics() -> None:
     asked = {name for rule in rules() for name in re.findall(r"\bstoker_\w+", rule["expr"])}
     assert asked
     assert asked <= served
+
+
+def test_every_alert_has_a_runbook_that_comes_with_stoker() -> None:
+    """Its address is that of the web page, which serves the runbooks by these names; the page names the alert."""
+    pages = load_pages()
+    for rule in rules():
+        url = rule["annotations"]["runbook_url"]
+        found = re.fullmatch(r"http://stoker\.example:8470/runbooks/([a-z-]+)", url)
+        assert found is not None, url
+        page = pages[found[1]]
+        assert page.runbook is not None or f"`{rule['alert']}`" in page.text, rule["alert"]
 
 
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
