@@ -2,7 +2,7 @@
 
 const state = {runs: {}, incidents: {}, proposals: {}, nodes: {}, head: null, about: {}};
 const session = {role: "viewer", name: "", check: ""};
-const MAX_CLOSED = 8, MAX_UNUSUAL = 30, MAX_ENDED = 5;
+const MAX_CLOSED = 8, MAX_UNUSUAL = 30, MAX_ENDED = 5, MAX_WIDE_CELLS = 400;
 const RESTARTED_STATES = ["running", "stop_requested"];
 const HEALTH_ORDER = ["out", "notice", "passing", "ok"];
 const $ = (id) => document.getElementById(id);
@@ -84,7 +84,8 @@ function showHead() {
   const {head, about} = state;
   if (head) setText($("cluster"), head.cluster);
   document.title = `${openIncidents().length ? "! " : ""}${head?.cluster ?? "Stoker"}`;
-  const old = about.age === null ? "no status yet" : about.age < 5 ? "live" : `status is ${duration(about.age)} old`;
+  const old = about.age === null || about.age === undefined ? "no status yet"
+    : about.age < 5 && about.led ? "live" : `status is ${duration(about.age)} old`;
   setText($("lead"), head?.closing ? "shutting down" : about.led ? `● ${old}` : `✕ no supervisor, ${old}`);
   const num = openIncidents().length;
   $("open-count").hidden = !num;
@@ -382,6 +383,7 @@ function showNodes() {
     (name) => element("tr", {}, element("th", {scope: "row"}, name), ...Array.from({length: 4}, () => element("td"))), updateNodeRow);
   reconcile($("grid"), [...unusual, ...groups.ok], nodes, makeCell, updateCell);
   const cells = $("grid");
+  cells.classList.toggle("dense", sortedNames.length > MAX_WIDE_CELLS);
   if (!cells.querySelector("[tabindex='0']")) cells.firstElementChild?.setAttribute("tabindex", "0");
 }
 
@@ -408,7 +410,7 @@ function describeNode(name) {
 for (const kind of ["focusin", "pointerover", "click"])
   $("grid").addEventListener(kind, (event) => event.target.dataset.node && describeNode(event.target.dataset.node));
 $("grid").addEventListener("keydown", (event) => {
-  const cell = event.target, columns = Math.max(1, Math.floor($("grid").clientWidth / (cell.offsetWidth + 2)));
+  const cell = event.target, columns = [...$("grid").children].filter((one) => one.offsetTop === $("grid").firstElementChild.offsetTop).length;
   const move = {ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns}[event.key];
   if (!move) return;
   event.preventDefault();
