@@ -49,6 +49,8 @@ def exposures(cluster: ClusterSpec) -> list[str]:
     most |= dict.fromkeys([*state.glob("nodes/*"), *state.glob("nodes/*/*.sock")], PRIVATE)
     if cluster.token_file:
         most[token] = PRIVATE
+    if cluster.pages.addresses_file:
+        most[Path(cluster.pages.addresses_file)] = PRIVATE
     found = [_excess(path, limit) for path, limit in most.items()]
     for path in dict.fromkeys((state, journal, token)):
         found += _replaceable(path)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from runner.act.checkpoints import inspect_checkpoint, prepare_attempt, prune_checkpoints
-from runner.act.pages import page
+from runner.act.pages import Pager
 from runner.facts import wire
-from runner.facts.actions import Action, Outcome, PageOperator, ProbeNode, StartAgent, StopAgent
+from runner.facts.actions import Action, Outcome, ProbeNode, StartAgent, StopAgent
 from runner.facts.messages.assignments import task_of
 from runner.facts.store_names import task_stream
 from runner.providers.protocol import NodeProvider
@@ -18,9 +18,15 @@ ActionHandler = Callable[[Action], Outcome | None]
 
 
 def action_handlers(
-    provider: NodeProvider, store: Store, lease: Lease, signer: Signer, *, cluster: str
+    provider: NodeProvider,
+    store: Store,
+    lease: Lease,
+    signer: Signer,
+    *,
+    cluster: str,
+    pager: Pager | None = None,
 ) -> dict[str, ActionHandler]:
-    """Return the handler of each kind of `facts.actions.ActionKind`. `cluster`: its name."""
+    """Return the handler of each kind of `facts.actions.ActionKind`. `cluster`: its name. `pager`: None: pages are only logged."""
     seal_keys = partial(signer.seal_keys, cluster)
 
     def send_task(action: Action) -> None:
@@ -37,9 +43,5 @@ def action_handlers(
         "stop_agent": lambda action: provider.stop_agent(action.read(StopAgent).node),
         "probe_node": lambda action: provider.probe_node(action.read(ProbeNode).node),
         "node_task": send_task,
-        "page": lambda action: ("done", {}, _page(action.read(PageOperator))),
+        "page": (pager or Pager()).page,
     }
-
-
-def _page(asked: PageOperator) -> str:
-    return page(asked.message, asked.to or "")

@@ -63,6 +63,7 @@ COMMANDS = {
     "pin": "runs.checkpoints",
     "note": "runs.run_requests",
     "ack": "runs.run_requests",
+    "page": "page",
     "drill": "runs.operations",
     "adopt": "runs.adopt",
     "shutdown": "runs.operations",

@@ -156,14 +156,22 @@ class Decision:
         run: int | None = None,
         incident: str | None = None,
         is_new: bool = False,
+        is_urgent: bool = False,
         to: str = "",
     ) -> None:
-        """Page an operator; about an incident that one looks at already, only what is new. `to`: a person or team."""
+        """Page an operator; about an incident that one looks at already, only what is new. `to`: a person or team.
+
+        What is new waits for a person, so it is urgent; `is_urgent`: other things are, too.
+        """
         known = self.state.incidents.get(incident or "")
         if known is not None and known.acknowledged_at is not None and not is_new:
             return
         book = self.policy.page_for(known) if known is not None and not to else None
-        work = PageOperator(message=message, to=to or (book.pages if book else "") or None)
+        work = PageOperator(
+            message=message,
+            to=to or (book.pages if book else "") or None,
+            urgent=is_new or is_urgent or None,
+        )
         self.issue(work, message, run=run, incident=incident)
 
     def ask_ranks(

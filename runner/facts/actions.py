@@ -114,11 +114,12 @@ class PruneCheckpoints(ActionArgs):
 
 
 class PageOperator(ActionArgs):
-    """Page an operator; `to` names a person or team; None: all who are paged."""
+    """Page an operator; `to` names a person or team; None: all who are paged. `urgent`: it waits for one; None: it can wait."""
 
     kind = "page"
     message: str
     to: str | None = None
+    urgent: bool | None = None
 
 
 _KINDS: list[type[ActionArgs]] = [*ActionArgs.__subclasses__(), VerifyCheckpoint]
@@ -129,6 +130,26 @@ if TYPE_CHECKING:
 else:
     ActionKind = Literal[tuple(ACTIONS)]
 _Args = TypeVar("_Args", bound=ActionArgs)
+
+
+class OperatorPage(Value):
+    """What a page says, in plain text of bounded length. `text` is for people who read only one line.
+
+    `cause`: what the page is about; while one with the same is fresh, another that is not `urgent` is not sent. `next`: what Stoker
+    does by itself. `command`: what helps.
+    """
+
+    text: str
+    cause: str = ""
+    to: str = ""
+    urgent: bool = False
+    run: str = ""
+    incident: str = ""
+    fault: str = ""
+    place: str = ""
+    evidence: tuple[str, ...] = ()
+    next: str = ""
+    command: str = ""
 
 
 # How a handler's action ended, its detail, and a message for people.

@@ -30,6 +30,8 @@ LEARNED_PREFIX = "status.learned."
 PROBE = "status.probe"
 SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 ARCHIVE_INDEX = "journal.archive"
+# Pages that wait to be sent, and what repeats.
+PAGES = "pages"
 # Rollbacks that an operator accepted, and why nothing acts on the store until one does.
 ACCEPTED = "journal.accepted"
 STOPPED = "journal.stopped"

@@ -10,7 +10,7 @@ from typing import Any
 from runner.facts.contract import OWN_VARIABLES
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.load import fleet, metrics, saves, stores
+from runner.load import fleet, metrics, pages, saves, stores
 from runner.load.commands import check_rate, split_command, uses_placeholder
 from runner.load.deadlines import check_deadline
 from runner.load.documents import Document, parse, read_text
@@ -88,6 +88,8 @@ def load_cluster(path: str | Path) -> ClusterSpec:
         fleet.check_hardware(plain["hardware"], problems)
     if "store" in plain:
         plain["store"] = stores.store(plain["store"], folder, problems)
+    if "pages" in plain:
+        plain["pages"] = pages.pages(plain["pages"], folder, problems)
     if not plain.get("state") and isinstance(plain.get("name"), str):
         plain["state"] = f".stoker/{plain['name']}"
     plain["state"] = _folder_to_write(plain, "state", folder, problems)

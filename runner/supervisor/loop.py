@@ -16,10 +16,12 @@ from functools import partial
 
 from runner.act.action_handlers import action_handlers
 from runner.act.executor import ActionExecutor
+from runner.act.pages import Pager
 from runner.act.registers import Registers
 from runner.decide.controller import Controller
+from runner.decide.incidents.page_contents import asks_for_a_person, page_content
 from runner.errors import StoreRolledBack, StoreUnavailable
-from runner.facts.actions import Action
+from runner.facts.actions import Action, PageOperator
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
@@ -54,6 +56,8 @@ _LOG = logging.getLogger("stoker")
 
 # Numbers without a source are chosen, not measured.
 THREAD_JOIN_SECONDS = 5.0
+# For pages that are new when a supervisor ends; the others are the next one's.
+LAST_PAGES_SECONDS = 10.0
 # It only bounds how long a lost wake-up can last.
 READ_SECONDS = 60.0
 # A loop that is this late was stopped itself: at most this long, or this share of the heartbeat timeout.
@@ -87,9 +91,11 @@ class Supervisor(LoopEnv):
         self._mark = HighWaterFile(mark_path(cluster))
         archive = archive_of(cluster)
         self._journal = Journal(store, lease, signer=signer, archive=archive, mark=self._mark)
-        self._executor = ActionExecutor(
-            action_handlers(provider, store, lease, signer, cluster=cluster.name), self._inbox.put
+        self._pager = Pager.of_cluster(cluster, store, lease, signer, report=self._inbox.put)
+        handlers = action_handlers(
+            provider, store, lease, signer, cluster=cluster.name, pager=self._pager
         )
+        self._executor = ActionExecutor(handlers, self._inbox.put)
         self._status_writer = StatusWriter(store, lease, self._inbox.put, signer)
         policy = policy_of(cluster)
         self._publisher = StatusPublisher(
@@ -99,6 +105,7 @@ class Supervisor(LoopEnv):
             rungs_per_day={
                 book.name: book.limits.per_day for book in policy.runbooks if book.limits.per_day
             },
+            page_notes=lambda: self._pager.incident_notes,
         )
         self._loop = DecisionLoop(
             Controller(policy), self._journal, Registers(cluster, signer), self
@@ -148,6 +155,7 @@ class Supervisor(LoopEnv):
         reader.start()
         self._status_writer.start()
         self._steps.start()
+        self._pager.start()
         self._ran_at = time.monotonic()
         try:
             while not self._stopping.is_set() and not self.log.controller.has_closed:
@@ -171,6 +179,7 @@ class Supervisor(LoopEnv):
             self._store.wake()
             self._compactor.close(THREAD_JOIN_SECONDS)
             self._steps.close(state, THREAD_JOIN_SECONDS)
+            self._pager.close(LAST_PAGES_SECONDS)
             self._mark.close()
             self._status_writer.stop(THREAD_JOIN_SECONDS)
             reader.join(timeout=THREAD_JOIN_SECONDS)
@@ -207,6 +216,7 @@ class Supervisor(LoopEnv):
         state = self.log.controller.state
         self._publisher.advance(state, self.log.ledger, self.now())
         self._steps.advance(state, self.now())
+        self._pager.settle_incidents(partial(asks_for_a_person, state), state.sequence)
         is_quiet = not self._inbound and not state.actions
         if self._compactor.is_idle and self.log.is_snapshot_due(is_quiet=is_quiet):
             self._compactor.submit(self.log.state_image())
@@ -265,6 +275,10 @@ class Supervisor(LoopEnv):
 
     def submit(self, action: Action) -> None:
         """Execute an action in a thread of its own; its outcome comes through the inbox."""
+        if action.action == PageOperator.kind:
+            controller = self.log.controller
+            content = page_content(controller.state, controller.policy, action)
+            self._pager.announce(action.id, content)
         self._executor.submit(action)
 
     def recall_steps(self, wanted: StepsWanted) -> None:
@@ -407,4 +421,5 @@ class Supervisor(LoopEnv):
             "refused_messages": dict(self._validator.refused),
             "num_journal_appends": self.log.num_appends,
             "journal_append_seconds": self.log.append_seconds,
+            "pages": self._pager.status,
         }

@@ -159,6 +159,7 @@ def _give_up(store: Store, error: StoreCorrupt, log: DecisionLog) -> int:
         holder=holder_name(),
         acknowledged=log.durable_sequence,
         generation=log.controller.state.next_generation - 1,
+        cluster=log.controller.policy.cluster,
     )
     return EXIT_CODE
 

@@ -137,8 +137,12 @@ class StatusBuilder:
         """Build one more node or run; return whether there may be more."""
         return next(self._steps, False)
 
-    def status(self, now: float, about: Mapping[str, object]) -> ClusterStatus:
+    def status(
+        self, now: float, about: Mapping[str, object], page_notes: Mapping[str, str] | None = None
+    ) -> ClusterStatus:
         """Build what is left and return the whole. `about`: the supervisor's own fields (holder, wall, ...).
+
+        `page_notes`: incident -> how far the newest page about it got.
 
         It shares nothing with the state that changes later: another thread encodes it.
         """
@@ -156,7 +160,8 @@ class StatusBuilder:
             nodes=tuple(self._nodes),
             runs=tuple(self._runs),
             incidents=tuple(
-                self._incident(incident) for incident in incidents[:MAX_INCIDENTS_SHOWN]
+                self._incident(incident, (page_notes or {}).get(incident.incident, ""))
+                for incident in incidents[:MAX_INCIDENTS_SHOWN]
             ),
             open_actions=tuple(
                 f"{name} {item.action.action}: {item.action.reason}"
@@ -383,7 +388,7 @@ class StatusBuilder:
                     found[level.value] = max(0.0, self._now - sealed_at)
         return found
 
-    def _incident(self, incident: Incident) -> IncidentStatus:
+    def _incident(self, incident: Incident, page_note: str) -> IncidentStatus:
         account = self._ledger.incident(incident.incident)
         known = account or incident
         return IncidentStatus(
@@ -410,6 +415,7 @@ class StatusBuilder:
             events=tuple(f"{event.version}: {event.text}" for event in incident.events),
             acknowledged_by=incident.acknowledged_by
             or ("a person" if incident.acknowledged_at is not None else ""),
+            page=page_note,
         )
 
 

@@ -127,11 +127,13 @@ class StatusPublisher:
         own_status: Callable[[], Mapping[str, object]],
         *,
         rungs_per_day: Mapping[str, int] | None = None,
+        page_notes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`own_status` returns the fields of the status about the supervisor itself, except its process and the time.
 
-        `rungs_per_day`: page -> its limit, of pages that have one.
+        `rungs_per_day`: page -> its limit, of pages that have one. `page_notes`: incident -> how far the newest page about it got.
         """
+        self._page_notes = page_notes
         self._rungs_per_day = rungs_per_day
         self._cluster, self._writer, self._own_status = cluster, writer, own_status
         self._heartbeats = LastHeartbeats()
@@ -177,14 +179,14 @@ class StatusPublisher:
         while self._builder.build_next():
             if time.monotonic() >= until:
                 return
-        status = self._builder.status(now, self._supervisor_fields())
+        status = self._builder.status(now, self._supervisor_fields(), self._page_notes())
         self._writer.write(status, self._builder.check_status())
         self._builder = None
 
     def publish_final(self, state: State, ledger: Ledger, now: float) -> None:
         """Build and write a status now, on the caller's thread; raises what the store does."""
         builder = self._begin(state, ledger, now)
-        status = builder.status(now, self._supervisor_fields())
+        status = builder.status(now, self._supervisor_fields(), self._page_notes())
         self._writer.write_now(status, builder.check_status())
 
     def _begin(self, state: State, ledger: Ledger, now: float) -> StatusBuilder:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.act.pages import page
+from runner.act.pages import page_at_once
 from runner.decide.controller import Controller
 from runner.decide.placement.launch_plans import command_of
 from runner.decide.state.cluster_state import LAUNCHED, State
@@ -23,6 +23,7 @@ from runner.facts.messages.records import Assigned, AttemptChanged, JournalEntry
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted, StoreStopped
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.pages import PagesSpec
 from runner.facts.store_names import HEARTBEATS, STOPPED
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
@@ -74,9 +75,15 @@ def check_not_rolled_back(store: Store, journal: Journal) -> None:
 
 
 def stop_all_action(
-    store: Store, error: StokerError, *, holder: str, acknowledged: int, generation: int
+    store: Store,
+    error: StokerError,
+    *,
+    holder: str,
+    acknowledged: int,
+    generation: int,
+    cluster: ClusterSpec | None = None,
 ) -> None:
-    """Record a rollback for the next supervisor, if the store accepts the write, and page a person once.
+    """Record a rollback for the next supervisor, if the store accepts the write, and page a person once: by `cluster`, if given.
 
     A store that is damaged, or written by a later release, is only logged: a process that can read it may act on it.
     """
@@ -95,10 +102,12 @@ def stop_all_action(
     )
     with contextlib.suppress(StokerError):
         store.put(STOPPED, wire.encode(note))
-    page(
+    text = (
         f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See `stoker runbook store-rolled-back`: restore a newer copy "
         "of the store, or run `stoker store accept`"
     )
+    pages, name = (cluster.pages, cluster.name) if cluster is not None else (PagesSpec(), "")
+    page_at_once(text, pages, name, command="stoker runbook store-rolled-back")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from runner.cli.reports.tables import (
     incidents_table,
     is_open,
     open_requests,
+    page_notes,
     rank_start_notes,
     remedy_notes,
     runs_table,
@@ -121,6 +122,7 @@ def _notes(status: ClusterStatus) -> tuple[str, ...]:
         rank_start_notes(status),
         remedy_notes(status),
         open_requests(status),
+        page_notes(status),
     )
 
 

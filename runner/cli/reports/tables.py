@@ -11,7 +11,7 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
 )
 from runner.facts.remedies import REMEDIES
-from runner.facts.wording import printable
+from runner.facts.wording import counted, printable
 
 RUN_COLUMNS: dict[str, Callable[[RunStatus], str]] = {
     "run": lambda run: str(run.run),
@@ -37,6 +37,7 @@ INCIDENT_COLUMNS: dict[str, Callable[[IncidentStatus], str]] = {
     "steps lost": lambda i: output.count(i.steps_lost),
     "done": lambda i: ", ".join(i.rungs) or "-",
     "why": lambda i: printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
+    "page": lambda i: printable(i.page, 60) or "-",
 }
 
 
@@ -95,9 +96,29 @@ def metric_notes(status: ClusterStatus) -> str:
     )
 
 
+def page_notes(status: ClusterStatus) -> str:
+    """Say of pages what an operator must know: those that wait, and why; "" where all is well."""
+    pages = status.pages
+    if pages is None:
+        return ""
+    lines = []
+    if pages.waiting:
+        since = (
+            ""
+            if pages.waiting_since is None
+            else f", the oldest since {output.moment(pages.waiting_since)}"
+        )
+        lines.append(f"pages: {counted(pages.waiting, 'page')} not delivered{since}")
+    if pages.problem:
+        lines.append(f"pages: {printable(pages.problem)}; see `stoker page --test`")
+    if pages.dropped:
+        lines.append(f"pages: {pages.dropped} given up; see the supervisor's log")
+    return "\n".join(lines)
+
+
 def incidents_table(some: Sequence[IncidentStatus]) -> str:
     """Lay out incidents."""
-    return output.table(INCIDENT_COLUMNS, some) if some else "no incident"
+    return output.table(INCIDENT_COLUMNS, some, optional=("page",)) if some else "no incident"
 
 
 def is_open(incident: IncidentStatus) -> bool:
@@ -141,6 +162,8 @@ def explanation(incident: IncidentStatus) -> str:
             )
     if incident.acknowledged_by:
         text.append(f"{printable(incident.acknowledged_by, 60)} looks at it")
+    if incident.page:
+        text.append(f"page: {printable(incident.page)}")
     text += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
     text.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
     if incident.events:

@@ -192,7 +192,8 @@ def ack(
 ) -> None:
     """Say that you look at an incident: pages about it do not repeat, and others see who does.
 
-    Its ladder goes on, and a page is still sent when the ladder ends or asks for a person.
+    Its ladder goes on, and a page is still sent when the ladder ends or asks for a person. One that Stoker gave up can be
+    acknowledged, too: its pages repeat until then.
     """
     reason = checked_reason(reason)
     with open_cluster(where) as (cluster, store):

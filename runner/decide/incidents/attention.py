@@ -82,7 +82,8 @@ def on_acknowledge(decision: Decision, request: AcknowledgeIncident) -> Reply:
     if incident is None:
         return refused(_unknown(decision, request.incident))
     name = incident.incident
-    if not incident.is_live:
+    # One that Stoker gave up waits for a person, too.
+    if not incident.is_live and incident.state != "gave_up":
         return refused(f"{name} is {incident.state} already{because(incident.reason)}")
     if incident.acknowledged_at is not None and incident.acknowledged_by != request.by:
         return refused(f"{who(incident.acknowledged_by)} looks at {name} already")

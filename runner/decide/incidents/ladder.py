@@ -51,7 +51,8 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
     is_approved = decision.approved == name
     decision.add(replace(taken, by=decision.approver) if is_approved else taken)
     # Giving up pages by itself.
-    if rung.page and rung.do != "stop":
+    is_paged = rung.page or decision.policy.cluster.pages.every_rung
+    if is_paged and rung.do != "stop":
         cause = sure_cause(incident)
         what = (
             f"{incident.fault} ({cause})" if cause not in ("", incident.fault) else incident.fault

@@ -208,7 +208,8 @@ def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
     decision.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=incident))
     passing = (CHECKED, STARTED, NEEDED)
     if not reason.endswith(passing) and (before is None or before.endswith(passing)):
-        decision.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=incident)
+        text = f"run {run.spec.name} waits: {reason}"
+        decision.page(text, run=run.run, incident=incident, is_urgent=True)
 
 
 def _no_spare(decision: Decision) -> str:

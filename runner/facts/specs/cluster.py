@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from runner.facts.specs.check_levels import BUDGET_SECONDS, Level
+from runner.facts.specs.pages import PagesSpec
 from runner.facts.specs.runbook import Mode
 from runner.facts.specs.setting import (
     Default,
@@ -333,6 +334,9 @@ class ClusterSpec(Value, kind="cluster_spec"):
         "PEM file of the key to `web_certificate_file`; relative to the file's folder.",
         Default("none"),
     ] = ""
+    pages: Annotated[PagesSpec, "Where pages go, when, and how often."] = field(
+        default_factory=PagesSpec
+    )
 
     @property
     def wants_checks(self) -> bool:
