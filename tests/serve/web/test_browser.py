@@ -28,8 +28,8 @@ from runner.facts.messages.requests import ApproveAction
 from runner.journal.archive import archive_of
 from runner.steps import RunFiles, StepRow, folder_beside
 from runner.token_file import WebRole
-from tests.browser import WAIT_MILLISECONDS, chromium
 from tests.cli.conftest import Answering, Cluster, example_view
+from tests.serve.web.browser import WAIT_MILLISECONDS, chromium
 from tests.serve.web.conftest import Site
 from tests.serve.web.test_page import HOSTILE, hostile_view
 
