@@ -27,6 +27,7 @@ from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
+from runner.rootcause.line_context import in_context
 from runner.rootcause.log_ends import LogEnding, match_of_end, match_of_failure
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
@@ -193,7 +194,8 @@ class Log:
             return []
         end = self.end()
         last = end.progress.line if end.progress is not None else 0
-        after = [match for match in judged if match.line >= last]
+        # Exceptions that a line only quotes explain nothing.
+        after = [match for match in in_context(judged) if match.line >= last]
         is_explained = any(
             match.role == "ended-well" or (match.weight == "primary" and match.fault)
             for match in after

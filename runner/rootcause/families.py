@@ -198,7 +198,8 @@ FAMILIES: tuple[Family, ...] = (
     # ---- nodes, workers and the launcher
     Family(
         "node-gone",
-        r"\b(?:node|host|instance|machine|server|vm|raylet|kubelet|slurmd|agent)s?\b.{0,80}"
+        # A node of a graph is no machine.
+        r"(?<!for )(?<!\{\{)\b(?:node(?!:)|host|machine|vm|raylet|kubelet|slurmd|(?:vm|compute|ec2|spot|cloud) instance)s?\b.{0,80}"
         r"\b(?:died|dead|(?:is|was|been|are|were|got|marked) (?:lost|down|gone|offline|unavailable)|not ?ready|unreachable"
         r"|not responding"
         r"|unresponsive|rebooted|crash\w*|terminated|failed (?:its |the )?(?:health|heartbeat)"

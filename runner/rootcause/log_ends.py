@@ -4,6 +4,8 @@ A log that ends sick is never nothing: its best line is at least an unknown faul
 or ends well, is no incident.
 """
 
+import re
+
 from runner.facts.matches import Match
 from runner.facts.wire import Value
 from runner.rootcause.families import family_of
@@ -19,6 +21,8 @@ _CATALOGUED = (
     *("gpu-driver", "storage-device-gone", "kernel-file-systems", "kernel-hardware"),
     *("block-devices", "network-cards"),
 )
+# An exception with its message, behind what a program puts before it.
+RAISED = re.compile(r"[:\])>] ?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception): \S")
 # From conventions of shells and launchers: 128 + the signal.
 SIGNAL_BASE = 128
 
@@ -118,7 +122,7 @@ def match_of_failure(end: LogEnding) -> Match | None:
     if failure is None:
         return None
     family = family_of(failure.text)
-    is_known = family is not None and family.fault != "unknown"
+    is_known = (family is not None and family.fault != "unknown") or RAISED.search(failure.text)
     return _match(end, "log-ends-sick", "unknown", failure) if is_known else None
 
 
@@ -130,7 +134,11 @@ def _failure(end: LogEnding) -> EndLine | None:
     if called is not None and (end.progress is not None or _is_last(called, end)):
         return called
     for line in end.failures:
-        family = family_of(line.text) if _is_last(line, end) else None
+        if not _is_last(line, end):
+            continue
+        if RAISED.search(line.text):
+            return line
+        family = family_of(line.text)
         if family is not None and family.fault != "unknown" and family.name not in _CATALOGUED:
             return line
     return None

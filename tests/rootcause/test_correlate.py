@@ -355,6 +355,33 @@ def test_a_table_of_a_tool_counts_where_no_step_follows_it() -> None:
     assert diagnosed(table + STEPS) == []
 
 
+def test_a_person_who_interrupts_ranks_that_wait_for_others_ends_a_hang() -> None:
+    """One who interrupts a program at work ends it: no incident."""
+    traceback = (
+        'Traceback (most recent call last):\n  File "/app/train.py", line 5, in main\n    step()\n'
+        '  File "{file}", line 88, in {function}\n    work.wait()\nKeyboardInterrupt\n'
+    )
+    collective = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py"
+    assert one(traceback.format(file=collective, function="barrier")).cause.fault == "hang_no_error"
+    assert diagnosed(traceback.format(file="/app/model.py", function="forward")) == []
+
+
+def test_a_node_of_a_graph_is_no_machine() -> None:
+    """Nothing is swapped for an operator that a compiler refuses."""
+    (verdict,) = diagnosed(
+        "RuntimeError: createNode failed for node: batch_gemm with status 26 [failure]\n"
+    )
+    assert verdict.cause.action_class != "swap"
+
+
+def test_an_exception_behind_a_name_at_the_end_of_a_log_is_an_incident() -> None:
+    """A program prints what it caught in its own way, and ends; one that goes on was not hurt."""
+    caught = "acme.loader: RuntimeError: shard 12 of the corpus is truncated\n"
+    assert one(STEPS + caught).cause.fault in ("data_error", "unknown")
+    assert diagnosed(STEPS + caught + STEPS.replace("iter 1", "iter 2")) == []
+    assert diagnosed(STEPS + "INFO " + caught) == []
+
+
 def test_a_file_server_that_answers_again_is_no_incident() -> None:
     """One that does not is: everything that reads from it hangs."""
     silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"

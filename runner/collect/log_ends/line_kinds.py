@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from runner.rootcause.log_ends import SIGNAL_BASE
+from runner.rootcause.log_ends import RAISED, SIGNAL_BASE
 
 # Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
 SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8}
@@ -47,7 +47,8 @@ _LEVEL = re.compile(
     r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
     # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph; of oneCCL.
-    r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] |\bCCL_ERROR\|"
+    r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] "
+    r"|\bCCL_ERROR\||\bError response from daemon: "
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(
@@ -138,7 +139,11 @@ def kind_of(text: str) -> Kind:
     match = _PROGRESS.search(text)
     if match is not None:
         return Kind("progress", is_complete=_is_complete(match))
-    is_failure = _FAILURE.search(text) and not is_survived and not _LOWER_LEVEL.search(text)
+    is_failure = (
+        (_FAILURE.search(text) or RAISED.search(text))
+        and not is_survived
+        and not _LOWER_LEVEL.search(text)
+    )
     return Kind("failure") if is_failure else OTHER
 
 

@@ -24,7 +24,7 @@ TRUSTED_SAMPLES = 8
 FIRST_SAMPLES = 3
 # NaNs in a row, where a single one is no incident; chosen.
 LASTING_SAMPLES = 3
-# The same, where all before were finite, or where the loss is left out of lines that had it before; chosen.
+# The same, where all before were finite, or none, or where the loss is left out of lines that had it before; chosen.
 LASTING_AFTER_FINITE = 2
 # Gradient norms in a row during a search for the loss scale, which may not be logged: from 2^32 to 1 takes 33; chosen.
 SEARCH_SAMPLES = 40
@@ -99,7 +99,7 @@ class FiniteDetector(MetricDetector):
             # Both at one step, of weights that were healthy before, need no other sample.
             is_certain = bool(self._loss.num_ever_good) and _is_spoilt(record)
             loss = self._loss
-            is_first = bool(loss.num_ever_good) and not loss.num_lapses
+            is_first = not loss.num_lapses
             lasting = LASTING_AFTER_FINITE if is_first and not is_missing else LASTING_SAMPLES
             lasting = 1 if is_certain else lasting
             findings += self._judge_value(

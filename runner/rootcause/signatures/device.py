@@ -8,6 +8,9 @@ _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-f
 # The driver's own lines, and those of the device plugin for Kubernetes about them.
 _XID = rf"(?:NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): |XidCriticalError: Xid=)"
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
+# How monitors repeat an Xid.
+_REPEATED_XID = r"\b(?:XID|Xid|xid)(?: [Ee]rror)?(?: [Cc]ode)?(?: detected)?[ :=#]{1,3}"
+_MONITORS = "monitors of nodes and device plugins, which repeat the number of an Xid"
 # Of Xids without a row of their own.
 _UNLISTED = (
     r"[1-79]|1[025-9]|2[0-46-9]|30|3[3-6]|47|49|5[0-3]|55|59|76|9[018]|142|151|166|17[03-9]|1[89]\d"
@@ -74,6 +77,30 @@ DEVICE = (
         sample="NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
         near="NVRM: Xid (PCI:0000:a1:00): 7, pid=12, name=x, Invalid or corrupted push buffer address",
     ),
+    _ecc(
+        "xid-ecc-repeated",
+        _REPEATED_XID + r"(?P<xid>48|64|9[45]|140|171|172)\b",
+        is_lasting=False,
+        source=_MONITORS,
+        sample="gpud: component gpu-3 is unhealthy: XID 95 was found in the kernel's log",
+        near="gpud: component gpu-3 is unhealthy: XID 31 was found in the kernel's log",
+    ),
+    _nvlink(
+        "xid-nvlink-repeated",
+        _REPEATED_XID + r"(?P<xid>74|14[4-9]|150)\b",
+        is_lasting=False,
+        source=_MONITORS,
+        sample="node-problem-detector: condition GpuXid is now true: Xid error 74 on node n3",
+        near="node-problem-detector: condition GpuXid is now true: Xid error 43 on node n3",
+    ),
+    _lost(
+        "xid-lost-repeated",
+        _REPEATED_XID + r"(?P<xid>79|167)\b",
+        is_lasting=False,
+        source=_MONITORS,
+        sample="gpud: component gpu-3 is unhealthy: XID 79 was found in the kernel's log",
+        near="gpud: component gpu-3 is unhealthy: XID 13 was found in the kernel's log",
+    ),
     _lost(
         "gpu-off-the-bus",
         rf"(?:NVRM: GPU (?:at )?(?:PCI:)?{_GPU}.*fallen off the bus|"
@@ -81,6 +108,14 @@ DEVICE = (
         source="NVIDIA kernel module, messages without an Xid",
         sample="NVRM: GPU 0000:4f:00.0: GPU has fallen off the bus.",
         near="NVRM: GPU 0000:4f:00.0: RmInitAdapter succeeded, the GPU is on the bus",
+    ),
+    _lost(
+        "gpu-does-not-start",
+        r"NVRM: .*(?:RmInitAdapter failed|rm_init_adapter failed|unexpected WPR2 already up|Cannot initialize GSP firmware"
+        r"|likely in a bad state and may need to be reset)|amdgpu.*Fatal error during GPU init",
+        source="NVIDIA kernel module; Linux, drivers/gpu/drm/amd: the driver cannot bring the GPU, or its firmware, up",
+        sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
+        near="NVRM: GPU 0000:66:00.0: RmInitAdapter succeeded",
     ),
     _lost(
         "gpu-named-before-lost",
@@ -185,10 +220,10 @@ DEVICE = (
     ),
     _power(
         "thermal-slowdown",
-        r"(?i)(?:hw|hardware)[ _](?:thermal|power[ _]brake)[ _]slowdown\s*(?::|=|is) ?active\b"
+        r"(?i)(?:hw|hardware)[ _](?:thermal[ _]|power[ _]brake[ _])?slowdown(?:\s*(?::|=|is))? ?active\b"
         r"|(?:hw|hardware) (?:thermal|power brake) slowdown (?:is |was )?(?:engaged|detected|"
         r"asserted)"
-        r"|throttled: (?:sw|hw) thermal|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
+        r"|\bpower[ _]brake slowdown, |throttled: (?:sw|hw) thermal|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
         r"|WARN: GPU is throttled|critical temperature reached|thermal (?:shutdown|runaway)"
         r"|(?:core|package) power limit notification|under-?voltage detected"
         r"|performance (?:is )?capped due to (?:hw|hardware) (?:thermal|power)",
@@ -260,7 +295,7 @@ DEVICE = (
     ),
     _driver(
         "gpu-driver-fault",
-        r"(?i)nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)|NVRM:.*RmInitAdapter failed"
+        r"(?i)nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)"
         r"|NVRM:.*(?:GSP|gsp).*(?:heartbeat|RPC).*(?:timeout|timed out)"
         r"|Reset required \[NV_ERR_RESET_REQUIRED\]|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
@@ -272,7 +307,7 @@ DEVICE = (
         r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/"
         r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:ring|GPU|engine).*(?:timeout|reset|hang|fault)",
         source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
-        sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
+        sample="nouveau 0000:01:00.0: fifo: fault 01 [WRITE] at 0000000000000000 engine 06 [HOST0]",
         near="nouveau 0000:01:00.0: fifo: 32 channels available",
     ),
     _after_fault(
@@ -317,7 +352,7 @@ DEVICE = (
     _driver(
         "amd-gpu-reset",
         r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|"
-        r"Fatal error during GPU init|ring \S+ timeout, signaled|poison is consumed|"
+        r"ring \S+ timeout, signaled|poison is consumed|"
         r"qcm fence wait loop timeout)"
         r"|HW Exception by GPU node-\d+.*GPU Hang",
         source=_AMD + "; ROCr runtime",

@@ -17,7 +17,7 @@ ENDING = (
     _ended(
         "time-limit",
         r"DUE TO TIME LIMIT|DUE TO TIMEOUT|exceeded its time limit|walltime \S+ exceeded limit"
-        r"|PBS: job killed: walltime|TERM_RUNLIMIT|CANCELLED .*TIMEOUT",
+        r"|PBS: job killed: walltime|TERM_RUNLIMIT|CANCELLED .*TIMEOUT|: this job is timed-out",
         source=_SLURM + "; PBS",
         sample="slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 DUE TO TIME LIMIT ***",
         near="time limit of the step: 1190 minutes",
@@ -32,6 +32,9 @@ ENDING = (
         r"|preemption (?:notice|signal|warning) received"
         r"|(?:spot|instance) (?:interruption|termination) (?:notice|warning)"
         r"|maintenance event.{0,40}TERMINATE|TERM_PREEMPT|SIGTERM .*preempt|preempt\w* .*SIGTERM"
+        r"|spot (?:instance )?interruption (?:payload|warning|notice|event|signal)? ?(?:was )?received"
+        r"|\binstance (?:is going to be|will be|is being) (?:interrupted|stopped|reclaimed)"
+        r"|\breason\b.{1,4}\w*(?:Evicted|Preempted)\b"
         r"|\bPreempted by |\bEvicted\b.{0,80}pod/"
         r"|\btermination is imminent|\bimminent (?:termination|preemption)|(?:will be|is being) terminated in \d",
         source=_SLURM + "; notices of clouds",
@@ -66,7 +69,8 @@ ENDING = (
     ),
     _launcher(
         "state-of-failure",
-        r"JobState=FAILED\b|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
+        r"JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
+        r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES + "; Kubernetes, kubectl get pods",
         sample="rank-7-of-8   0/1     CrashLoopBackOff   5          3m46s",
         near="rank-7-of-8   0/1     Completed   0          3m46s",
@@ -92,7 +96,7 @@ ENDING = (
     ),
     _ended(
         "told-to-end",
-        r"(?i)received SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
+        r"(?i)received (?:signal )?SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
         r"|SignalException: Process \d+ got signal: 15|\bSIGTERM received\b|received signal 15"
         r"|Caught signal 15|signal 15 \(Terminated\)|exiting program after receiving",
         layer="launcher",
@@ -145,7 +149,7 @@ ENDING = (
     _launcher(
         "killed-by-kernel",
         r"exitcode\s*: -9\b|\(exitcode: -9\)|Exited with exit code 137|exit code 137"
-        r"|return code = -9\b|Signal 9 \(SIGKILL\) received by PID",
+        r"|return code = -9\b|terminated with signal SIGKILL|died with <Signals\.SIGKILL: 9>|Signal 9 \(SIGKILL\) received by PID",
         role="death",
         fault="host_oom",
         scope="node",

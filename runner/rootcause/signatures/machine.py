@@ -51,7 +51,7 @@ MACHINE = (
         r"DefaultCPUAllocator: (?:can't|not enough)|\bstd::bad_alloc\b|\[Errno 12\]"
         r"|(?:OSError|RuntimeError).*Cannot allocate memory"
         r"|numpy\.core\._exceptions\._ArrayMemoryError"
-        r"|Unable to allocate [\d.]+ [KMGT]iB for an array|^(?:\S+ )?MemoryError\b",
+        r"|java\.lang\.OutOfMemoryError|Unable to allocate [\d.]+ [KMGT]iB for an array|^(?:\S+ )?MemoryError\b",
         source=_ERRNO + "; PyTorch, c10/core/CPUAllocator.cpp; NumPy",
         sample="RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
         "allocate memory: you tried to allocate 68719476736 bytes",
@@ -145,7 +145,7 @@ MACHINE = (
     _storage(
         "storage-errno",
         r"\[Errno (?:5|30|107|112|116|121|122)\]|Input/output error|Stale (?:NFS )?file handle"
-        r"|Read-only file system|Transport endpoint is not connected|Disk quota exceeded"
+        r"|Read-only file system|[Tt]ransport endpoint is not connected|Disk quota exceeded"
         r"|Remote I/O error",
         source=_ERRNO,
         sample="OSError: [Errno 116] Stale file handle: 'shard_00017.bin'",
@@ -185,6 +185,7 @@ MACHINE = (
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
         r"|node with node id: \S+ .{0,200}has been marked dead"
+        r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,

@@ -24,8 +24,10 @@ NETWORK = (
         r"NET/IB ?: \S+:\d+ (?:async fatal event|"
         r"Got async event ?: (?:port error|device fatal|local catastrophic))"
         r"|ibv_(?:modify_qp|reg_mr\w*|poll_cq|create_qp|post_send) failed"
-        r"|Call to ibv_\w+ failed|ibv_\w+ failed with error",
-        source=_NCCL + ", ibvwrap.cc",
+        r"|Call to ibv_\w+ failed|ibv_\w+ failed with error"
+        r"|libfabric:\S+:cq:\w*handle_\w*error\w*\(\):\d+<warn>"
+        r"|NET/OFI .{0,160}completed with error",
+        source=_NCCL + ", ibvwrap.cc; libfabric, completions of its providers; aws-ofi-nccl",
         sample="NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
         near="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB; OOB eth0:10.0.0.4<0>",
     ),

@@ -17,10 +17,11 @@ _frame = partial(
 PROGRAM = (
     _program(
         "cuda-oom",
-        r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA error: out of memory"
+        r"(?:CUDA|HIP|XPU|NPU|HPU|MPS backend) out of memory|CUDA error: out of memory"
         r"|torch\.(?:cuda\.)?OutOfMemoryError"
         r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
+        r"|OOM when allocating tensor.{0,200}\b(?:GPU|gpu)"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
         r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
         fault="cuda_oom",
@@ -43,7 +44,8 @@ PROGRAM = (
         r"unspecified launch failure|device-side assert)"
         r"|(?:CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED|"
         r"CUBLAS_STATUS_INTERNAL_ERROR)"
-        r"|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)",
+        r"|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)"
+        r"|block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion ",
         fault="cuda_illegal_access",
         source="CUDA runtime, cudaGetErrorString; ROCr runtime",
         sample="RuntimeError: CUDA error: an illegal memory access was encountered",
@@ -86,7 +88,10 @@ PROGRAM = (
         r"|(?:nan|inf) (?:loss|gradient|grad)s? (?:detected|encountered|found)"
         r"|\b(?:nan|inf)s? (?:values? )?(?:was |were )?(?:detected|found|encountered) in (?:the )?"
         r"(?:outputs?|forward|backward|grad\w*|loss\w*|param\w*|weights?|layers?|modules?|activations?|logits?)\b"
-        r"|gradients? overflow.{0,40}abort|Input contains NaN|loss returned in .{0,60} is nan"
+        r"|gradients? overflow.{0,40}abort|(?:Input|Output .{1,200}) contains NaN|\bcontains either .?(?:inf|nan)"
+        r"|invalid value \((?:nan|inf)\) encountered"
+        r"|loss returned in .{0,60} is nan"
+        r"|\b\d+/\d+\s+[\d.]+G\s+nan\s+nan\b|'eval_loss': '?nan\b"
         r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b|\bwith loss = nan\b"
         r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
@@ -126,7 +131,8 @@ PROGRAM = (
         r"|[Cc]orrupt(?:ed)? (?:shard|sample|record|data|dataset|tfrecord|image)"
         r"|DataLossError|truncated record|Truncated file read"
         r"|checksum mismatch in (?:shard|record)|[Tt]oken (?:id )?(?:out of range|exceeds vocab)"
-        r"|Index file doesn't match expected format",
+        r"|Index file doesn't match expected format|but got num_samples=0\b"
+        r"|cv2\.error: .{0,200}\.empty\(\)",
         source="Python, Pillow, Arrow, TensorFlow, Megatron-LM readers",
         sample="tensorflow.python.framework.errors_impl.DataLossError: truncated record at 28311552",
         near="the dataset has 28311552 records; none was dropped",

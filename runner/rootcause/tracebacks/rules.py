@@ -318,9 +318,17 @@ def _died_with(raised: Raised) -> ShownFault:
     return next((found for words, found in _DIED_WITH if words.search(stated)), _CONSEQUENCE)
 
 
+def _exit(raised: Raised, stack: Stack) -> ShownFault:
+    """A person, or the program, ended it: no failure, but where ranks waited for others as a person lost patience."""
+    is_interrupted = raised.name.endswith("KeyboardInterrupt")
+    if is_interrupted and stack.innermost in ("collective", "rendezvous"):
+        return ShownFault("hang_no_error", "package", "collective")
+    return ShownFault("", "class")
+
+
 _Rule = Callable[[Raised, Stack], ShownFault | None]
 _RULES: dict[Family, _Rule] = {
-    "exit": lambda raised, stack: ShownFault("", "class"),
+    "exit": _exit,
     "launcher": lambda raised, stack: _died_with(raised),
     "peer": _peer,
     "connection": _connection,

@@ -25,6 +25,10 @@ from tests.rootcause.catalogues.rows_of import levels, row
         ("habana", 50, 1),
         ("ascend", 90, 0),
         ("intel_gpu", 60, 0),
+        ("linux_gaudi", 500, 40),
+        ("linux_xe", 150, 50),
+        ("linux_i915", 150, 70),
+        ("open_mpi_4", 12, 0),
     ],
 )
 def test_a_catalogue_has_errors_and_what_is_harmless(name: str, errors: int, harmless: int) -> None:
@@ -99,6 +103,10 @@ def test_a_catalogue_has_errors_and_what_is_harmless(name: str, errors: int, har
         ("ascend", "Getting socket times out", "error", "nccl_timeout"),
         ("intel_gpu", "UR_RESULT_ERROR_DEVICE_LOST", "error", "gpu_lost"),
         ("intel_gpu", "PI_ERROR_OUT_OF_RESOURCES", "error", "cuda_oom"),
+        ("linux_gaudi", "Failed to communicate with Device CPU", "error", "gpu_lost"),
+        ("linux_xe", "has declared device %s as wedged", "error", "gpu_lost"),
+        ("open_mpi_4", "ORTE has lost communication", "error", "node_failure"),
+        ("xla", "!!!! FATAL ERROR !!!!", "error", "gpu_xid_other"),
         ("xla", "The program continuator has halted", "error", "gpu_xid_other"),
         ("containerd", "cleaning up after shim disconnected", "warning", "node_failure"),
     ],
