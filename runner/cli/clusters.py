@@ -88,7 +88,7 @@ def _of_folder(folder: Path, only_reads: bool) -> ClusterSpec | None:
     If several are left, one that `only_reads` takes the one with the newest status, and another one raises UserError.
     """
     if (folder / CLUSTER_FILE).is_file():
-        return _load_cluster(folder / CLUSTER_FILE)
+        return _load_cluster(folder / CLUSTER_FILE, only_reads)
     made = clusters_in(folder)
     if len(made) < 2:
         return made[0] if made else None
@@ -202,11 +202,11 @@ def newest_run(status: ClusterStatus, name: str | None) -> RunStatus:
 def _named(where: str, only_reads: bool) -> ClusterSpec:
     path = Path(where)
     if path.is_file():
-        return _load_file(path)
+        return _load_file(path, only_reads)
     searched, _ = searched_folders()
     for folder in (path, *(above / STATES_FOLDER / where for above in searched)):
         if (folder / CLUSTER_FILE).is_file():
-            return _load_cluster(folder / CLUSTER_FILE)
+            return _load_cluster(folder / CLUSTER_FILE, only_reads)
         if (folder / SPEC).is_file():
             return read_spec(folder)
     known = [spec for folder in searched for spec in clusters_in(folder)]
@@ -220,18 +220,18 @@ def _named(where: str, only_reads: bool) -> ClusterSpec:
     )
 
 
-def _load_cluster(path: Path) -> ClusterSpec:
+def _load_cluster(path: Path, only_reads: bool = False) -> ClusterSpec:
     # Imports yaml, which a cluster without a file of its own does not need.
     from runner.load.specs import load_cluster
 
-    return load_cluster(path)
+    return load_cluster(path, only_reads=only_reads)
 
 
-def _load_file(path: Path) -> ClusterSpec:
+def _load_file(path: Path, only_reads: bool) -> ClusterSpec:
     from runner.load.specs import is_run_file, load_cluster, load_run
 
     if not is_run_file(path):
-        return load_cluster(path)
+        return load_cluster(path, only_reads=only_reads)
     found = existing_cluster(path, load_run(path).name)
     if found is None:
         raise UserError(

@@ -6,7 +6,6 @@ Ranges are written as people do (`n1-n8`) or as Slurm does (`n[1-8,10]`, `rack[1
 import re
 from typing import Any
 
-from healthchecks import limits, registry
 from runner.errors import UserError
 from runner.facts.wording import known_words
 from runner.load.documents import Where
@@ -172,8 +171,15 @@ def _checked(name: str) -> str:
     return name
 
 
-def checks(given: Any, problems: Problems) -> Any:
-    """Return the checks a node must pass as a list; one name may stand alone, `[]` means none."""
+def checks(given: Any, problems: Problems, *, only_reads: bool) -> Any:
+    """Return the checks a node must pass as a list; one name may stand alone, `[]` means none.
+
+    `only_reads`: whether they exist is not asked, which takes a command that orders none longer than all else.
+    """
+    if only_reads:
+        return check_names("checks", given, problems, lambda name: None)
+    from healthchecks import registry
+
     known = registry.check_names()
     return check_names(
         "checks",
@@ -189,6 +195,9 @@ def check_limits(given: Any, problems: Problems) -> None:
     """Note limits of checks that do not exist, or that every value would pass, or none."""
     if not isinstance(given, dict) or not given:
         return
+    # Imports all checks.
+    from healthchecks import limits, registry
+
     declared = registry.declared_limits()
     for name, value in given.items():
         if isinstance(name, str) and isinstance(value, int | float):

@@ -77,6 +77,7 @@ def test_every_benchmark_can_be_named() -> None:
         "recovery",
         "scan",
         "scrape",
+        "status_start",
         "step_time",
         "steps",
         "supervision",
@@ -124,6 +125,7 @@ def test_every_benchmark_can_be_named() -> None:
             },
         ),
         ("scrape", ("--nodes=50", "--rounds=2"), {"scrape at 50 nodes", "its size"}),
+        ("status_start", ("--rounds=1",), {"with a cluster.yaml", "without one"}),
         ("steps", ("--steps=20000",), {"on disk", "read for a plot"}),
     ],
 )
