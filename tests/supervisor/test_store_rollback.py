@@ -134,7 +134,7 @@ def test_the_supervisor_pages_once_and_no_supervisor_acts_afterwards(
 def test_the_page_about_a_rollback_is_sent_before_the_process_ends(
     cluster: ClusterSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To those who are on call and those to whom pages escalate; an address that is gone is a line in the log."""
+    """To the addresses of those on call and of the escalation; an address that is gone is a line in the log."""
     gone = Webhook()
     gone.close()
     path = tmp_path / "pages.addresses"

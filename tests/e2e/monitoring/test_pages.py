@@ -34,7 +34,7 @@ def urgent(webhook: Webhook) -> list[Mapping[str, Any]]:
     return [each for path, each in webhook.of("StokerPage", "firing") if path == "/page"]
 
 
-def test_a_run_that_fails_is_notified_once_until_it_is_acknowledged_and_a_dead_supervisor_is_noticed(
+def test_a_page_is_notified_once_and_a_dead_supervisor_is_noticed(
     harness: ClusterHarness, webhook: Webhook, tmp_path: Path
 ) -> None:
     """The page goes to the receiver of pages, with the command that helps; when the supervisor dies, the watchdog is over."""
