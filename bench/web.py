@@ -34,7 +34,7 @@ from runner.store.sqlite.store import SqliteStore
 from runner.token_file import default_token_file, make_token, web_token_file
 
 NUM_NODES, NUM_READERS = 2000, 10
-MEASURED_SECONDS, SETTLE_SECONDS = 30.0, 3.0
+MEASURED_SECONDS, SETTLE_SECONDS = 30.0, 1.0
 UPDATES_PER_SECOND = 5.0
 # On the first machine: with all readers, and the memory of the page's process.
 CPU_LIMIT_PERCENT, MEMORY_LIMIT_MB = 5.0, 100.0

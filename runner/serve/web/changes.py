@@ -41,9 +41,8 @@ class PageContent:
     def _update(self, name: str, section: Section) -> tuple[dict[str, bytes], list[str]]:
         before, keys = self._keys.get(name, {}), section.keys
         encoded = self._encoded.setdefault(name, {})
-        differing = [
-            item for item, key in keys.items() if item not in before or before[item] != key
-        ]
+        # No key is None.
+        differing = [item for item, key in keys.items() if before.get(item) != key]
         changed = {item: _encode(section.make(item)) for item in differing}
         gone = [item for item in before if item not in keys]
         self._keys[name] = keys

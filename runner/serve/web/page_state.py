@@ -5,7 +5,7 @@ outside is cut and has no control characters.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -47,10 +47,7 @@ def sections(status: ClusterStatus) -> dict[str, Section]:
         ),
         "incidents": Section(incidents, lambda name: _incident(incidents[name])),
         "proposals": Section(proposals, lambda name: _proposal(proposals[name])),
-        "nodes": Section(
-            {name: (_NODE_KEY(node), _is_silent(node)) for name, node in nodes.items()},
-            lambda name: _node(nodes[name]),
-        ),
+        "nodes": Section(_node_keys(nodes), lambda name: _node(nodes[name])),
     }
 
 
@@ -173,6 +170,14 @@ _NODE_KEY = attrgetter(
     "shortage",
     "clock_ahead_seconds",
 )
+
+
+def _node_keys(nodes: Mapping[str, NodeStatus]) -> dict[str, object]:
+    """Return the key of each node; thousands of them cost the most of an update."""
+    keys: dict[str, object] = dict(zip(nodes, map(_NODE_KEY, nodes.values()), strict=True))
+    for name in [name for name, node in nodes.items() if _is_silent(node)]:
+        keys[name] = keys[name], "silent"
+    return keys
 
 
 def _is_silent(node: NodeStatus) -> bool:
