@@ -14,7 +14,9 @@ CONTEXT_LINES = 200
 IGNORED_LINES = 30
 _EXCEPTION = re.compile(
     r"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|[a-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]"
-    r"|[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound)\b)"
+    r"|[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound)\b"
+    # Of C modules: zlib.error, struct.error.
+    r"|[a-z_][\w.]*\.error: )"
 )
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")

@@ -382,6 +382,14 @@ def test_an_exception_behind_a_name_at_the_end_of_a_log_is_an_incident() -> None
     assert diagnosed(STEPS + "INFO " + caught) == []
 
 
+def test_an_exception_of_a_c_module_is_one_though_its_name_is_small() -> None:
+    """zlib.error is raised as any other."""
+    assert one("zlib.error: Error -3 while decompressing data: invalid distance\n").cause.fault in (
+        "data_error",
+        "unknown",
+    )
+
+
 def test_a_file_server_that_answers_again_is_no_incident() -> None:
     """One that does not is: everything that reads from it hangs."""
     silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"

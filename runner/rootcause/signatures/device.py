@@ -223,7 +223,8 @@ DEVICE = (
         r"(?i)(?:hw|hardware)[ _](?:thermal[ _]|power[ _]brake[ _])?slowdown(?:\s*(?::|=|is))? ?active\b"
         r"|(?:hw|hardware) (?:thermal|power brake) slowdown (?:is |was )?(?:engaged|detected|"
         r"asserted)"
-        r"|\bpower[ _]brake slowdown, |throttled: (?:sw|hw) thermal|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
+        r"|\bpower[ _]brake slowdown, |throttled: (?:sw|hw) thermal"
+        r"|due to (?:hw |sw )?thermal (?:slowdown|violation)|GPU.{0,40}\b(?:has overheated|overheat(?:ed|ing))"
         r"|WARN: GPU is throttled|critical temperature reached|thermal (?:shutdown|runaway)"
         r"|(?:core|package) power limit notification|under-?voltage detected"
         r"|performance (?:is )?capped due to (?:hw|hardware) (?:thermal|power)",

@@ -17,7 +17,8 @@ ENDING = (
     _ended(
         "time-limit",
         r"DUE TO TIME LIMIT|DUE TO TIMEOUT|exceeded its time limit|walltime \S+ exceeded limit"
-        r"|PBS: job killed: walltime|TERM_RUNLIMIT|CANCELLED .*TIMEOUT|: this job is timed-out",
+        r"|PBS: job killed: walltime|TERM_RUNLIMIT|CANCELLED .*TIMEOUT|: this job is timed-out"
+        r"|\b[Tt]ime limit is near|\b[Rr]eque(?:u?e|u)?ing (?:the )?job\b",
         source=_SLURM + "; PBS",
         sample="slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 DUE TO TIME LIMIT ***",
         near="time limit of the step: 1190 minutes",
@@ -98,7 +99,7 @@ ENDING = (
         "told-to-end",
         r"(?i)received (?:signal )?SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
         r"|SignalException: Process \d+ got signal: 15|\bSIGTERM received\b|received signal 15"
-        r"|Caught signal 15|signal 15 \(Terminated\)|exiting program after receiving",
+        r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving",
         layer="launcher",
         source="DeepSpeed and torchrun launchers; trainers",
         sample="torch.distributed.elastic.multiprocessing.api.SignalException: Process 51 got signal: 15",

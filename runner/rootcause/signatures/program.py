@@ -139,7 +139,7 @@ PROGRAM = (
     ),
     _data(
         "bytes-not-decoded",
-        r"UnicodeDecodeError|zlib\.error|BadGzipFile",
+        r"UnicodeDecodeError|zlib\.error|struct\.error: |lzma\.LZMAError|BadGzipFile",
         role="exception",
         source=_PYTHON + ": of data, or of a checkpoint; the frames above decide",
         sample="UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 64: invalid start byte",
@@ -155,7 +155,7 @@ PROGRAM = (
         r"state_?dict|\.pt\b|\.safetensors\b)"
         r"|checkpoint.{0,60}\b(?:is|was|appears) (?:corrupt(?:ed)?|truncated|incomplete)"
         r"|CheckpointException|CheckpointingException|corrupt(?:ed)? checkpoint"
-        r"|unexpected EOF.{0,40}corrupt|storage has wrong size: expected"
+        r"|unexpected EOF.{0,80}corrupt|storage has wrong size: expected"
         r"|EOFError: Ran out of input",
         fault="checkpoint_io",
         scope="storage",
