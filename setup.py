@@ -16,7 +16,13 @@ CLIENT = ["stoker", "stoker.*"]
 OWN = ["runner", "runner.*", "healthchecks", "healthchecks.*", "trainer", "trainer.*", "runbooks"]
 BUNDLED = "stoker._packages"
 # Folders of pages and files, which are no packages of Python.
-PAGES = {"docs": ["*.md"], "docs.design": ["*.md"], "deploy": ["*"], "deploy.grafana": ["*"]}
+PAGES = {
+    "docs": ["*.md"],
+    "docs.design": ["*.md"],
+    "deploy": ["*"],
+    "deploy.compose": ["*"],
+    "deploy.grafana": ["*"],
+}
 DATA = {
     "runner": ["py.typed"],
     "runner.rootcause": ["*.json"],

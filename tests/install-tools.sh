@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # What the tests use besides Python, where Debian's packages have it: hosts made of namespaces (iproute2, nftables, util-linux),
 # certificates (openssl), clocks that jump (a C compiler) or are years off (faketime), units (systemd), system calls (strace), a second
-# test of memory (stressapptest), a browser (chromium), terminals (tmux), alerts and dashboards (programs of prometheus and
-# prometheus-alertmanager).
+# test of memory (stressapptest), a browser (chromium), terminals (tmux), compose files (docker-compose), alerts and dashboards (programs
+# of prometheus and prometheus-alertmanager).
 # Installs what is missing; starts nothing. Tests that find no tool skip and say so.
 set -euo pipefail
 
 missing=()
 for pair in ip:iproute2 tc:iproute2 nft:nftables nsenter:util-linux unshare:util-linux setpriv:util-linux openssl:openssl cc:build-essential \
-    systemd-analyze:systemd strace:strace faketime:faketime stressapptest:stressapptest chromium:chromium tmux:tmux; do
+    systemd-analyze:systemd strace:strace faketime:faketime stressapptest:stressapptest chromium:chromium tmux:tmux \
+    docker-compose:docker-compose; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 # These two packages are servers, which would begin to serve once they are installed: only their programs are taken out.

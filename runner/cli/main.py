@@ -39,7 +39,6 @@ COMMANDS = {
     "logs": "logs.logs",
     "lineage": "reports.lineage",
     "logbook": "reports.logbook",
-    "report": "report.report",
     "checkpoints": "runs.checkpoints",
     "steps": "reports.steps",
     "diagnose": "diagnose.logs",

@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
-from tools.dashboards.boards import BOARDS
+from tools.dashboards.fleet import FLEET_BOARD
 from tools.dashboards.panels import rendered
+from tools.dashboards.run import RUN_BOARD
+
+BOARDS = (RUN_BOARD, FLEET_BOARD)
 
 
 def main(folder: Path) -> None:

@@ -12,7 +12,7 @@ from runner.facts.wording import known_words
 
 # Beside the packages, in a checkout as in a wheel.
 ROOT = Path(runner.__file__).parents[1]
-FOLDERS = ("docs", "docs/design", "deploy", "deploy/grafana")
+FOLDERS = ("docs", "docs/design", "deploy", "deploy/compose", "deploy/grafana")
 
 
 @command(

@@ -48,13 +48,16 @@ def until(holds: Callable[[], T | None], what: str, *, seconds: float = WAIT_SEC
 
 @contextmanager
 def serving(command: list[str], log: Path) -> Iterator[str]:
-    """Run a server that takes a free port by itself; give its address once it listens."""
+    """Run a server that takes a free port by itself; give its address once it is ready."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
-        yield f"http://127.0.0.1:{until(lambda: _port_of(process, log), f'{command[0]} listens')}"
+        port = until(lambda: _port_of(process, log), f"{command[0]} listens")
+        address = f"http://127.0.0.1:{port}"
+        until(lambda: _is_ready(address), f"{command[0]} is ready")
+        yield address
     finally:
         process.terminate()
         process.wait(30)
@@ -64,6 +67,14 @@ def _port_of(process: subprocess.Popen[bytes], log: Path) -> int | None:
     assert process.poll() is None, log.read_text()
     connections = psutil.Process(process.pid).net_connections(kind="tcp")
     return next((each.laddr.port for each in connections if each.status == "LISTEN"), None)
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/-/ready", timeout=30):
+            return True
+    except OSError:
+        return False
 
 
 def ask(address: str, path: str, **parameters: str) -> Any:
@@ -136,7 +147,7 @@ def prometheus(
 
 @contextmanager
 def alertmanager(folder: Path, *, webhook: str) -> Iterator[str]:
-    """Run an Alertmanager with the delivered routes, without their times of the day and most waiting; give host and port.
+    """Run an Alertmanager with the delivered routes, without most of their waiting; give host and port.
 
     Its receivers are the delivered webhooks, below another address.
     """
@@ -144,7 +155,6 @@ def alertmanager(folder: Path, *, webhook: str) -> Iterator[str]:
     config = yaml.safe_load((DEPLOY / "alertmanager.yml").read_text())
     for route in (config["route"], *config["route"]["routes"]):
         route |= {"group_wait": "0s", "group_interval": "1s"}
-        route.pop("mute_time_intervals", None)
     for receiver in config["receivers"]:
         [hook] = receiver["webhook_configs"]
         hook["url"] = webhook + urllib.parse.urlsplit(hook["url"]).path

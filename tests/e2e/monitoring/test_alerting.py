@@ -1,6 +1,5 @@
 """Alerts: from a drill in a real run through a real Prometheus and Alertmanager to a webhook, and the dead-man's switch."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,6 @@ from tests.e2e.monitoring.training import end, monitored_run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SWITCH = "/dead-mans-switch"
-
-
-@pytest.fixture
-def webhook() -> Iterator[Webhook]:
-    """Give a webhook."""
-    receiver = Webhook()
-    yield receiver
-    receiver.close()
 
 
 def test_an_alert_of_a_drill_arrives_once_and_resolves_and_a_dead_supervisor_is_noticed(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster_harness import ClusterHarness, node_of, run_of
-from tests.e2e.monitoring.servers import DEPLOY, Prometheus, prometheus, until
+from tests.e2e.monitoring.servers import DEPLOY, Prometheus, Webhook, prometheus, until
 from tests.e2e.monitoring.training import end, monitored_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -22,6 +22,10 @@ NOT_HERE = {
     "MFU": "it needs a GPU, whose peak is known",
     "Loss scale": "it needs training in float16",
     "Checks that do not pass": "every check of this machine passes",
+    "Expected end": "it needs a goal",
+    "Before its deadline": "it needs a goal and a deadline",
+    "Cost": "it needs a rate of cost",
+    "Model TFLOP/s": "it needs a trainer that counts its operations",
     "Of its goal": "it needs a trainer whose goal in steps is known",
 }
 
@@ -94,7 +98,7 @@ def check_answers(board: dict[str, Any], server: Prometheus, harness: ClusterHar
 
 
 def play_incidents(harness: ClusterHarness) -> None:
-    """A node dies, and a spare takes its place; another supervisor takes over; a message without the token comes."""
+    """A node dies and a spare takes its place; a person lowers the rate; another supervisor leads; a foreign message comes."""
     before = run_of(harness.view()).attempt
     assert harness.stoker("drill", "kill-node", "--node", "n2").returncode == 0
     harness.training(past_step=5, after=before)
@@ -104,6 +108,8 @@ def play_incidents(harness: ClusterHarness) -> None:
     )
     harness.wait(lambda view: run_of(view).checkpoint_step, "a trusted checkpoint")
     assert node_of(harness.view(), "n2").state == "lost"
+    changed = harness.stoker("lr", harness.name, "x0.5")
+    assert changed.returncode == 0, changed
     holder = harness.wait(lambda view: view.holder, "the leader's name")
     assert harness.stoker("drill", "kill-supervisor").returncode == 0
     harness.start("supervise")
@@ -112,9 +118,11 @@ def play_incidents(harness: ClusterHarness) -> None:
     harness.wait(lambda view: view.refused_messages, "a refused message")
 
 
-def test_every_query_of_the_dashboards_is_answered(harness: ClusterHarness, tmp_path: Path) -> None:
+def test_every_query_of_the_dashboards_is_answered(
+    harness: ClusterHarness, webhook: Webhook, tmp_path: Path
+) -> None:
     """A panel without an answer fails, unless it is listed with what it needs; each listed one is without an answer here."""
-    monitored = monitored_run(harness)
+    monitored = monitored_run(harness, pages_to=webhook.address)
     with prometheus(tmp_path / "prometheus", metrics_port=monitored.metrics_port) as server:
         until(lambda: server.query("stoker_run_step"), "Prometheus has scraped the run")
         play_incidents(harness)

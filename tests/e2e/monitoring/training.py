@@ -16,8 +16,11 @@ numbers = random.Random(int(os.environ["RANK"]))
 weights, step = [0.0, 0.0], run.resume_step
 if run.resume_folder is not None:
     weights = json.loads((run.resume_folder / "weights").read_text())
+factor = run.remedies("lr_factor").get("lr_factor", 1.0)
+rate = 0.05 * factor
+run.read_back(step, lr=rate, lr_factor=factor)
 while not os.path.exists("enough"):
-    began, step, rate, samples = time.monotonic(), step + 1, 0.05, 64
+    began, step, samples = time.monotonic(), step + 1, 64
     loss, gradient = 0.0, [0.0, 0.0]
     for _ in range(samples):
         x = numbers.uniform(-1.0, 1.0)
@@ -47,12 +50,17 @@ class Monitored:
     metrics_port: int
 
 
-def monitored_run(harness: ClusterHarness, *, spares: int = 1) -> Monitored:
-    """Start the supervisor and the run; return once the gang trains."""
+def monitored_run(harness: ClusterHarness, *, pages_to: str = "") -> Monitored:
+    """Start the supervisor, two nodes and a spare, and the run; return once the gang trains. `pages_to`: an address for pages."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    limits = {"metrics_port": port, "token_file": "token"}
-    harness.write_cluster(nodes=2, slots=1, spares=spares, limits=limits)
+    limits: dict[str, object] = {"metrics_port": port, "token_file": "token"}
+    if pages_to:
+        addresses = harness.folder / "pages.addresses"
+        addresses.touch(mode=0o600)
+        addresses.write_text(f"oncall {pages_to}\n")
+        limits["pages"] = {"addresses_file": str(addresses), "every_rung": True}
+    harness.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
     harness.write_script(SCRIPT)
     where = {"python": sys.executable, "checkpoints": "saved"}
     harness.write_run(command="{python} train.py", nodes=2, ranks_per_node=1, **where)
