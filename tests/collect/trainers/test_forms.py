@@ -1,6 +1,7 @@
 """Forms of metric lines of many trainers are read without configuration: step, loss and NaN."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from runner.collect.scan import Scan, engine_for
 from runner.collect.step_formats.line_order import LineOrder
 from runner.facts.messages.signals import StepRecord
 from tests.collect.trainers.forms import FORMS, At, losses
+
+RECORDED = Path(__file__).parent / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,19 @@ def test_the_nan_is_an_incident_and_the_healthy_part_is_none(name: str, engine: 
         assert [verdict.cause.fault for verdict in diagnosis.verdicts()] == faults
     onset = [match.named["onset_step"] for match in log.matches if match.signature == "metrics"]
     assert onset == []
+
+
+@pytest.mark.parametrize("name", ["torchtitan-0.3.0", "megatron_bridge-0.3.1"])
+def test_what_the_packages_own_formatters_printed_is_read(name: str, engine: Engine) -> None:
+    """Step and loss of each recorded line; the NaN, which Megatron does not print, is found."""
+    log = (RECORDED / f"{name}.log").read_bytes()
+    samples = [At(n, loss) for n, loss in enumerate(losses())]
+    read = [one for one in records_of(log, engine, 1 << 20) if one.validation_loss is None]
+    assert [record.step for record in read] == [at.step for at in samples]
+    assert [record.loss for record in read] == pytest.approx(losses(), rel=1e-3, nan_ok=True)
+    diagnosis = Diagnosis(engine=engine)
+    diagnosis.log("rank0.log").feed(log)
+    assert [verdict.cause.fault for verdict in diagnosis.verdicts()] == ["nan_loss"]
 
 
 def test_trainer_of_transformers_prints_what_is_read(engine: Engine) -> None:
