@@ -77,9 +77,10 @@ class Pager:
         return None
 
     def settle_incidents(self, asks_for_a_person: Callable[[str], bool], sequence: int) -> None:
-        """End repeats about incidents that are acknowledged or over. `sequence`: of the state's newest entry."""
+        """End repeats about incidents that are acknowledged or over: once a turn. `sequence`: of the state's newest entry."""
         if self._sender is None:
             return
+        self._sender.on_turn()
         incidents = self._sender.incidents
         if self._settled_at == (sequence, incidents):
             return

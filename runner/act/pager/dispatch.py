@@ -52,6 +52,8 @@ class Dispatch:
         # Address -> when its next sign of life is due.
         self._sign_due: dict[str, float] = {}
         self._heartbeat_at: float | None = None
+        # Whether the supervisor decides: otherwise it gives no sign of life.
+        self.is_alive = True
 
     @property
     def _waiting(self) -> list[WaitingPage]:
@@ -67,7 +69,7 @@ class Dispatch:
             tries = self._tries.get(address.id)
             held_until = tries.next_at if tries is not None else 0.0
             own = [x.due_at for x in self._pages_for(address)]
-            if _has_signs(address):
+            if self._gives_signs(address):
                 own.append(self._sign_due.get(address.id, 0.0))
             if own:
                 times.append(max(min(own), held_until))
@@ -84,7 +86,7 @@ class Dispatch:
             if is_busy(address.id) or (tries is not None and now < tries.next_at):
                 continue
             pages = [x for x in self._pages_for(address) if x.due_at <= now]
-            is_sign = _has_signs(address) and now >= self._sign_due.get(address.id, 0.0)
+            is_sign = self._gives_signs(address) and now >= self._sign_due.get(address.id, 0.0)
             if address.is_alertmanager and (pages or is_sign):
                 found.append(self._alerts(address, pages, now))
             elif address.is_heartbeat and is_sign:
@@ -92,6 +94,9 @@ class Dispatch:
             elif pages and not address.is_alertmanager:
                 found.append(self._page(address, pages[0]))
         return found
+
+    def _gives_signs(self, address: Address) -> bool:
+        return self.is_alive and _has_signs(address)
 
     def _team(self, name: str) -> str:
         """Return whose addresses get what is for `name`: a team without an address has those of `to`."""
@@ -135,8 +140,9 @@ class Dispatch:
             for x in self._outbox.state.raised
             if self._team(x.to) == address.name and x.id not in held
         ]
-        signs_end = now + MISSED_SIGNS * self._spec.heartbeat_seconds
-        alerts.append(text.watchdog(self._cluster, starts_at=self._began_at, ends_at=signs_end))
+        if self.is_alive:
+            signs_end = now + MISSED_SIGNS * self._spec.heartbeat_seconds
+            alerts.append(text.watchdog(self._cluster, starts_at=self._began_at, ends_at=signs_end))
         return Delivery(address, tuple(x.id for x in pages), {"alerts": alerts})
 
     def _alert(self, raised: RaisedAlert, now: float) -> dict[str, Any]:
@@ -157,7 +163,7 @@ class Dispatch:
             return
         if self._tries.pop(address.id, None) is not None:
             _LOG.info("pages: %s accepts them again", address.id)
-        if _has_signs(address):
+        if self._gives_signs(address):
             self._sign_due[address.id] = now + self._spec.heartbeat_seconds
             self._heartbeat_at = now
         for page in [x for x in self._waiting if x.id in delivery.pages]:

@@ -17,8 +17,8 @@ _LOG = logging.getLogger("stoker")
 # All chosen. Pages that wait at most, and how long; how many are remembered, and raised as alerts.
 MAX_WAITING, MAX_AGE_SECONDS = 100, 24 * 3600.0
 MAX_KNOWN, MAX_RAISED = 500, 100
-# While a cause is fresh, it pages once.
-FRESH_SECONDS = 3600.0
+# While a cause is fresh, it pages once; an urgent page is one that repeats the last one for a shorter time.
+FRESH_SECONDS, URGENT_FRESH_SECONDS = 3600.0, 300.0
 HOUR_SECONDS = 3600.0
 MAX_REPEATS = 10
 # Pages above the limit of an hour: how many of them are written out, and until when an urgent one waits.
@@ -51,9 +51,12 @@ class PageOutbox:
         self.has_changed = True
         state.known = [*state.known, page_id][-MAX_KNOWN:]
         state.recent = {cause: at for cause, at in state.recent.items() if now - at < FRESH_SECONDS}
-        if content.cause in state.recent:
+        before, fresh = state.recent.get(content.cause), FRESH_SECONDS
+        if content.urgent:
+            fresh = URGENT_FRESH_SECONDS
+        if before is not None and now - before < fresh:
             state.inhibited += 1
-            return f"not sent: its cause was paged at {text.utc(state.recent[content.cause])}"
+            return f"not sent: its cause was paged at {text.utc(before)}"
         state.recent[content.cause] = now
         to = content.to or self.spec.to
         self._follow(page_id, content, to, now)

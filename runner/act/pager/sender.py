@@ -38,6 +38,8 @@ STORE_RETRY_SECONDS = 1.0
 # Between two looks at the file of addresses, while something waits for it.
 FILE_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 60.0
+# Of a supervisor whose loop made no turn for so long, no sign of life is given; it makes one a minute when nothing happens.
+STUCK_SECONDS = 180.0
 
 
 class _Submitted(NamedTuple):
@@ -93,6 +95,7 @@ class PageSender:
         self._kept: list[tuple[str, str]] = []
         self._problem = ""
         self._is_closing = False
+        self._turned_at = time.monotonic()
         self._is_over = threading.Event()
         self._workers = ThreadPoolExecutor(MAX_SENDING, thread_name_prefix="page")
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -104,6 +107,10 @@ class PageSender:
     def start(self) -> None:
         """Start to send what an earlier supervisor left, and what comes."""
         self._thread.start()
+
+    def on_turn(self) -> None:
+        """Note that the supervisor's loop turns: a dead-man's switch is to notice when it does not."""
+        self._turned_at = time.monotonic()
 
     def submit(self, page_id: str, content: OperatorPage) -> None:
         """Send a page, once for each id."""
@@ -140,6 +147,7 @@ class PageSender:
             if time.monotonic() >= read_at + FILE_SECONDS or not dispatch.addresses:
                 self._read_addresses(dispatch)
                 read_at = time.monotonic()
+            dispatch.is_alive = time.monotonic() - self._turned_at < STUCK_SECONDS
             outbox.tick(now)
             dispatch.forget_sent()
             is_saved = self._save(outbox)

@@ -130,6 +130,12 @@ def test_one_cause_pages_once() -> None:
     paged.run()
     assert [page for _, page in paged.got] == ["a1", "a3"]
     assert paged.outbox.state.inhibited == 1
+    paged.now += boxes.URGENT_FRESH_SECONDS - 1
+    assert "not sent" in paged.page("a5", cause="i2 gave up", urgent=True)
+    paged.now += 1
+    paged.page("a6", cause="i2 gave up", urgent=True)
+    paged.run()
+    assert paged.got[-1] == (ONCALL.id, "a6")
     paged.now += HOUR
     paged.page("a4", cause="ecc n3")
     paged.run()
@@ -270,6 +276,22 @@ def test_a_dead_mans_switch_gets_signs_of_life() -> None:
     status = paged.dispatch.status("")
     assert (status.heartbeat_at, status.failed) == (NOW + 90, 0)
     assert "heartbeat/1: it answered HTTP 404" in status.problem
+
+
+def test_a_supervisor_that_is_stuck_gives_no_sign_of_life() -> None:
+    """Its pages are still sent; Alertmanager's watchdog is not among them, and ends."""
+    paged = Paged(SWITCH, ALERTS, heartbeat_seconds=30.0)
+    paged.run(60)
+    paged.dispatch.is_alive = False
+    num = len(paged.posts)
+    paged.run(HOUR)
+    assert (paged.status().heartbeat_at, len(paged.posts)) == (NOW + 60, num)
+    paged.page("a1", incident="i1")
+    paged.run()
+    assert paged.raised() == {"a1": True}
+    paged.dispatch.is_alive = True
+    paged.run()
+    assert paged.raised()["StokerWatchdog"]
 
 
 def test_alertmanager_has_all_that_is_raised_and_the_watchdog() -> None:
