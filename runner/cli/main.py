@@ -39,6 +39,7 @@ COMMANDS = {
     "logs": "logs.logs",
     "lineage": "reports.lineage",
     "logbook": "reports.logbook",
+    "report": "report.report",
     "checkpoints": "runs.checkpoints",
     "steps": "reports.steps",
     "diagnose": "diagnose.logs",

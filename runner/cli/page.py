@@ -54,7 +54,8 @@ def _text(status: PagesStatus) -> str:
     lines = [
         f"addresses: {', '.join(map(printable, status.addresses)) or 'none'}",
         f"sent: {status.sent}, the last one at {last}; tries that failed: {status.failed}",
-        f"waiting: {status.waiting}; given up: {status.dropped}; held back, as their cause was paged: {status.inhibited}",
+        f"waiting: {status.waiting}; due later: {status.due_later}; given up: {status.dropped}",
+        f"held back, as their cause was paged: {status.inhibited}",
     ]
     if status.heartbeat_at is not None:
         lines.append(f"last sign of life: {output.moment(status.heartbeat_at)}")

@@ -1,6 +1,7 @@
 """`stoker web`: the web page of a cluster, and the process of its own in which a supervisor has it served."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from runner.facts.specs.programs import module_command
 # Where neither cluster.yaml nor the command names one; chosen.
 DEFAULT_PORT = 8470
 END_SECONDS = 5.0
+# A status is thousands of objects, which form no cycles and are gone before a collection; chosen, bench/web.
+GC_THRESHOLDS = (50_000, 20, 50)
 
 
 @command(
@@ -53,6 +56,7 @@ def web(
             f"the web page needs a package that is not here ({error.name}); `pip install 'stoker[web]'`"
         ) from error
 
+    gc.set_threshold(*GC_THRESHOLDS)
     with clusters.open_cluster(where, only_reads=True) as (cluster, store):
         server = WebServer(
             store,

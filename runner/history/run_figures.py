@@ -71,9 +71,16 @@ class RunFigures:
 
 
 def run_figures(
-    entries: Iterable[r.JournalEntry], run: int, rate_per_hour: float | None = None
+    entries: Iterable[r.JournalEntry],
+    run: int,
+    rate_per_hour: float | None = None,
+    *,
+    now: float = 0.0,
 ) -> RunFigures:
-    """Fold entries into the figures of one run; `rate_per_hour`: of one rank. Raises KeyError for an unknown run."""
+    """Fold entries into the figures of one run; `rate_per_hour`: of one rank. Raises KeyError for an unknown run.
+
+    They are as of the last entry, or of `now` if that is later.
+    """
     ledger, failures, num_ranks = Ledger(), _Failures(), 0
     for entry in entries:
         ledger.apply(entry)
@@ -81,7 +88,7 @@ def run_figures(
             failures.apply(record)
             if isinstance(record, r.RunAdmitted) and record.run == run:
                 num_ranks = record.spec.nodes * record.spec.ranks_per_node
-    summary, account = ledger.summary(run, 0.0), ledger.account(run)
+    summary, account = ledger.summary(run, now), ledger.account(run)
     lost = summary.lost_seconds
     uptime = summary.productive_seconds + lost.get("rework", 0.0) + lost.get("unreported", 0.0)
     spent = spending(summary, num_ranks, rate=rate_per_hour)

@@ -85,6 +85,7 @@ def test_every_benchmark_can_be_named() -> None:
         "takeover",
         "watch",
         "watch_only",
+        "web",
     ]
 
 
@@ -127,6 +128,15 @@ def test_every_benchmark_can_be_named() -> None:
         ("scrape", ("--nodes=50", "--rounds=2"), {"scrape at 50 nodes", "its size"}),
         ("status_start", ("--rounds=1",), {"with a cluster.yaml", "without one"}),
         ("steps", ("--steps=20000",), {"on disk", "read for a plot"}),
+        (
+            "web",
+            ("--nodes=50", "--seconds=1"),
+            {
+                "50 nodes: from the request to the first state, median of 20",
+                "10 readers, 5 updates a second",
+                "10 readers, 5 updates a second: memory",
+            },
+        ),
     ],
 )
 def test_costs_of_single_calls_are_measured(

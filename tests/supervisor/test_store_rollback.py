@@ -15,6 +15,7 @@ from runner.facts import wire
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.pages import PagesSpec
 from runner.facts.store_names import HEARTBEATS, JOURNAL, SIGNALS
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
@@ -33,6 +34,7 @@ from runner.supervisor.store_rollback import (
     read_stop_notice,
     stop_all_action,
 )
+from tests.act.webhook import Webhook
 
 
 def never(error: StoreUnavailable) -> None:
@@ -127,6 +129,35 @@ def test_the_supervisor_pages_once_and_no_supervisor_acts_afterwards(
     for each in (cluster, elsewhere):
         with pytest.raises(StoreRolledBack, match=r"it is less \(detected by a\)"):
             led(each, store)
+
+
+def test_the_page_about_a_rollback_is_sent_before_the_process_ends(
+    cluster: ClusterSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To the addresses of those on call and of the escalation; an address that is gone is a line in the log."""
+    gone = Webhook()
+    gone.close()
+    path = tmp_path / "pages.addresses"
+    caplog.set_level(logging.INFO, logger="stoker")
+    with Webhook() as server:
+        path.write_text(
+            f"oncall http://{gone.place}/\nsecond http://{server.place}/\nheartbeat http://{server.place}/\n"
+        )
+        path.chmod(0o600)
+        pages = PagesSpec(addresses_file=str(path), escalate_to="second")
+        paging = replace(cluster, pages=pages)
+        error = StoreRolledBack("it is less")
+        store = MemoryStore()
+        for _ in range(2):
+            stop_all_action(store, error, holder="a", acknowledged=9, generation=4, cluster=paging)
+        (page,) = server.accepted
+    assert "ALL ACTION HAS STOPPED" in page["text"]
+    assert (page["severity"], page["command"]) == (
+        "critical",
+        "stoker runbook store-rolled-back",
+    )
+    assert "the page was not sent to oncall/1: Connection refused" in caplog.text
+    assert "the page was sent to second/1" in caplog.text
 
 
 def test_a_damaged_or_newer_store_is_not_reported_as_rolled_back(

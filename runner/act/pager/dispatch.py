@@ -201,9 +201,10 @@ class Dispatch:
             self._outbox.has_changed = True
             self._outbox.state.waiting = kept
 
-    def status(self, problem: str) -> PagesStatus:
+    def status(self, problem: str, now: float) -> PagesStatus:
         """Return what the status shows. `problem`: of the file of addresses."""
         state = self._outbox.state
+        due = [x.due_at for x in state.waiting if x.due_at <= now]
         problems = [problem] if problem else self._missing_teams()
         problems += [f"{name}: {tries.error}" for name, tries in self._tries.items()]
         return PagesStatus(
@@ -212,8 +213,9 @@ class Dispatch:
             failed=state.failed,
             dropped=state.dropped,
             inhibited=state.inhibited,
-            waiting=len(state.waiting),
-            waiting_since=min((x.at for x in state.waiting), default=None),
+            waiting=len(due),
+            due_later=len(state.waiting) - len(due),
+            waiting_since=min(due, default=None),
             last_sent_at=state.last_sent_at,
             problem="; ".join(problems),
             heartbeat_at=self._heartbeat_at,

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +96,6 @@ class PageSender:
         self._is_closing = False
         self._turned_at = time.monotonic()
         self._is_over = threading.Event()
-        self._workers = ThreadPoolExecutor(MAX_SENDING, thread_name_prefix="page")
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
         # Replaced, never changed, by the thread: what the supervisor's loop reads.
         self.status: PagesStatus | None = None
@@ -126,7 +124,6 @@ class PageSender:
         self._inbox.put(None)
         if self._thread.is_alive():
             self._is_over.wait(timeout_seconds)
-        self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
         try:
@@ -152,9 +149,9 @@ class PageSender:
             dispatch.forget_sent()
             is_saved = self._save(outbox)
             for delivery in dispatch.due(now, is_busy=self._busy.__contains__):
-                self._busy.add(delivery.address.id)
-                self._workers.submit(self._deliver, delivery)
-            self.status = dispatch.status(self._problem)
+                if len(self._busy) < MAX_SENDING:
+                    self._begin(delivery)
+            self.status = dispatch.status(self._problem, now)
             self.incident_notes = dispatch.incident_notes()
             self.incidents = outbox.incidents
             if self._is_closing and self._inbox.empty() and not self._has_new(dispatch, now):
@@ -163,7 +160,9 @@ class PageSender:
 
     def _wait_seconds(self, dispatch: Dispatch, *, is_saved: bool) -> float:
         now = time.time()
-        due_in = dispatch.next_at(now, is_busy=self._busy.__contains__) - now
+        is_full = len(self._busy) >= MAX_SENDING
+        is_busy = (lambda _: True) if is_full else self._busy.__contains__
+        due_in = dispatch.next_at(now, is_busy=is_busy) - now
         longest = LONGEST_WAIT_SECONDS if is_saved else STORE_RETRY_SECONDS
         if self._problem:
             longest = min(longest, FILE_SECONDS)
@@ -191,6 +190,14 @@ class PageSender:
             if self._inbox.empty():
                 return
             item = self._inbox.get()
+
+    def _begin(self, delivery: Delivery) -> None:
+        """Send in a thread that no exit waits for: the process that it started ends by itself."""
+        name = delivery.address.id
+        self._busy.add(name)
+        threading.Thread(
+            target=self._deliver, args=(delivery,), name=f"page-{name}", daemon=True
+        ).start()
 
     def _deliver(self, delivery: Delivery) -> None:
         self._inbox.put(_Ended(delivery, send(delivery, self._spec.send_seconds)))

@@ -1,5 +1,6 @@
 """What was kept with an incident, printed: it came with the signals of the nodes, so it is there on every machine."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -41,8 +42,20 @@ def kept_text(
     run = next((one for one in runs if one.run == incident.run), None)
     if run is not None and incident.attempt is not None:
         folder = Path(run.folder, "attempts", incident.attempt)
+        if incident.rank is not None:
+            lines += _files_of(incident.rank, folder, incident.node)
         lines.append(f"all output of its ranks: {folder}, on the nodes that ran them")
     return lines
+
+
+def _files_of(rank: int, folder: Path, node: str | None) -> Iterator[str]:
+    """Name the files of the incident's rank: those that can be read here, else its node and where they are there."""
+    files = [folder / f"rank{rank}.{stream}" for stream in ("out", "err")]
+    here = [str(path) for path in files if os.access(path, os.R_OK)]
+    if here:
+        yield f"all that rank {rank} wrote: {', '.join(here)}"
+    elif node is not None:
+        yield f"all that rank {rank} wrote: on node {printable(node, 60)}, {files[0]} and {files[1].name} there"
 
 
 def _kept_lines(incident: IncidentStatus, kept: IncidentOutput) -> Iterator[str]:

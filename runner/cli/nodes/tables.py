@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
 from runner.facts.wording import counted, printable
+from runner.serve.status_words import PLAIN_STATES
+from runner.serve.status_words import ranks_text as ranks_text
 
 # Chosen, not measured.
 MAX_ROWS_SHOWN = 50
 MAX_HARDWARE_CHARACTERS = 16
-PLAIN_STATES = ("active", "spare")
 _GRAVITY = {
     state: at
     for at, state in enumerate(
@@ -107,13 +108,6 @@ def short_hardware(hardware: str) -> str:
     kind, colon, _ = text.partition(":")
     prefix = f"{kind}:" if colon and len(kind) <= 6 else ""
     return f"{prefix}..{text[len(prefix) + 2 - MAX_HARDWARE_CHARACTERS :]}"
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Write ranks, runs of them short: "0-7"."""
-    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f"{ranks[0]}-{ranks[-1]}"
-    return ",".join(map(str, ranks)) or "-"
 
 
 def _ago(moment: float | None, now: float) -> float | None:

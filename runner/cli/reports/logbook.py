@@ -80,7 +80,7 @@ def _section(entry: LogbookEntry, names: dict[int, str]) -> Iterator[str]:
     yield f"## {output.moment(entry.at)} · {' · '.join(_head(entry, names))}"
     yield ""
     what = entry.what if entry.kind != "note" else f"{entry.by} notes: {entry.what}"
-    yield f"{_plain(what)}."
+    yield f"{plain_markdown(what)}."
     if entry.evidence:
         yield ""
         yield "Evidence:"
@@ -96,7 +96,7 @@ def _section(entry: LogbookEntry, names: dict[int, str]) -> Iterator[str]:
     if entry.came_of_it:
         yield ""
         yield "What came of it:"
-        yield from _items(entry, "came_of_it", map(_plain, entry.came_of_it))
+        yield from _items(entry, "came_of_it", map(plain_markdown, entry.came_of_it))
     if entry.lost_seconds is not None:
         steps = "" if entry.lost_steps is None else f", {counted(entry.lost_steps, 'step')}"
         yield ""
@@ -123,10 +123,10 @@ def _head(entry: LogbookEntry, names: dict[int, str]) -> Iterator[str]:
 
 
 def _deed(deed: Deed) -> str:
-    what = _plain(deed.what)
+    what = plain_markdown(deed.what)
     return what if what.startswith(deed.by) else f"{deed.by}: {what}"
 
 
-def _plain(text: str) -> str:
+def plain_markdown(text: str) -> str:
     """Text from outside makes no Markdown of its own."""
     return "".join(f"\\{ch}" if ch in "\\`*<>[]|#" else ch for ch in text)

@@ -1,6 +1,7 @@
 """Where a report of the past finds its journal: the cluster's own, or a copy that lies elsewhere."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -9,6 +10,10 @@ from runner.cli import clusters, output
 from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
+
+# Of silence, before a person is told that it goes on.
+PROGRESS_SECONDS = 2.0
+_ENTRIES_PER_LOOK = 500
 
 journal_option = click.option(
     "--journal",
@@ -43,4 +48,17 @@ def journal_entries(
     past = read_past(store, cluster, since=since)
     if past.missing:
         output.print_note(past.missing)
-    yield from past.entries
+    yield from with_progress(past.entries)
+
+
+def with_progress(entries: Iterable[JournalEntry]) -> Iterator[JournalEntry]:
+    """Yield entries, with a line on the terminal that counts them once that takes longer than two seconds."""
+    line, begun, num_read = output.ProgressLine(), time.monotonic(), 0
+    try:
+        for entry in entries:
+            yield entry
+            num_read += 1
+            if num_read % _ENTRIES_PER_LOOK == 0 and time.monotonic() > begun + PROGRESS_SECONDS:
+                line.write(f"reading the journal: {num_read:,} entries")
+    finally:
+        line.clear()

@@ -12,6 +12,9 @@ from runner.facts.messages.cluster_status import (
 )
 from runner.facts.remedies import REMEDIES
 from runner.facts.wording import counted, printable
+from runner.serve.status_words import incident_fault as incident_fault
+from runner.serve.status_words import incident_place as incident_place
+from runner.serve.status_words import is_open as is_open
 
 RUN_COLUMNS: dict[str, Callable[[RunStatus], str]] = {
     "run": lambda run: str(run.run),
@@ -119,25 +122,6 @@ def page_notes(status: ClusterStatus) -> str:
 def incidents_table(some: Sequence[IncidentStatus]) -> str:
     """Lay out incidents."""
     return output.table(INCIDENT_COLUMNS, some, optional=("page",)) if some else "no incident"
-
-
-def is_open(incident: IncidentStatus) -> bool:
-    """Whether an incident goes on."""
-    return incident.state not in ("resolved", "gave_up")
-
-
-def incident_fault(incident: IncidentStatus) -> str:
-    """Return an incident's fault and its cause: "rank_crash: cuda_oom"."""
-    cause = incident.cause
-    if cause is None or cause.fault == incident.fault:
-        return incident.fault
-    return f"{incident.fault}: {cause.fault}"
-
-
-def incident_place(incident: IncidentStatus) -> str:
-    """Return the place of an incident: "n2 rank 3"."""
-    parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
-    return " ".join(part for part in parts if part) or "-"
 
 
 def explanation(incident: IncidentStatus) -> str:

@@ -255,13 +255,28 @@ def report(
     store: Store, cluster: ClusterSpec, request: Request, *, timeout_seconds: float, as_json: bool
 ) -> None:
     """Send a request, wait, print the answer, and exit accordingly. Ctrl-C does not withdraw the request."""
+    line, begun = output.ProgressLine(), time.monotonic()
+
+    def on_accepted(answer: Answer) -> None:
+        line.clear()
+        output.print_note(answer.message or "accepted")
+
     try:
         answer = ask(
-            store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
+            store,
+            cluster,
+            request,
+            timeout_seconds=timeout_seconds,
+            on_accepted=on_accepted,
+            on_wait=lambda: line.write(
+                f"waiting for it to be done: {output.seconds(time.monotonic() - begun)}"
+            ),
         )
     except KeyboardInterrupt:
         output.print_note(f"request {request.id} is not withdrawn; see `stoker status`")
         raise
+    finally:
+        line.clear()
     _finish(answer, as_json=as_json)
 
 

@@ -264,8 +264,10 @@ class PagesStatus(Value):
     failed: int = 0
     dropped: int = 0
     inhibited: int = 0
+    # Not delivered although they are due, and those that are due later: quiet hours, or too many within an hour.
     waiting: int = 0
-    # When the oldest of those that wait was written, and when the newest was sent.
+    due_later: int = 0
+    # Since when the oldest of those that wait has been due, and when the newest was sent.
     waiting_since: float | None = None
     last_sent_at: float | None = None
     # Why the newest tries failed, of each address, and what is wrong with the file of addresses; "": nothing.

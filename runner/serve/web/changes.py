@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.facts.messages.cluster_status import ClusterStatus
-from runner.serve.web.page_state import PageItem, head, items
+from runner.serve.web.page_item import Section
+from runner.serve.web.page_state import head, sections
 
 _encode = msgspec.json.Encoder().encode
 
@@ -15,7 +16,7 @@ class PageContent:
 
     def __init__(self) -> None:
         self._head = b"{}"
-        self._keys: dict[str, dict[str, object]] = {}
+        self._keys: dict[str, Mapping[str, object]] = {}
         self._encoded: dict[str, dict[str, bytes]] = {}
 
     def update(self, status: ClusterStatus) -> bytes:
@@ -23,8 +24,8 @@ class PageContent:
         found_head = _encode(head(status))
         changed: dict[str, dict[str, bytes]] = {}
         gone: dict[str, list[str]] = {}
-        for section, found in items(status).items():
-            changed[section], gone[section] = self._update(section, found)
+        for name, section in sections(status).items():
+            changed[name], gone[name] = self._update(name, section)
         parts = [b'"head":' + found_head] if found_head != self._head else []
         self._head = found_head
         if any(gone.values()):
@@ -37,19 +38,17 @@ class PageContent:
         """Return the members of the JSON object that describes everything."""
         return b'"head":' + self._head + b',"set":' + _joined(self._encoded)
 
-    def _update(
-        self, section: str, found: Mapping[str, PageItem]
-    ) -> tuple[dict[str, bytes], list[str]]:
-        keys = self._keys.setdefault(section, {})
-        encoded = self._encoded.setdefault(section, {})
-        changed: dict[str, bytes] = {}
-        for name, item in found.items():
-            if name not in keys or keys[name] != item.key:
-                keys[name] = item.key
-                changed[name] = encoded[name] = _encode(item.make())
-        gone = [name for name in keys if name not in found] if len(found) != len(keys) else []
-        for name in gone:
-            del keys[name], encoded[name]
+    def _update(self, name: str, section: Section) -> tuple[dict[str, bytes], list[str]]:
+        before, keys = self._keys.get(name, {}), section.keys
+        encoded = self._encoded.setdefault(name, {})
+        # No key is None.
+        differing = [item for item, key in keys.items() if before.get(item) != key]
+        changed = {item: _encode(section.make(item)) for item in differing}
+        gone = [item for item in before if item not in keys]
+        self._keys[name] = keys
+        encoded.update(changed)
+        for item in gone:
+            del encoded[item]
         return changed, gone
 
 

@@ -17,7 +17,8 @@ from runner.history.lineage import LineageRow, lineage
 from runner.history.timeline import TimelineLine, story
 from runner.serve.past import read_past, read_step_history
 from runner.serve.status_reader import read_status
-from runner.serve.web.page_state import MAX_TEXT, incident_detail
+from runner.serve.web.page_item import MAX_TEXT
+from runner.serve.web.page_state import incident_detail
 from runner.signer import signer_of
 from runner.steps import contributing
 from runner.steps.buckets import thinned

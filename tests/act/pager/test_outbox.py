@@ -13,6 +13,7 @@ from runner.act.pager.quiet_hours import quiet_until
 from runner.act.pager.text import utc
 from runner.facts import wire
 from runner.facts.actions import OperatorPage
+from runner.facts.messages.cluster_status import PagesStatus
 from runner.facts.specs.pages import PagesSpec
 
 # 2026-11-26 20:00:00 UTC.
@@ -66,6 +67,10 @@ class Paged:
                 self.posts.append(delivery.job["alerts"])
         self.dispatch.on_result(delivery, error, self.now)
 
+    def status(self) -> PagesStatus:
+        """Return what the status shows now."""
+        return self.dispatch.status("", self.now)
+
     def raised(self) -> dict[str, bool]:
         """Return the alerts of the newest post: page -> whether it is raised then."""
         now = utc(self.now)
@@ -84,12 +89,12 @@ def test_each_address_gets_each_page_once_and_in_order() -> None:
     paged.page("a2")
     paged.run(60)
     assert paged.got == [(ONCALL.id, each) for each in ("a1", "a2", "a3")]
-    assert paged.dispatch.status("").waiting == 3
+    assert paged.status().waiting == 3
     del paged.errors[OTHER.id]
     paged.run(HOUR)
     assert paged.got[3:] == [(OTHER.id, each) for each in ("a1", "a2", "a3")]
     assert not paged.outbox.state.waiting
-    status = paged.dispatch.status("")
+    status = paged.status()
     assert (status.sent, status.waiting, status.problem) == (6, 0, "")
 
 
@@ -102,7 +107,7 @@ def test_tries_are_apart_further_each_time_up_to_a_limit() -> None:
     assert paged.outbox.state.failed == 4
     paged.run(10 * 300.0)
     assert paged.outbox.state.failed < 20
-    assert paged.dispatch.status("").problem == "oncall/1: it answered HTTP 500"
+    assert paged.status().problem == "oncall/1: it answered HTTP 500"
 
 
 def test_what_waits_outlives_the_supervisor() -> None:
@@ -165,6 +170,9 @@ def test_quiet_hours_hold_back_what_can_wait() -> None:
     assert "quiet hours" in paged.page("a1")
     paged.page("a2", urgent=True)
     paged.run(11 * HOUR - 1)
+    # It is not due: no alert is to be raised about it.
+    assert (paged.status().waiting, paged.status().due_later) == (0, 1)
+    assert paged.status().waiting_since is None
     assert [page for _, page in paged.got] == ["a2"]
     paged.run(1)
     assert [page for _, page in paged.got] == ["a2", "a1"]
@@ -259,7 +267,7 @@ def test_a_team_without_an_address_has_its_pages_sent_to_the_usual_one() -> None
     unmanned = Paged(team)
     unmanned.page("a1")
     unmanned.run(60)
-    assert unmanned.dispatch.status("").problem == "pages.to: no address is called 'oncall'"
+    assert unmanned.status().problem == "pages.to: no address is called 'oncall'"
     unmanned.dispatch.addresses = (team, ONCALL)
     unmanned.run()
     assert unmanned.got == [(ONCALL.id, "a1")]
@@ -269,11 +277,11 @@ def test_a_dead_mans_switch_gets_signs_of_life() -> None:
     """One every `heartbeat_seconds`; a failure is shown and tried again, and counts as no page."""
     paged = Paged(SWITCH, ONCALL, heartbeat_seconds=30.0)
     paged.run(95)
-    status = paged.dispatch.status("")
+    status = paged.status()
     assert status.heartbeat_at == NOW + 90
     paged.errors[SWITCH.id] = "it answered HTTP 404 Not Found"
     paged.run(300)
-    status = paged.dispatch.status("")
+    status = paged.status()
     assert (status.heartbeat_at, status.failed) == (NOW + 90, 0)
     assert "heartbeat/1: it answered HTTP 404" in status.problem
 

@@ -229,3 +229,29 @@ def test_commands_take_the_newest_of_several_ended_runs(cluster: Cluster) -> Non
     cluster.publish(example_view(runs=live))
     assert "which run?" in stoker("attach").stderr
     assert "which run?" in stoker("logs").stderr
+
+
+@pytest.mark.parametrize(
+    ("rank", "node", "words"),
+    [
+        (1, "n1", "all that rank 1 wrote: {}/rank1.out, {}/rank1.err"),
+        (3, "n2", "on node n2, {}/rank3.out"),
+    ],
+)
+def test_the_files_of_an_incidents_rank_are_named(
+    logged: Cluster, rank: int, node: str, words: str
+) -> None:
+    """Those that can be read here by their path; of another machine the node and the path there."""
+    folder = Path(logged.spec.state, "runs", "3-fit", "attempts", FIRST)
+    run = RunStatus(run=3, name="fit", state="active", folder=str(folder.parents[1]))
+    incident = IncidentStatus(
+        incident="i1",
+        state="resolved",
+        fault="rank_crash",
+        run=3,
+        attempt=FIRST,
+        node=node,
+        rank=rank,
+    )
+    logged.publish(replace(example_view(), runs=(run,), incidents=(incident,)))
+    assert words.replace("{}", str(folder)) in stoker("logs", "--incident", "i1").stdout

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser import WAIT_MILLISECONDS, chromium
 from tests.e2e.cluster_harness import ClusterHarness, incidents_of, kill, run_of
 from tests.e2e.scripts import STEPPING
+from tests.serve.web.browser import WAIT_MILLISECONDS, chromium
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from runner.facts.messages.cluster_status import (
     IncidentStatus,
     NodeStatus,
     ProposalStatus,
+    RunForecast,
     RunStatus,
     SparesStatus,
 )
@@ -28,8 +29,8 @@ from runner.facts.messages.requests import ApproveAction
 from runner.journal.archive import archive_of
 from runner.steps import RunFiles, StepRow, folder_beside
 from runner.token_file import WebRole
-from tests.browser import WAIT_MILLISECONDS, chromium
 from tests.cli.conftest import Answering, Cluster, example_view
+from tests.serve.web.browser import WAIT_MILLISECONDS, chromium
 from tests.serve.web.conftest import Site
 from tests.serve.web.test_page import HOSTILE, hostile_view
 
@@ -218,6 +219,8 @@ def test_pictures_of_a_large_fleet_are_kept(browser: Browser, site: Site) -> Non
             page.click("#i1 summary")
             page.wait_for_selector("#i1 .story")
             page.wait_for_selector("#runs canvas")
+            expect(page.locator("#runs")).to_contain_text("Done in 2 h 30 min")
+            expect(page.locator("#runs")).to_contain_text("will be missed by 30 min")
             assert not page.evaluate(IS_WIDER_THAN_WINDOW)
             page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
@@ -311,12 +314,19 @@ def busy_view() -> ClusterStatus:
         ettr_ratio=0.41,
         lost_seconds={"rework": 300.0, "waiting": 1200.0},
     )
+    late = RunForecast(
+        ends_at=now + 9000,
+        earliest=now + 8000,
+        latest=now + 11_000,
+        deadline=now + 7200,
+        margin_seconds=-1800.0,
+    )
     first = replace(view.incidents[0], step=40, cause=cause)
     return replace(
         view,
         nodes=tuple(nodes),
         incidents=(spike, given_up, first),
-        runs=(view.runs[0], replace(view.runs[1], step=120), waiting),
+        runs=(view.runs[0], replace(view.runs[1], step=120, forecast=late), waiting),
         proposals=(replace(PROPOSAL, since=now - 50),),
         pool=SparesStatus(spares=40, low_mark=1, recommended=42),
     )

@@ -20,6 +20,7 @@ from runner.facts.messages.cluster_status import (
     HoldStatus,
     IncidentStatus,
     NodeStatus,
+    PagesStatus,
     ProposalStatus,
     RunStatus,
 )
@@ -110,6 +111,18 @@ def test_a_reader_that_does_not_keep_up_gets_the_whole_state_instead() -> None:
     assert not reader.pending
 
 
+def test_pages_that_do_not_get_through_are_above_all() -> None:
+    """With the reason, and how many wait; with each incident, how far its page got."""
+    pages = PagesStatus(addresses=("oncall/1",), waiting=2, problem="oncall/1: HTTP 500")
+    incident = replace(example_view().incidents[0], page="waits for oncall/1: HTTP 500")
+    view = example_view(pages=pages, incidents=(incident,))
+    assert page_state.head(view)["notes"] == [
+        "pages do not get through: 2 wait; oncall/1: HTTP 500"
+    ]
+    item = page_state.sections(view)["incidents"].make("i1")
+    assert item["page"] == "waits for oncall/1: HTTP 500"
+
+
 def test_a_fleet_at_rest_changes_nothing() -> None:
     """Heartbeats and memory of 2,000 nodes are no news; a node that was silent for long is, once."""
     nodes = tuple(NodeStatus(node=f"n{i}", state="active") for i in range(2000))
@@ -138,8 +151,8 @@ def test_nodes_tell_what_is_unusual_about_them() -> None:
         "passing": NodeStatus(node="c", state="checking"),
         "out": NodeStatus(node="d", state="quarantined", reason="3 faults", domain_down="rack r2"),
     }
-    found = page_state.items(example_view(nodes=tuple(cases.values())))["nodes"]
-    made = {item.make()["health"]: item.make()["why"] for item in found.values()}
+    found = page_state.sections(example_view(nodes=tuple(cases.values())))["nodes"]
+    made = {item["health"]: item["why"] for item in map(found.make, found.keys)}
     assert list(made) == list(cases)
     assert made["notice"] == "leaves for maintenance: fan; 2 hardware faults"
     assert made["out"] == "down with rack r2; 3 faults"

@@ -170,6 +170,8 @@ function showRunNotes(list, run) {
     ? `‖ Paused by ${run.held.by || "a person"}${run.held.reason ? `: ${run.held.reason}` : ""}`
     : `▲ Waits for a person${run.held.reason ? `: ${run.held.reason}` : ""}`;
   else if (run.reason) notes.reason = run.reason;
+  if (run.live) Object.assign(notes, forecastNotes(run.forecast));
+  if (run.spending?.rank_hours) notes.spending = spendingNote(run.spending);
   if (run.phase && run.state !== "running" && run.live) notes.phase = `Phase: ${run.phase}`;
   run.asked.forEach((text, index) => (notes[`asked${index}`] = `Asked for: ${text}`));
   run.trends.forEach((text, index) => (notes[`trend${index}`] = `Trend: ${text}`));
@@ -181,6 +183,30 @@ function showRunNotes(list, run) {
     if (typeof note === "string") return setText(p, note);
     p.replaceChildren("Restarted last: ", element("a", {href: `#${note.incident}`, onclick: () => openIncident(note.incident)}, note.incident), ` ${note.why}`);
   });
+}
+
+// When it will be done, by the cluster's clock; `now` is that of the status.
+function forecastNotes(expected) {
+  if (!expected) return {};
+  const {now} = state.head, notes = {};
+  const range = () => `in 80 % of all cases in ${duration(expected.earliest - now)} to ${duration(expected.latest - now)}`;
+  if (expected.ends_at !== undefined)
+    notes.done = `Done in ${duration(expected.ends_at - now)} (${clock(expected.ends_at)})${expected.if_resumed ? ", if it goes on now" : ""}; ${range()}`;
+  else if (expected.unknown) notes.done = `When it will be done is not known: ${expected.unknown}`;
+  if (expected.deadline !== undefined) {
+    const margin = expected.margin_seconds, isLate = margin < 0;
+    const kept = margin === undefined ? "whether it will be kept is not known" : isLate ? `will be missed by ${duration(-margin)}` : `${duration(margin)} of margin`;
+    notes.deadline = `${isLate ? "▲ " : ""}Deadline ${clock(expected.deadline)}: ${kept}`;
+  }
+  return notes;
+}
+
+function spendingNote(used) {
+  const hours = (value) => figure(value ?? 0, 3);
+  const parts = [`Used: ${hours(used.rank_hours)} rank hours, ${hours(used.useful_rank_hours)} useful, ${hours(used.lost_rank_hours)} lost`];
+  if (used.budget_rank_hours) parts.push(`${Math.round((100 * used.rank_hours) / used.budget_rank_hours)} % of the budget of ${hours(used.budget_rank_hours)}`);
+  if (used.cost !== undefined) parts.push(`cost ${used.cost.toFixed(2)}, ${(used.lost_cost ?? 0).toFixed(2)} of it lost`);
+  return parts.join("; ");
 }
 
 async function showLineage(key, details) {
@@ -321,7 +347,7 @@ function updateIncident(made, one, key) {
   setText(part.fault, one.fault);
   setText(part.where, one.where ? `on ${one.where}` : "");
   const cost = [one.recovered !== null && `training again after ${duration(one.recovered)}`, one.steps_lost && `${one.steps_lost} steps lost`];
-  setText(part.done, [one.done.join(", "), ...cost, one.acknowledged_by && `${one.acknowledged_by} looks at it`].filter(Boolean).join("; "));
+  setText(part.done, [one.done.join(", "), ...cost, one.acknowledged_by && `${one.acknowledged_by} looks at it`, one.page && `page ${one.page}`].filter(Boolean).join("; "));
   setText(part.when, clock(one.opened_at));
   setText(part.why, one.why);
   if (made.open) showIncident(made, key);
