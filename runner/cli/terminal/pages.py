@@ -1,6 +1,6 @@
 """Texts that a key opens: the story of a run, the explanation of an incident, what its ranks wrote. Each is a list of lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from runner.cli import clusters
 from runner.cli.logs.attempt_output import (
@@ -14,6 +14,7 @@ from runner.cli.logs.kept_output import kept_text
 from runner.cli.reports.tables import explanation
 from runner.cli.reports.timeline import story_lines
 from runner.errors import StokerError
+from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.incident_output import incident_output
@@ -60,16 +61,30 @@ def explain_page(
     return [*explanation(incident).splitlines(), "", *text]
 
 
-def logs_page(cluster: ClusterSpec, run: RunStatus) -> list[str]:
-    """Return the last lines of each file of the newest attempt, and where the files of other nodes are."""
-    nodes = {}
-    if cluster.spans_machines or not cluster.local.nodes:
-        with clusters.store_of(cluster) as store:
-            nodes = ranks_by_attempt(read_past(store, cluster).entries, run.run)
-    try:
-        return list(_log_lines(Chosen(run=run, nodes=nodes)))
-    except StokerError as error:
-        return [str(error)]
+class LogsPage:
+    """The last lines of each file of a run's newest attempt, and where the files of other nodes are; read again and again."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._attempt: AttemptId | None = None
+        self._nodes: Mapping[AttemptId, Mapping[int, str]] = {}
+
+    def lines(self, run: RunStatus) -> list[str]:
+        """Return the lines as they are now; `run`: as of the newest status."""
+        self._find_nodes(run)
+        try:
+            return list(_log_lines(Chosen(run=run, nodes=self._nodes)))
+        except StokerError as error:
+            return [str(error)]
+
+    def _find_nodes(self, run: RunStatus) -> None:
+        """Read the journal for where ranks are, once for each attempt, and only where output may be on other machines."""
+        is_alone = self._cluster.local.nodes > 0 and not self._cluster.spans_machines
+        if is_alone or (self._nodes and self._attempt == run.attempt):
+            return
+        with clusters.store_of(self._cluster) as store:
+            self._nodes = ranks_by_attempt(read_past(store, self._cluster).entries, run.run)
+        self._attempt = run.attempt
 
 
 def _log_lines(chosen: Chosen) -> Iterator[str]:

@@ -4,12 +4,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from runner.cli import clusters, exit_codes
+from runner.cli.foreground.changes import find_run
 from runner.cli.options import cluster_option, command
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
@@ -65,6 +67,7 @@ class _Watch:
 
     def __init__(self, cluster: ClusterSpec, run: int | None) -> None:
         from runner.cli.terminal.keyboard import Keyboard
+        from runner.cli.terminal.pages import LogsPage
         from runner.cli.terminal.status_reader import StatusReader
         from runner.cli.terminal.watch_screen import WatchScreen
 
@@ -72,7 +75,9 @@ class _Watch:
         self._keyboard = Keyboard(sys.stdin.fileno())
         self._reader = StatusReader(cluster, self._keyboard.wake)
         self._screen = WatchScreen(on_order=self._carry_out, run=run)
-        self._logs_due = 0.0
+        # The page of logs is read again a second after it was read, never twice at a time.
+        self._logs = LogsPage(cluster)
+        self._is_reading, self._logs_due = False, 0.0
 
     def follow(self) -> int:
         """Show it until a key or a signal ends it; return the exit code."""
@@ -93,19 +98,13 @@ class _Watch:
                 )
             )
             self._reader.start()
-            due = 0.0
             while keyboard.ended_by is None:
-                if (now := time.monotonic()) >= due or self._is_new():
-                    self._draw(live)
-                    due = now + REDRAW_SECONDS
-                for key in keyboard.wait(max(0.0, due - time.monotonic())):
+                self._draw(live)
+                # A status, a text that was read and another size of the terminal end the wait, too.
+                for key in keyboard.wait(REDRAW_SECONDS):
                     if not self._screen.press(key, console.height):
                         return exit_codes.DONE
-                    due = 0.0
         return 128 + keyboard.ended_by
-
-    def _is_new(self) -> bool:
-        return self._reader.newest is not self._screen.newest
 
     def _draw(self, live: "Live") -> None:
         from rich.console import Group
@@ -121,31 +120,32 @@ class _Watch:
     def _refresh_logs(self) -> None:
         """Read the logs again while they are shown, once a second."""
         page = self._screen.page
-        if page is None or page.order is None or page.order.task != "logs" or page.lines is None:
-            return
-        if time.monotonic() >= self._logs_due:
-            self._logs_due = time.monotonic() + REDRAW_SECONDS
-            self._carry_out(page.order)
+        order = page.order if page is not None and page.lines is not None else None
+        is_due = not self._is_reading and time.monotonic() >= self._logs_due
+        if order is not None and order.task == "logs" and is_due:
+            self._carry_out(order)
 
     def _carry_out(self, order: "Order") -> None:
         """Begin what a key asked for; its result comes later, and the screen goes on meanwhile."""
         is_text = order.task in ("story", "explain", "logs")
         target = self._read_page if is_text else self._ask
+        self._is_reading = is_text or self._is_reading
         threading.Thread(target=target, args=(order,), name=order.task, daemon=True).start()
 
     def _read_page(self, order: "Order") -> None:
         from runner.cli.terminal import pages
 
         status = self._screen.newest.status
+        lines: Sequence[str]
         try:
             if order.task == "story":
                 lines = pages.story_page(self._cluster, order.run)
             elif order.incident is not None and status is not None:
                 lines = pages.explain_page(self._cluster, status, order.incident)
-            elif order.run is not None:
-                lines = pages.logs_page(self._cluster, order.run)
+            elif order.run is not None and status is not None:
+                lines = self._logs.lines(find_run(status, order.run.run) or order.run)
             else:
-                return
+                lines = ["nothing to show"]
         except StokerError as error:
             lines = str(error).splitlines()
         except Exception as error:  # noqa: BLE001 - bulkhead: the page has it, and the screen goes on
@@ -153,6 +153,7 @@ class _Watch:
         page = self._screen.page
         if page is not None and page.order is order:
             page.lines = lines
+        self._is_reading, self._logs_due = False, time.monotonic() + REDRAW_SECONDS
         self._keyboard.wake()
 
     def _ask(self, order: "Order") -> None:

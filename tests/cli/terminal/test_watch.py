@@ -1,14 +1,16 @@
 """`stoker watch` on a real terminal, with a cluster that no supervisor leads."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runner.facts.messages.cluster_status import NodeStatus
 from tests.cli.conftest import Cluster, example_view, stoker
-from tests.cli.terminal.tmux_terminal import PROMPT, Terminal
+from tests.cli.terminal.tmux_terminal import PROMPT, WAIT_SECONDS, Terminal
 
 STATE = "stty -a | tail -n +2 | md5sum | cut -c1-32 > {}"
 
@@ -79,3 +81,25 @@ def test_without_a_terminal_it_names_what_to_use(cluster: Cluster) -> None:
     assert done.exit_code == 2
     assert "stoker status" in done.output
     assert os.environ.get("TERM", "") or "unset" in done.output
+
+
+@pytest.mark.e2e
+def test_it_ends_with_its_terminal(cluster: Cluster, folder: Path) -> None:
+    """Of a connection that is gone no process is left."""
+    with Terminal(folder) as terminal:
+        terminal.run("stoker watch & echo $! > pid; fg")
+        terminal.until(lambda screen: "q quit" in screen, "watch")
+        process = psutil.Process(int((folder / "pid").read_text()))
+        assert process.is_running()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while is_alive(process):
+        assert time.monotonic() < deadline, "it goes on without a terminal"
+        time.sleep(0.1)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended, reaped or not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
