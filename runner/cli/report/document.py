@@ -92,7 +92,7 @@ Block = str | Items | ReportTable | Chart | Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class ReportSection:
     """A heading and what stands below it."""
 
     title: str
@@ -104,7 +104,7 @@ class ReportDocument:
     """A whole report."""
 
     title: str
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
 
 
 def document(report: RunReport, *, with_paths: bool) -> ReportDocument:
@@ -119,12 +119,14 @@ def document(report: RunReport, *, with_paths: bool) -> ReportDocument:
         _interventions(report, clean),
         _failures(report),
         _hardware(report, clean),
-        Section(title="What would have helped", blocks=[Items(texts=report.advice)]),
+        ReportSection(title="What would have helped", blocks=[Items(texts=report.advice)]),
     ]
     return ReportDocument(title=f"Run {report.run} {report.spec.name}", sections=sections)
 
 
-def _at_a_glance(report: RunReport, clean: Callable[[str], str], *, with_paths: bool) -> Section:
+def _at_a_glance(
+    report: RunReport, clean: Callable[[str], str], *, with_paths: bool
+) -> ReportSection:
     spec, summary, figures = report.spec, report.summary, report.figures
     rows = [
         ("state", clean(f"{report.state}{output.because(report.reason)}")),
@@ -155,7 +157,7 @@ def _at_a_glance(report: RunReport, clean: Callable[[str], str], *, with_paths: 
         )
     if report.notes:
         blocks.append(Items(texts=[clean(note) for note in report.notes]))
-    return Section(title="At a glance", blocks=blocks)
+    return ReportSection(title="At a glance", blocks=blocks)
 
 
 def _exact(seconds: float) -> str:
@@ -163,7 +165,7 @@ def _exact(seconds: float) -> str:
     return f"{output.seconds(seconds)} ({seconds:.0f} s)"
 
 
-def _lost_time(report: RunReport) -> Section:
+def _lost_time(report: RunReport) -> ReportSection:
     summary = report.summary
     rows = [
         (CAUSE_NAMES.get(cause, cause), cause, _exact(seconds), _share(seconds, report))
@@ -178,7 +180,7 @@ def _lost_time(report: RunReport) -> Section:
         )
     )
     table = ReportTable(columns=("what", "cause", "time", "share"), rows=rows)
-    return Section(
+    return ReportSection(
         title="Where the time went", blocks=["By the ledger; together it is the wall time.", table]
     )
 
@@ -188,7 +190,7 @@ def _share(seconds: float, report: RunReport) -> str:
     return f"{seconds / wall:.1%}" if wall > 0 else "-"
 
 
-def _timeline(report: RunReport, clean: Callable[[str], str]) -> Section:
+def _timeline(report: RunReport, clean: Callable[[str], str]) -> ReportSection:
     spans = []
     for number, row in enumerate(report.attempts):
         ended = row.ended_at if row.ended_at is not None else report.as_of
@@ -229,7 +231,7 @@ def _timeline(report: RunReport, clean: Callable[[str], str]) -> Section:
     )
     blocks: list[Block] = [drawing] if rows else ["No attempt was ever planned."]
     blocks.append(_table(columns, rows))
-    return Section(title="Timeline", blocks=blocks)
+    return ReportSection(title="Timeline", blocks=blocks)
 
 
 def _attempt_row(row: LineageRow, clean: Callable[[str], str]) -> tuple[str, ...]:
@@ -249,7 +251,7 @@ def _attempt_row(row: LineageRow, clean: Callable[[str], str]) -> tuple[str, ...
     )
 
 
-def _curves(report: RunReport) -> Section:
+def _curves(report: RunReport) -> ReportSection:
     ranges = {row.attempt: row.contributes for row in report.attempts if row.contributes}
     kept = {(row.attempt, row.step) for row in contributing(report.steps, ranges or None)}
     charts: list[Block] = []
@@ -261,7 +263,7 @@ def _curves(report: RunReport) -> Section:
         f"{output.moment(one.at)} {one.kind}: {one.text}" for one in interventions(report.attempts)
     ]
     if not charts:
-        return Section(
+        return ReportSection(
             title="Curves",
             blocks=["No numbers of its steps are known: no rank has reported or printed any."],
         )
@@ -273,7 +275,7 @@ def _curves(report: RunReport) -> Section:
             "What began each later attempt:",
             Items(texts=[*map(redaction.text, changes[:MAX_ROWS])]),
         ]
-    return Section(title="Curves", blocks=blocks)
+    return ReportSection(title="Curves", blocks=blocks)
 
 
 def _chart(
@@ -299,7 +301,7 @@ def _chart(
     return Chart(title=title, curves=drawn, not_finite=[*not_finite])
 
 
-def _interventions(report: RunReport, clean: Callable[[str], str]) -> Section:
+def _interventions(report: RunReport, clean: Callable[[str], str]) -> ReportSection:
     def cell(texts: Iterable[str]) -> str:
         every = [clean(printable(text, MAX_EVIDENCE_CHARACTERS)) for text in texts]
         more = [f"and {len(every) - MAX_PIECES} more"] if len(every) > MAX_PIECES else []
@@ -332,10 +334,10 @@ def _interventions(report: RunReport, clean: Callable[[str], str]) -> Section:
         "Incidents, what people asked for, and notes; those that ended the same attempt have its cost each.",
         _table(columns, rows),
     ]
-    return Section(title="Interventions", blocks=blocks if rows else ["There was none."])
+    return ReportSection(title="Interventions", blocks=blocks if rows else ["There was none."])
 
 
-def _failures(report: RunReport) -> Section:
+def _failures(report: RunReport) -> ReportSection:
     rows = [
         (
             each.scope,
@@ -348,13 +350,13 @@ def _failures(report: RunReport) -> Section:
         for each in report.figures.failures
     ]
     columns = ("failures", "count", "MTBF", "at least", "at most", "faults")
-    return Section(
+    return ReportSection(
         title="Failures",
         blocks=["The mean time between failures has a 95 % interval.", _table(columns, rows)],
     )
 
 
-def _hardware(report: RunReport, clean: Callable[[str], str]) -> Section:
+def _hardware(report: RunReport, clean: Callable[[str], str]) -> ReportSection:
     rows = []
     for each in report.hardware:
         faults = [
@@ -372,12 +374,12 @@ def _hardware(report: RunReport, clean: Callable[[str], str]) -> Section:
             )
         )
     if not rows:
-        return Section(
+        return ReportSection(
             title="Hardware to return",
             blocks=["None that served this run has faults or is refused."],
         )
     columns = ("", "hardware", "parts", "node names", "verdict", "evidence")
-    return Section(title="Hardware to return", blocks=[_table(columns, rows)])
+    return ReportSection(title="Hardware to return", blocks=[_table(columns, rows)])
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> ReportTable:

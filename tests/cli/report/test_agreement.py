@@ -46,7 +46,7 @@ class Day:
         self._maker: AttemptId | None = None
         # The last interruption was asked for.
         self._is_asked = False
-        # Seconds of a step, alike within an attempt: of one that ended the ledger keeps few marks, and spreads steps evenly between.
+        # Seconds of a step, alike within an attempt: of one that ended the ledger keeps few marks and spreads steps evenly.
         self._pace = 1.0
         # Between two marks of the attempts so far: from, to, and the step then. What is made again later is taken off.
         self._spans: list[tuple[float, float, int]] = []
