@@ -7,10 +7,12 @@ again, for watch-only cannot know what the owner of the run did about it.
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec import structs
 
+from runner.checkpoints.formats.folder_scan import newest_whole_save
 from runner.decide.controller import Controller
 from runner.decide.incidents.conditions import culprit_node
 from runner.decide.incidents.ladder import next_rung
@@ -23,7 +25,10 @@ MAX_MEANING = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """What Stoker would do about an incident. `meaning`: of the rung, in words; `runbook`: the page it is on."""
+    """What Stoker would do about an incident. `meaning`: of the rung, in words; `runbook`: the page it is on.
+
+    `resumes_from`: the newest whole checkpoint, as a path, and its step, of a rung that starts the run again; "", 0: none is known.
+    """
 
     incident: str
     do: str
@@ -32,6 +37,8 @@ class Proposed:
     meaning: str
     runbook: str
     try_number: int
+    resumes_from: str = ""
+    resume_step: int = 0
 
     @property
     def text(self) -> str:
@@ -40,17 +47,20 @@ class Proposed:
         where = f" {self.node}" if self.node and self.do in _ABOUT_NODES else ""
         with_args = f" ({self.args})" if self.args else ""
         again = f", try {self.try_number}" if self.try_number > 1 else ""
-        return f"{self.incident}: would {what}{where}{with_args}: {self.meaning} [page {self.runbook}{again}]"
+        save = f", {self.resumes_from} of step {self.resume_step}" if self.resumes_from else ""
+        return f"{self.incident}: would {what}{where}{with_args}: {self.meaning}{save} [page {self.runbook}{again}]"
 
 
+# Rungs after which the run starts again from its newest checkpoint.
+_RESUMING = ("restart", "restart_elsewhere", "swap", "rewind")
 _ABOUT_NODES = ("swap", "swap_at_checkpoint", "quarantine", "restart_elsewhere")
 
 
 class Proposals:
-    """What is proposed about each incident. `all`: every proposal so far, oldest first."""
+    """What is proposed about each incident. `all`: every proposal so far, oldest first. `saves`: the run's own checkpoints."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, controller: Controller, saves: Path | None = None) -> None:
+        self._controller, self._saves = controller, saves
         self.all: list[Proposed] = []
         # Incident -> how often it had failed when something was proposed, the page, and the place on it.
         self._places: dict[str, tuple[int, str, int, int]] = {}
@@ -60,10 +70,22 @@ class Proposals:
         found = []
         for incident in self._asking():
             proposed = self._propose(incident)
-            if proposed is not None and proposed not in self.all:
-                found.append(proposed)
+            known = [replace(one, resumes_from="", resume_step=0) for one in self.all]
+            if proposed is not None and proposed not in known:
+                found.append(self._with_save(proposed, incident))
         self.all += found
         return found
+
+    def _with_save(self, proposed: Proposed, incident: Incident) -> Proposed:
+        """Name the checkpoint that a new start would go on from: one before the onset, where its numbers are what is wrong."""
+        if self._saves is None or proposed.do not in _RESUMING:
+            return proposed
+        before = incident.onset if incident.is_in_weights else None
+        newest = newest_whole_save(self._saves, before=before)
+        if newest is None:
+            return proposed
+        path, step = newest
+        return replace(proposed, resumes_from=str(path), resume_step=step)
 
     def _asking(self) -> Iterator[Incident]:
         """Yield the incidents about which something would be done now."""
@@ -87,7 +109,7 @@ class Proposals:
             if before == num_failures:
                 # The same failure: the same rung, or one further down, if more is known of it.
                 tries -= 1
-            at = replace(incident, runbook=book.name, rung=rung, tries=tries)
+            at = structs.replace(incident, runbook=book.name, rung=rung, tries=tries)
         chosen = next_rung(book, self._controller.state, at)
         if chosen is None:
             return None

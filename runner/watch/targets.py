@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 from runner.watch.child import FORWARDED, Child
@@ -10,10 +11,14 @@ from runner.watch.processes import WatchedProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is watched: a process and all below it, a command that is started for it, or logs alone (both None)."""
+    """What is watched: a process and all below it, a command that is started for it, or logs alone (both None).
+
+    `saves`: the folder of the run's checkpoints, if it is known.
+    """
 
     process: WatchedProcess | None = None
     child: Child | None = None
+    saves: Path | None = None
 
     @property
     def root(self) -> int | None:

@@ -1,11 +1,14 @@
 """What is proposed is what the ladder would take: the first rung, and the next one when the same comes again."""
 
 import time
+from pathlib import Path
 
+from runner.checkpoints.formats.folder_scan import newest_whole_save
 from runner.facts.messages.signals import StepRecord
 from runner.facts.specs.run import RunSpec
 from runner.watch.core import WatchCore
 from runner.watch.proposals import Proposals
+from tests.checkpoints.formats.made_saves import lightning_file
 
 
 def begun() -> WatchCore:
@@ -54,6 +57,35 @@ def test_the_same_crash_again_goes_down_the_ladder() -> None:
     assert done[0] == "restart"
     assert done[-1] == "stop"
     assert len(core.controller.state.incidents) == 1
+
+
+def test_the_newest_whole_checkpoint_is_named_with_what_starts_the_run_again(
+    tmp_path: Path,
+) -> None:
+    """A torn one is passed over, though it is newer. A newer one changes no proposal that was made."""
+    core = begun()
+    proposals = Proposals(core.controller, tmp_path)
+    crash(core)
+    (first,) = proposals.new()
+    assert (first.do, first.resumes_from) == ("restart", "")
+
+    lightning_file(tmp_path / "step=2.ckpt", 2)
+    lightning_file(tmp_path / "step=3.ckpt", 3)
+    (tmp_path / "step=4.ckpt").write_bytes((tmp_path / "step=3.ckpt").read_bytes()[:-40])
+    other = Proposals(core.controller, tmp_path)
+    (named,) = other.new()
+    assert (named.resumes_from, named.resume_step) == (str(tmp_path / "step=3.ckpt"), 3)
+    assert f", {tmp_path}/step=3.ckpt of step 3 [page " in named.text
+    lightning_file(tmp_path / "step=5.ckpt", 5)
+    assert other.new() == []
+
+
+def test_a_checkpoint_from_before_a_step_is_found(tmp_path: Path) -> None:
+    """Where the run's numbers are wrong from a step on, newer ones are not named."""
+    for step in (2, 3):
+        lightning_file(tmp_path / f"step={step}.ckpt", step)
+    assert newest_whole_save(tmp_path, before=3) == (tmp_path / "step=2.ckpt", 2)
+    assert newest_whole_save(tmp_path, before=2) is None
 
 
 def test_nothing_is_proposed_of_a_run_that_goes_on() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.checkpoints.formats.adapter import Adapter
-from runner.checkpoints.formats.saves import Save, read_save
+from runner.checkpoints.formats.saves import Incomplete, Save, read_save
 from runner.checkpoints.formats.table import ADAPTERS
 
 # Folders below folders: Lightning has lightning_logs/version_0/checkpoints. Chosen.
@@ -144,3 +144,17 @@ def read_saves(found: Sequence[Found]) -> Iterator[tuple[Save, Adapter]]:
         except OSError as error:
             save = Save(path=each.path, signature=(), irregular=f"{each.path.name} ({error})")
         yield save, each.adapter
+
+
+def newest_whole_save(folder: Path, *, before: int | None = None) -> tuple[Path, int] | None:
+    """Return the whole save with the highest step, below `before` if that is given, and its step; None where there is none."""
+    newest: tuple[Path, int] | None = None
+    for save, adapter in read_saves(FolderScan(folder).scan().found):
+        try:
+            step = adapter.judge(save)
+        except (Incomplete, OSError):
+            continue
+        is_early = before is None or step < before
+        if is_early and (newest is None or step > newest[1]):
+            newest = (save.path, step)
+    return newest

@@ -57,6 +57,12 @@ _MAX_ATTEMPTS = 1000
     "--metric-pattern", default="", metavar="REGEX", help="As in run.yaml: lines with a step."
 )
 @click.option(
+    "--saves",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of its checkpoints: what would start again says from which. It is read, never written.",
+)
+@click.option(
     "--name",
     default="",
     help="Name of the run in what is printed. Default: of the program or the files.",
@@ -71,6 +77,7 @@ def watch_only(  # noqa: PLR0913 - one for each option
     progress_seconds: float,
     start_seconds: float,
     metric_pattern: str,
+    saves: Path | None,
     name: str,
     started: tuple[str, ...],
     as_json: bool,
@@ -123,7 +130,7 @@ def watch_only(  # noqa: PLR0913 - one for each option
     if child is not None:
         outputs.add_pipes(child.tails)
     core = WatchCore(run_name)
-    target = Target(process=process, child=child)
+    target = Target(process=process, child=child, saves=saves)
     watcher = Watcher(target, outputs, core, screen, spec)
     status = watcher.watch()
     has_ended = not watcher.was_interrupted
