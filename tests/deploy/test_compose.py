@@ -172,7 +172,7 @@ def test_redis_and_the_supervisor_work_with_these_files(place: Path) -> None:
 
 
 def test_our_own_loader_reads_the_cluster(tmp_path: Path) -> None:
-    """cluster.yaml is valid, with the port that Prometheus scrapes and the address that Redis serves."""
+    """cluster.yaml is valid, with the port that Prometheus scrapes, the name that it adds, and the address that Redis serves."""
     text = (FOLDER / "cluster.yaml").read_text().replace("/etc/stoker/secrets", str(tmp_path))
     (tmp_path / "cluster.yaml").write_text(text)
     password = tmp_path / "stoker.password"
@@ -182,6 +182,7 @@ def test_our_own_loader_reads_the_cluster(tmp_path: Path) -> None:
     scraped: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     [job] = scraped["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"localhost:{spec.metrics_port}"]}]
+    assert scraped["global"]["external_labels"] == {"cluster": spec.name}
     port = re.search(r"^port (\d+)$", (DEPLOY / "redis.conf").read_text(), re.MULTILINE)
     assert port is not None
     assert spec.store.address == f"127.0.0.1:{port[1]}"
