@@ -199,8 +199,8 @@ def first_contents(port: int, token: str) -> Iterator[float]:
         yield took
 
 
-def _follow(report: Report, pid: int, door: tuple[int, str], seconds: float) -> None:
-    visitors = [Visitor(*door) for _ in range(NUM_READERS)]
+def _follow(report: Report, pid: int, address: tuple[int, str], seconds: float) -> None:
+    visitors = [Visitor(*address) for _ in range(NUM_READERS)]
     streams = [visitor.open()[1] for visitor in visitors]
     for visitor, stream in zip(visitors, streams, strict=True):
         threading.Thread(target=visitor.follow, args=(stream,), daemon=True).start()

@@ -82,7 +82,7 @@ TOOL_TABLES = (
     ),
     Signature(
         "file-system-full",
-        r"(?:^|[\s:>\]])(?:/dev/(?:nvme|sd|vd|xvd|md|dm-|mapper/|root)\S*|tmpfs|shm|overlay|[\w.\-,@]+:/?\S*)"
+        r"(?:^|[\s:>\]])(?:/dev/(?:nvme|sd|vd|xvd|md|dm-|mapper/|root)\S*|tmpfs|shm|overlay|[\w.,@-]+:/?\S*)"
         r" +\S+ +\S+ +\S+ +100% +/",
         fault="filesystem",
         layer="machine",

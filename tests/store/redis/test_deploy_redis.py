@@ -331,5 +331,5 @@ def test_what_needs_the_supervisors_user_names_it(tmp_path: Path) -> None:
 
 def test_secrets_are_in_no_unit_and_on_no_command_line() -> None:
     """What is deployed names files, never a password."""
-    for path in sorted((ROOT / "deploy").iterdir()):
+    for path in sorted(each for each in (ROOT / "deploy").rglob("*") if each.is_file()):
         assert not re.search(r"--pass|-a \S+|requirepass", path.read_text()), path
