@@ -328,22 +328,34 @@ class RunAccounting(MutableValue):
         return head.inherited_seconds + head.marks.seconds_until(head.marks.reached)
 
     def lost_seconds(self, now: float) -> dict[str, float]:
-        """Seconds by cause, only those above zero."""
+        """Seconds by cause, only those above zero.
+
+        What does not grow now is a sum of the same numbers at each call, so that a counter made of it never falls by a rounding.
+        """
         end = now if self.ended_at is None else self.ended_at
-        totals, ran, stepped = dict(self.totals), dict(self.ran_seconds), self.stepped_seconds
-        if self.ended_at is None:
-            if self.phase == "step":
-                stepped += end - self.since
-            else:
-                totals[self.phase] = totals.get(self.phase, 0.0) + end - self.since
-                if self.ran_since is not None:
-                    ran[self.phase] = ran.get(self.phase, 0.0) + end - self.ran_since
-        totals["rework"] = max(0.0, stepped - self.productive_seconds(end))
+        totals, phase = dict(self.totals), self.phase
+        is_growing = self.ended_at is None and phase != "step"
+        if is_growing:
+            totals[phase] = totals.get(phase, 0.0) + end - self.since
+        totals["rework"] = self._rework_seconds(end)
         if not self.reports_steps:
-            totals["unreported"] = sum(ran.values())
-            for phase, seconds in ran.items():
-                totals[phase] -= seconds
+            for known, seconds in self.ran_seconds.items():
+                totals[known] -= seconds
+            totals["unreported"] = sum(self.ran_seconds.values())
+            if is_growing and self.ran_since is not None:
+                before = self.totals.get(phase, 0.0) - self.ran_seconds.get(phase, 0.0)
+                totals[phase] = before + self.ran_since - self.since
+                totals["unreported"] += end - self.ran_since
         return {cause: totals[cause] for cause in CAUSES if totals.get(cause, 0.0) > 0.0}
+
+    def _rework_seconds(self, end: float) -> float:
+        head = self._attempt(self.head)
+        if self.phase != "step" or self.ended_at is not None:
+            return max(0.0, self.stepped_seconds - self.productive_seconds(end))
+        if head is not None and self.head == self.current:
+            # All of the present phase is productive.
+            return max(0.0, self.stepped_seconds - head.inherited_seconds)
+        return max(0.0, self.stepped_seconds + end - self.since - self.productive_seconds(end))
 
     def contributing(self) -> dict[AttemptId, tuple[int, int]]:
         """First and last step of each attempt that is part of the state now; attempts that add nothing are left out."""

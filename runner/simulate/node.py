@@ -145,7 +145,7 @@ class SimNode:
         self._may_tasks_be_stale = True
         self.instance_id = f"{self.hardware}.{self.incarnation}"
         self._join(self.instance_id)
-        for task in self._verifications.values():
+        for task in list(self._verifications.values()):
             self._read_share(task)
         share = self.share
         if share is None:
