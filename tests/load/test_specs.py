@@ -275,6 +275,12 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
         ("local: 3\n", ["local", "got 3"]),
         ("metrics_port: 65536\n", ["metrics_port", "65535 or less"]),
         ("metrics_port: -1\n", ["metrics_port", "0 or more"]),
+        ("web_port: 65536\n", ["web_port", "65535 or less"]),
+        (
+            "web_certificate_file: web.crt\n",
+            ["web_certificate_file", "given without web_key_file; name both"],
+        ),
+        ("web_key_file: web.key\n", ["web_key_file", "given without web_certificate_file"]),
         ("fence_seconds: 0\n", ["fence_seconds", "more than 0"]),
         (
             "heartbeat_timeout_seconds: 2\n",

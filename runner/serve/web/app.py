@@ -1,7 +1,9 @@
 """The page's routes: who may ask for what, and the headers that close a browser to everything else."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -38,6 +40,8 @@ TYPES = {
 MAX_BODY_BYTES = 16 * 1024
 # Before a wrong token is refused, so that guesses take long; chosen.
 REFUSAL_SECONDS = 1.0
+# Between two looks at whether an open page may still read; chosen.
+CHECK_SECONDS = 5.0
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -158,7 +162,20 @@ class PageRoutes:
 
     async def _events(self, request: Request) -> Response:
         self._visitor(request)
-        return StreamingResponse(self._feed.events(), media_type="text/event-stream")
+        return StreamingResponse(self._allowed_events(request), media_type="text/event-stream")
+
+    async def _allowed_events(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield events as long as the visitor may read: a session ends, or its token is replaced, while a page is open."""
+        checked_at = time.monotonic()
+        async with aclosing(self._feed.events()) as events:
+            async for event in events:
+                if time.monotonic() - checked_at > CHECK_SECONDS:
+                    try:
+                        self._visitor(request)
+                    except StokerError:
+                        return
+                    checked_at = time.monotonic()
+                yield event
 
     async def _incident(self, request: Request) -> Response:
         self._visitor(request)

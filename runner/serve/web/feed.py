@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Self
 
 import msgspec
@@ -86,7 +86,7 @@ class Feed:
 
     # -- on the event loop
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes]:
         """Yield server-sent events until the feed is closed: the state, then what changes in it."""
         self._loop = asyncio.get_running_loop()
         reader = PageReader()

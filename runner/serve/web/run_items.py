@@ -47,6 +47,7 @@ def run_item(run: RunStatus, restart: IncidentStatus | None) -> dict[str, Any]:
         "tokens_per_second": None if last is None else last.tokens_per_second,
         "checkpoint": run.checkpoint_step,
         "ettr": run.ettr_ratio,
+        "ettr_hour": run.ettr_hour_ratio,
         "lost": {name: round(seconds, 1) for name, seconds in run.lost_seconds.items() if seconds},
         "nodes": len(run.nodes),
         "asked": [printable(each, MAX_TEXT) for each in run.open_requests],

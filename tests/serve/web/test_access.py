@@ -1,5 +1,6 @@
 """Who may read the page, who may write, and what a page of another site cannot have a browser do."""
 
+import json
 import os
 import socket
 import ssl
@@ -11,11 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from runner.errors import UserError
-from runner.facts.messages.requests import ApproveAction, PauseRun
-from runner.serve.web import access
+from runner.facts.messages.requests import (
+    AcknowledgeIncident,
+    ApproveAction,
+    DenyAction,
+    PauseRun,
+    Request,
+    ResumeRun,
+)
+from runner.serve.web import access, app, writes
 from runner.serve.web.server import WebServer
 from runner.token_file import replace_token, web_token_file
-from tests.cli.conftest import Answering, Cluster
+from tests.cli.conftest import Answering, Cluster, example_view, stoker
 from tests.serve.web.conftest import Site, Visit
 
 READS = ("/api/session", "/api/incidents/i1", "/api/runs/2/curves", "/runbooks", "/runbooks/hang")
@@ -65,6 +73,47 @@ def test_an_operator_s_write_is_a_signed_request_with_a_name(site: Site) -> None
     last = site.cluster.requests()[-1]
     assert isinstance(last, PauseRun)
     assert (last.run, last.incident, last.seen, last.by) == ("2", "i1", 4, "program (web)")
+
+
+@pytest.mark.parametrize(
+    ("verb", "about", "kind"),
+    [
+        ("approve", "a9", ApproveAction),
+        ("deny", "a9", DenyAction),
+        ("pause", "2", PauseRun),
+        ("resume", "2", ResumeRun),
+        ("ack", "i1", AcknowledgeIncident),
+    ],
+)
+def test_each_button_sends_the_request_of_its_command(
+    cluster: Cluster, verb: str, about: str, kind: type[Request]
+) -> None:
+    """What it is about is where that command puts it; a refusal comes back with its reason."""
+    cluster.lead()
+    answering = Answering(cluster, ("refused", "not now"))
+    asked = writes.decode_wanted(json.dumps({"do": verb, "about": about}).encode())
+    answer = writes.carry_out(cluster.store, cluster.spec, asked, by="ann")
+    answering.join()
+    assert (answer["state"], answer["message"]) == ("refused", "not now")
+    (request,) = cluster.requests()
+    assert type(request) is kind
+    assert about in (
+        getattr(request, "action", ""),
+        getattr(request, "run", ""),
+        request.incident,
+    )
+
+
+def test_an_open_page_of_a_replaced_token_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events stop, and the next connection is refused."""
+    monkeypatch.setattr(app, "CHECK_SECONDS", 0.0)
+    events = site.browser("viewer").events()
+    next(events)
+    assert stoker("token", "--web", "viewer", "--replace").exit_code == 0
+    site.cluster.publish(example_view(closing=True))
+    for _ in events:
+        pass
+    assert site.viewer().ask("/api/session").code == 200
 
 
 def test_without_a_supervisor_a_write_is_refused_with_the_way_out(site: Site) -> None:

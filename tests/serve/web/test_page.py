@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ from runner.steps import RunFiles, StepRow, folder_beside
 from tests.cli.conftest import Cluster, example_view, stoker
 from tests.serve.web.conftest import Site, is_harmless, texts
 
+ROOT = Path(__file__).parents[3]
 HOSTILE = (
     "<script>document.title='owned'</script><img src=x onerror=alert(1)>",
     "\x1b[31mred\x1b[0m\x07\r\n\u202egnp.exe",
@@ -389,6 +393,23 @@ def test_html_in_a_page_of_the_site_stays_text(cluster: Cluster) -> None:
     assert 'javascript:alert(1)"' not in text
     assert "passwd" not in text
     assert '<a href="/runbooks/hang">c</a>' in text
+
+
+def test_without_its_packages_the_command_names_what_to_install(cluster: Cluster) -> None:
+    """A cluster without the extra has every other command."""
+    script = (
+        "import sys; sys.modules['starlette'] = None; sys.modules['uvicorn'] = None; sys.argv = ['stoker', 'web'];"
+        "from runner.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "pip install 'stoker[web]'" in done.stderr
 
 
 def test_a_port_in_use_and_an_address_elsewhere_are_refused_by_name(cluster: Cluster) -> None:

@@ -148,7 +148,7 @@ function updateRun(card, run, key) {
   if (run.total_steps) Object.assign(part.progress, {max: run.total_steps, value: run.step});
   const all = {
     Step: run.total_steps ? `${run.step} / ${run.total_steps}` : String(run.step),
-    ETTR: run.ettr, Loss: run.loss, "Gradient norm": run.grad_norm, "Learning rate": run.lr, "Tokens/s": run.tokens_per_second,
+    ETTR: run.ettr, "ETTR, last hour": run.live ? run.ettr_hour : null, Loss: run.loss, "Gradient norm": run.grad_norm, "Learning rate": run.lr, "Tokens/s": run.tokens_per_second,
     Checkpoint: run.checkpoint, Attempt: run.attempt && `${run.attempt} (${run.attempts})`, Nodes: run.nodes || null,
   };
   const known = Object.entries(all).filter(([, value]) => value !== null && value !== "");
