@@ -71,8 +71,8 @@ def web(
             threading.Thread(target=_await_end, args=(ended,), daemon=True).start()
         with server, contextlib.suppress(KeyboardInterrupt):
             output.print_note(f"serving {server.place}; Ctrl-C ends it")
-            for role in ("viewer", "operator"):
-                output.print_note(f"token of a {role}: {server.access.file_of(role)}")
+            output.print_note(f"token of viewers: {server.access.file_of('viewer')}")
+            output.print_note(f"token of operators: {server.access.file_of('operator')}")
             ended.wait()
 
 

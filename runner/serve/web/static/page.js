@@ -2,7 +2,7 @@
 
 const state = {runs: {}, incidents: {}, proposals: {}, nodes: {}, head: null, about: {}};
 const session = {role: "viewer", name: "", check: ""};
-const MAX_CLOSED = 8, MAX_UNUSUAL = 30, MAX_ENDED = 5, MAX_WIDE_CELLS = 400;
+const MAX_CLOSED = 8, MAX_UNUSUAL = 30, MAX_ENDED = 5, MAX_WIDE_CELLS = 400, REFETCH_MS = 20_000;
 const RESTARTED_STATES = ["running", "stop_requested"];
 const HEALTH_ORDER = ["out", "notice", "passing", "ok"];
 const $ = (id) => document.getElementById(id);
@@ -169,7 +169,7 @@ function showRunNotes(list, run) {
   if (run.held) notes.held = run.held.hold === "paused"
     ? `‖ Paused by ${run.held.by || "a person"}${run.held.reason ? `: ${run.held.reason}` : ""}`
     : `▲ Waits for a person${run.held.reason ? `: ${run.held.reason}` : ""}`;
-  else if (run.reason) notes.reason = run.reason;
+  else if (run.reason && run.state !== "running") notes.reason = run.reason;
   if (run.live) Object.assign(notes, forecastNotes(run.forecast));
   if (run.spending?.rank_hours) notes.spending = spendingNote(run.spending);
   if (run.phase && run.state !== "running" && run.live) notes.phase = `Phase: ${run.phase}`;
@@ -227,12 +227,16 @@ async function showLineage(key, details) {
 
 const CURVES = [["loss", "Loss", "--loss"], ["grad_norm", "Gradient norm", "--norm"]];
 
-// Curves of live runs, and of an ended one that is the only one: fetched once, then each step is appended.
+// Curves of live runs, and of an ended one that is the only one: fetched now and then, and in between the newest step is appended.
 function follow(card, run, key) {
   const isOnly = Object.keys(state.runs).length === 1;
   if (!run.live && !isOnly) return;
   if (!card.curve || (card.curve.attempt !== run.attempt && RESTARTED_STATES.includes(run.state))) {
-    card.curve = {attempt: run.attempt, data: null};
+    card.curve = {attempt: run.attempt, data: null, fetchedAt: Date.now()};
+    fetchCurves(card, key);
+  } else if (run.live && Date.now() - card.curve.fetchedAt > REFETCH_MS) {
+    // The status has the newest step alone; the history has those between.
+    card.curve.fetchedAt = Date.now();
     fetchCurves(card, key);
   } else if (card.curve.data) {
     const {step} = card.curve.data;
