@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.facts.messages.cluster_status import ClusterStatus
-from runner.serve.web.page_item import Section
+from runner.serve.web.page_item import PageSection
 from runner.serve.web.page_state import head, sections
 
 _encode = msgspec.json.Encoder().encode
@@ -38,7 +38,7 @@ class PageContent:
         """Return the members of the JSON object that describes everything."""
         return b'"head":' + self._head + b',"set":' + _joined(self._encoded)
 
-    def _update(self, name: str, section: Section) -> tuple[dict[str, bytes], list[str]]:
+    def _update(self, name: str, section: PageSection) -> tuple[dict[str, bytes], list[str]]:
         before, keys = self._keys.get(name, {}), section.keys
         encoded = self._encoded.setdefault(name, {})
         # No key is None.

@@ -12,7 +12,7 @@ MAX_TEXT = 240
 MAX_NAME = 80
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """One section of the page: of each item a key that changes whenever the item does, and what makes an item, by its name."""
 
     keys: Mapping[str, object]

@@ -22,7 +22,7 @@ from runner.serve.status_words import (
     is_open,
     ranks_text,
 )
-from runner.serve.web.page_item import MAX_NAME, MAX_TEXT, Section, place_of
+from runner.serve.web.page_item import MAX_NAME, MAX_TEXT, PageSection, place_of
 from runner.serve.web.run_items import newest_restarts, run_item
 
 # Older incidents are in `stoker incidents`; chosen.
@@ -33,7 +33,7 @@ SILENT_SECONDS = 15.0
 PASSING_STATES = ("absent", "joining", "checking", "maintenance", "left", "retired")
 
 
-def sections(status: ClusterStatus) -> dict[str, Section]:
+def sections(status: ClusterStatus) -> dict[str, PageSection]:
     """Return what the page has of a status, by the names of sections."""
     runs = {str(run.run): run for run in status.runs}
     restarts = newest_restarts(status)
@@ -41,13 +41,13 @@ def sections(status: ClusterStatus) -> dict[str, Section]:
     proposals = {one.action: one for one in status.proposals}
     nodes = {node.node: node for node in status.nodes}
     return {
-        "runs": Section(
+        "runs": PageSection(
             {name: (run, restarts.get(run.run)) for name, run in runs.items()},
             lambda name: run_item(runs[name], restarts.get(runs[name].run)),
         ),
-        "incidents": Section(incidents, lambda name: _incident(incidents[name])),
-        "proposals": Section(proposals, lambda name: _proposal(proposals[name])),
-        "nodes": Section(_node_keys(nodes), lambda name: _node(nodes[name])),
+        "incidents": PageSection(incidents, lambda name: _incident(incidents[name])),
+        "proposals": PageSection(proposals, lambda name: _proposal(proposals[name])),
+        "nodes": PageSection(_node_keys(nodes), lambda name: _node(nodes[name])),
     }
 
 
