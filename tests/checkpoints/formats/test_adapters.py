@@ -43,6 +43,8 @@ WRITTEN = {
     "dcp": ("torch_distributed", {"weights_10": 10, "weights_20": 20}),
     "megatron": ("megatron", ITERATIONS),
     "megatron-dist": ("megatron", ITERATIONS),
+    # By `record_megatron.py`.
+    "megatron_core-0.16.1": ("megatron", {"iter_0000010": 10}),
 }
 # Of these, the checkpoint of step 2 is resumed from by its library.
 RESUMED = {
@@ -62,6 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give one folder for each kind of checkpoints."""
     folder = tmp_path_factory.mktemp("written")
     write_all(folder)
+    shutil.copytree(Path(__file__).parent / "recorded", folder, dirs_exist_ok=True)
     return folder
 
 
