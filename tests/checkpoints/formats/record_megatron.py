@@ -1,7 +1,7 @@
 """Has megatron.core write a checkpoint on a CPU: `python -m tests.checkpoints.formats.record_megatron FOLDER`.
 
-It needs megatron-core in an environment of its own; what it wrote lies in `recorded`, named after package and version. One rank, with
-a weight and a moment of its optimizer, as Megatron-LM lays them out for `torch_dist`.
+It needs megatron-core in an environment of its own; what it wrote lies in `recorded`, named after package and version. One rank,
+with a weight and a moment of its optimizer, as Megatron-LM lays them out for `torch_dist`.
 """
 
 import os
