@@ -22,11 +22,7 @@ NOT_HERE = {
     "MFU": "it needs a GPU, whose peak is known",
     "Loss scale": "it needs training in float16",
     "Checks that do not pass": "every check of this machine passes",
-    "Expected end": "it needs a goal",
-    "Before its deadline": "it needs a goal and a deadline",
-    "Cost": "it needs a rate of cost",
     "Model TFLOP/s": "it needs a trainer that counts its operations",
-    "Of its goal": "it needs a trainer whose goal in steps is known",
 }
 
 

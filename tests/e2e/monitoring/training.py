@@ -63,7 +63,8 @@ def monitored_run(harness: ClusterHarness, *, pages_to: str = "") -> Monitored:
     harness.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
     harness.write_script(SCRIPT)
     where = {"python": sys.executable, "checkpoints": "saved"}
-    harness.write_run(command="{python} train.py", nodes=2, ranks_per_node=1, **where)
+    wanted = {"total_steps": 1_000_000, "deadline": "2100-01-01T00:00Z", "cost_rate": 2.5}
+    harness.write_run(command="{python} train.py", nodes=2, ranks_per_node=1, **where, **wanted)
     harness.start("supervise")
     harness.until(harness.view, "a first status")
     handed = harness.stoker("run", "run.yaml", "--detach")
