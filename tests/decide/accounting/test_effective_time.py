@@ -12,7 +12,7 @@ from runner.history.run_accounting import CAUSES
 from runner.serve.metrics import metrics_text
 from runner.simulate.world import World, WorldObserver
 from runner.supervisor.status_builder import LastHeartbeats, StatusBuilder
-from tests.decide.effective_time import RunHistory
+from tests.decide.accounting.effective_time import RunHistory
 from tests.decide.scenario import Scenario, parse_text, scenarios
 from tests.suite.share import current
 
