@@ -148,6 +148,9 @@ def _quoted(evidence: Sequence[Match]) -> tuple[str, ...]:
 def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> ActionClass:
     kind, lasts = fault_kind(root.fault), any(match.is_lasting for match in same)
     if kind.action == "swap":
+        if root.known_by == "family" and culprit is None:
+            # What is only likely, and nowhere in particular, is no reason to take hardware out.
+            return "restart"
         # A GPU may work again after a restart; a node whose hardware failed, or that is gone, is another matter.
         return "swap" if lasts or kind.scope == "node" else "restart"
     is_named = culprit is not None and culprit.kind != "rank"

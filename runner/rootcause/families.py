@@ -199,7 +199,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "node-gone",
         # A node of a graph is no machine.
-        r"(?<!for )(?<!\{\{)\b(?:node(?!:)|host|machine|vm|raylet|kubelet|slurmd|(?:vm|compute|ec2|spot|cloud) instance)s?\b.{0,80}"
+        r"(?<!for )(?<!\{\{)\b(?:node(?!:)|host|machine|vm|(?<!\()raylet|kubelet|slurmd"
+        r"|(?:vm|compute|ec2|spot|cloud) instance)s?\b.{0,80}"
         r"\b(?:died|dead|(?:is|was|been|are|were|got|marked) (?:lost|down|gone|offline|unavailable)|not ?ready|unreachable"
         r"|not responding"
         r"|unresponsive|rebooted|crash\w*|terminated|failed (?:its |the )?(?:health|heartbeat)"

@@ -145,10 +145,17 @@ def _without_duplicates(matches: list[Match]) -> list[Match]:
     retried = {
         (match.file, match.line - 1): True for match in matches if match.signature == "retried"
     }
+    # The words of errno are those of disks as well.
+    of_fabric = {
+        (match.file, match.line): True
+        for match in matches
+        if match.signature == "fabric-call-failed"
+    }
     matches = [
         match
         for match in matches
         if (match.file, match.line) not in benign
+        if match.fault != "filesystem" or (match.file, match.line) not in of_fabric
         if (match.file, match.line) not in retried
         or match.known_by == "traceback"
         or match.layer in _NEVER_RETRIED

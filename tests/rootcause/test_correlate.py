@@ -366,6 +366,30 @@ def test_a_person_who_interrupts_ranks_that_wait_for_others_ends_a_hang() -> Non
     assert diagnosed(traceback.format(file="/app/model.py", function="forward")) == []
 
 
+def test_a_launcher_that_is_told_to_end_raises_a_preemption() -> None:
+    """The scheduler, or a person, sent SIGTERM."""
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/api.py", line 76, in _handler\n'
+        "    raise SignalException(f'Process {{os.getpid()}} got signal: {{sigval}}', sigval=sigval)\n"
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: {number}\n"
+    )
+    assert one(traceback.format(number=15)).cause.fault == "preemption"
+
+
+def test_words_of_errno_in_calls_into_the_fabric_are_no_disk() -> None:
+    """What is read from a disk fails in the same words."""
+    poll = "OFI poll failed (ofi_events.c:1077:MPIDI_OFI_handle_cq_error:Input/output error)\n"
+    assert one(poll).cause.fault == "nccl_network"
+    assert one("cp: error reading 'shard-1': Input/output error\n").cause.fault == "filesystem"
+
+
+def test_hardware_is_not_swapped_for_a_likely_fault_without_a_place() -> None:
+    """The family of a line names its fault, and no node."""
+    verdict = one("FATAL: actor 12 cannot be reached: its host was lost\n")
+    assert (verdict.cause.fault, verdict.cause.action_class) == ("node_failure", "restart")
+
+
 def test_a_node_of_a_graph_is_no_machine() -> None:
     """Nothing is swapped for an operator that a compiler refuses."""
     (verdict,) = diagnosed(

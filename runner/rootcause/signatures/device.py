@@ -233,6 +233,24 @@ DEVICE = (
         near="nvidia-smi: HW Thermal Slowdown : Not Active",
     ),
     _power(
+        "sensor-of-heat",
+        r"\| Temperature [^|]{1,60}\| Upper (?:Critical|Non-recoverable) going high +(?:\| (?:Asserted|Reading)|$)"
+        r"|\| Fan [^|]{1,60}\| Lower (?:Critical|Non-recoverable) going low +(?:\| (?:Asserted|Reading)|$)",
+        source="ipmitool, sel list and sel elist",
+        sample="281 | 11/01/2026 | 22:23:20 | Temperature Inlet | Upper Critical going high | Reading 44 > Threshold 43 degrees C",
+        near="281 | 11/01/2026 | 22:23:20 | Temperature Inlet | Upper Critical going high | Deasserted",
+    ),
+    _power(
+        "sensor-of-power",
+        r"\| (?:Voltage|Current|Power Supply) [^|]{1,60}\| (?:Upper|Lower) (?:Critical|Non-recoverable) going \w+ +"
+        r"(?:\| (?:Asserted|Reading)|$)",
+        fault="host_hardware",
+        layer="machine",
+        source="ipmitool, sel list and sel elist",
+        sample="282 | 11/01/2026 | 22:23:20 | Voltage P12V | Lower Critical going low | Reading 10.1 < Threshold 10.8 Volts",
+        near="282 | 11/01/2026 | 22:23:20 | Voltage P12V | Lower Critical going low | Deasserted",
+    ),
+    _power(
         "cpu-throttled",
         r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
         layer="consequence",

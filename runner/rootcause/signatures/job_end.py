@@ -70,7 +70,8 @@ ENDING = (
     ),
     _launcher(
         "state-of-failure",
-        r"JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
+        r"\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
+        r"|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
         r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES + "; Kubernetes, kubectl get pods",
         sample="rank-7-of-8   0/1     CrashLoopBackOff   5          3m46s",
@@ -115,7 +116,9 @@ ENDING = (
     ),
     _launcher(
         "launcher-summary",
-        r"ChildFailedError|terminated normally, but 1 process"
+        r"ChildFailedError|terminated normally, but 1 process|MPI_ABORT was invoked on rank"
+        r"|A worker died or was killed while executing a task"
+        r"|mpirun (?:noticed that process rank|detected that one or more processes exited)"
         r"|failed \(exitcode: -?\d+\) local_rank: (?P<local_rank>\d+)"
         r"|exits with return code = -?[1-9]\d*"
         r"|srun: error: .*: task.* (?:Exited with exit code [1-9]\d*|Aborted|Killed|"

@@ -39,7 +39,7 @@ MACHINE = (
         r"were) killed by the cgroup out-of-memory"
         r"|\bOOMKilled\b|oom_kill event|exceeded (?:job|step) memory limit"
         r"|Exceeded job memory limit|slurmstepd.*Out Of Memory|task \d+: Out Of Memory"
-        r"|TERM_MEMLIMIT"
+        r"|TERM_MEMLIMIT|\bgone over (?:its )?memory limit|\bover (?:its|the) memory limit of \d"
         r"|\bOUT_OF_MEMORY\b.{0,40}(?:job|step|task)|(?:job|step|task).{0,40}\bOUT_OF_MEMORY\b"
         r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)",
         source="Slurm, slurmstepd; Kubernetes, container status",

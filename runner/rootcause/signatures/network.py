@@ -32,6 +32,14 @@ NETWORK = (
         near="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB; OOB eth0:10.0.0.4<0>",
     ),
     _network(
+        "fabric-call-failed",
+        r"\b(?:MPIDI?U?_OFI\w*|MPIDI_UCX\w*|OFI poll|fi_(?:cq|eq)_read\w*|fi_(?:send|recv|read|write)\w*|ucp_\w+|uct_\w+"
+        r"|ibv_\w+|psm[23]_\w+|cxip?_\w+)\b.{0,200}\b(?:failed|[Ii]nput/output error|timed out|[Uu]nreachable|[Nn]o such device)",
+        source="MPICH's netmods, libfabric, UCX, verbs, PSM: errors of calls into the fabric, in the words of errno",
+        sample="MPIDI_OFI_handle_cq_error(1075): OFI poll failed (ofi_events.c:1077:MPIDI_OFI_handle_cq_error:Input/output error)",
+        near="MPIDI_OFI_mpi_init_hook: provider tcp;ofi_rxm was chosen",
+    ),
+    _network(
         "ib-call-repeated",
         r"Call to ibv_\w+ failed .*, retrying \d+/\d+",
         fault="",
@@ -138,6 +146,8 @@ NETWORK = (
         r"|[Tt]imed out initializing process group|socket\.gaierror"
         r"|TCPStore.{0,120}(?:refused|timed out|failed)"
         r"|could not be resolved|Could not resolve host|XlaRuntimeError: DEADLINE_EXCEEDED"
+        r"|[Ff]ailed to connect to (?:the )?(?:remote )?(?:server|host|coordinator|master)\b.{0,60}(?:grpc|tcp|:\d{2,5}\b)"
+        r"|looks like MPI_INIT failed|An error occurred in MPI_Init\b"
         r"|ssh: connect to host .*(?:refused|timed out)",
         fault="rendezvous",
         source=_C10D + ", socket.cpp, TCPStore; JAX, coordination service",

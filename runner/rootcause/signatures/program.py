@@ -121,6 +121,16 @@ PROGRAM = (
         sample="RuntimeError: DataLoader worker (pid(s) 6123, 6155) exited unexpectedly",
         near="DataLoader worker (pid 6123) was started for shard 4",
     ),
+    _program(
+        "saved-table-broken",
+        r"(?i)(?:DataLossError|DATA_LOSS|data loss)\b.{0,300}(?:sstable|table file|ckpt|checkpoint|RestoreV2)"
+        r"|(?:OP_REQUIRES failed at )?save_restore\w*_ops\.cc:\d+ : (?:DATA_LOSS|NOT_FOUND|RESOURCE_EXHAUSTED|FAILED_PRECONDITION)",
+        fault="checkpoint_io",
+        scope="storage",
+        source="TensorFlow, core/kernels/save_restore_v2_ops.cc and core/util/tensor_bundle: checkpoints are tables",
+        sample="DataLossError: Unable to open table file /runs/7/model.ckpt-800: Data loss: not an sstable (bad magic number)",
+        near="DataLossError: corrupted record at 28311552 of train-00003.tfrecord",
+    ),
     _data(
         "data-broken",
         r"json\.decoder\.JSONDecodeError|UnidentifiedImageError|tarfile\.ReadError|ArrowInvalid"

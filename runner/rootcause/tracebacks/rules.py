@@ -65,6 +65,8 @@ _READS_SAMPLE = re.compile(
 _SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+)\b")
 # What torch's checks of third-party code put before their message.
 _ENFORCED = re.compile(r"\[enforce fail at ([\w./-]+)")
+# What a launcher raises when it is told to end.
+_SIGTERM = re.compile(r"\bsignal: 15\b|\bSIGTERM\b")
 # Of messages that name what a process died with; what may have been is no statement.
 _MAYBE = "potential root causes"
 _DIED_WITH: tuple[tuple[re.Pattern[str], ShownFault], ...] = (
@@ -323,6 +325,8 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
+    if raised.name.endswith("SignalException") and _SIGTERM.search(raised.message):
+        return ShownFault("preemption", "class", "launcher")
     return ShownFault("", "class")
 
 
