@@ -1,6 +1,7 @@
 """Prometheus' text format, written fast: a fleet of thousands has tens of thousands of series, and all of them in each scrape.
 
-The official client takes four times as long for them as a scrape may take; it is what the tests compare with.
+The official client takes four times as long for them as a scrape may take. It writes the few families of the serving process
+itself, and is what the tests compare with.
 """
 
 import math

@@ -1,11 +1,12 @@
-"""The published status as Prometheus text, served over HTTP."""
+"""The published status as Prometheus text, served over HTTP; beside it, what the serving process itself takes."""
 
 import errno
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -91,7 +92,8 @@ class MetricsServer:
         self, store: Store, *, port: int, address: str = LOOPBACK, signer: Signer = UNSIGNED
     ) -> None:
         try:
-            self._server = ThreadingHTTPServer((address, port), _handler_for(store, signer))
+            handler = _handler_for(store, signer, own_process_metrics())
+            self._server = ThreadingHTTPServer((address, port), handler)
         except OSError as error:
             raise UserError(_refused(address, port, error)) from error
         self._server.daemon_threads = True
@@ -124,7 +126,19 @@ def serving_metrics(
     return closing(MetricsServer(store, port=port, address=address, signer=signer))
 
 
-def _handler_for(store: Store, signer: Signer) -> type[BaseHTTPRequestHandler]:
+def own_process_metrics() -> Callable[[], bytes]:
+    """Return what renders CPU time, memory and descriptors of this process, under the standard names of the official client."""
+    # Imported here: no command but those that serve metrics should load it.
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return partial(generate_latest, registry)
+
+
+def _handler_for(
+    store: Store, signer: Signer, own_metrics: Callable[[], bytes]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET and HEAD of /metrics."""
 
@@ -138,7 +152,7 @@ def _handler_for(store: Store, signer: Signer) -> type[BaseHTTPRequestHandler]:
                 self._send(404, b"metrics are at /metrics\n")
                 return
             try:
-                self._send(200, metrics_of(store, signer), CONTENT_TYPE)
+                self._send(200, metrics_of(store, signer) + own_metrics(), CONTENT_TYPE)
             except StokerError as error:
                 self._send(503, f"{error}\n".encode())
 

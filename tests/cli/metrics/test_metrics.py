@@ -172,7 +172,9 @@ def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
     """A scrape shows the store's current content, without any supervisor."""
     with serving(cluster) as address:
         with urllib.request.urlopen(f"{address}/metrics") as answer:
-            assert "stoker_run_step" in answer.read().decode()
+            found = samples(answer.read().decode())
+            assert any(name == "stoker_run_step" for name, _ in found)
+            assert found["process_resident_memory_bytes", ()] > 1e6
             assert answer.headers["Content-Type"].startswith("text/plain")
         cluster.publish(example_view(runs=()))
         with urllib.request.urlopen(f"{address}/metrics") as answer:

@@ -70,6 +70,11 @@ def test_a_recovered_supervisor_starts_the_checks_that_were_waiting() -> None:
     assert len(checks(state)) == MAX_AT_ONCE
 
 
+def state_of(controller: Controller, node: str) -> str:
+    """Return the state of a node now."""
+    return controller.state.nodes[node].state
+
+
 def joined_node(*, incarnation: int) -> NodeJoined:
     """A start of the agent of `n0`."""
     return NodeJoined(
@@ -94,9 +99,9 @@ def test_a_node_whose_agent_died_in_its_check_is_checked_again_as_soon_as_it_is_
     assert second != first
     passed = {"outcome": "PASS"}
     take(controller, ActionResult(id=first, outcome="done", detail=passed), 3.0)
-    assert controller.state.nodes["n0"].state == "checking"
+    assert state_of(controller, "n0") == "checking"
     take(controller, ActionResult(id=second, outcome="done", detail=passed), 4.0)
-    assert controller.state.nodes["n0"].state == "spare"
+    assert state_of(controller, "n0") == "spare"
 
 
 def test_a_join_that_comes_twice_ends_no_check() -> None:
