@@ -1,5 +1,6 @@
 """Correlation of many lines to one cause: the deepest layer wins, then its first line; a culprit has the fault alone."""
 
+import pytest
 from msgspec.structs import replace
 
 from runner.collect.diagnosis import Diagnosis
@@ -511,3 +512,29 @@ def test_the_clean_up_of_a_channel_names_the_xid_before_it() -> None:
     assert one(line.format(150)).cause.fault == "nvlink_error"
     assert one(line.format(48)).cause.fault == "gpu_ecc"
     assert diagnosed(line.format(13)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "h1:42:42 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object "
+        "file: No such file or directory",
+        "Jan 30 14:15:26 h1 modprobe[2129]: modprobe: FATAL: Module dm-multipath not found in directory /lib/modules/6.6.62",
+    ],
+)
+def test_what_is_only_tried_may_be_missing(line: str) -> None:
+    """A plugin that NCCL looks for at each start, and a module of the kernel that a unit loads where it is there."""
+    assert diagnosed(f"{line}\n") == []
+
+
+def test_a_program_that_needs_the_library_still_names_it() -> None:
+    """The same words without NCCL's look for plugins."""
+    line = "python: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No such file or directory"
+    assert one(f"{line}\n").cause.fault == "config_error"
+
+
+def test_pods_that_were_evicted_are_a_preemption() -> None:
+    """The table of kubectl says so in its column of states; Completed is none."""
+    table = "rank-0   0/1   {}   0   19h\nrank-1   1/1   Running   0   19h\n"
+    assert one(table.format("Evicted")).cause.fault == "preemption"
+    assert diagnosed(table.format("Completed")) == []

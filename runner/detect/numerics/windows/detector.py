@@ -18,7 +18,7 @@ from runner.facts.messages.signals import StepRecord
 # Samples of an attempt that are judged so: the loss has a level by then.
 MAX_SAMPLES = LEAST
 # Chosen on the development half of the curves: their healthy samples rise by 29 % at most above the three before.
-LOSS = JumpLimits(single=2.2, pair=1.3, few=3.5, backed=1.25)
+LOSS = JumpLimits(single=2.2, pair=1.3, few=3.5, backed=1.25, judges_first=True)
 # Healthy runs have single norms of 200 times the one before.
 NORM = JumpLimits(single=1000.0, pair=10.0, few=30.0)
 # A norm so many times, and so many of their ranges, above all before confirms a jump of the loss; chosen.

@@ -18,6 +18,8 @@ MIN_CLIMB = 4
 # (tests/detect/numerics/windows measures the alarms).
 RANGES = {2: 16.0, 3: 12.0, 4: 9.0, 5: 7.0, 6: 6.0}
 MANY_RANGES = 4.5
+# After one sample alone: so many more, all so many times it, and so high: no loss that begins near 0 does that. Chosen.
+NUM_AFTER_FIRST, FIRST_RATIO = 3, 1000.0
 # Times that for a climb, and for a sample that another metric confirms: noise makes fewer of these. And the power of the ratios,
 # which grow where samples are few. All chosen.
 CLIMB_RATIO = BACKED_RATIO = 0.5
@@ -29,12 +31,14 @@ class JumpLimits:
     """How far a metric must rise, as ratios to the highest sample before.
 
     `single`: one sample; `backed`: one that another metric confirms; `pair`: two in a row; `few`: two after no more than two.
+    `judges_first`: whether the first sample alone is a level, of a metric that no healthy run begins near 0 and takes far above 1.
     """
 
     single: float
     pair: float
     few: float
     backed: float = math.inf
+    judges_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,23 @@ def find_jump(
     values: Sequence[float], limits: JumpLimits, is_backed: Sequence[bool] = ()
 ) -> Jump | None:
     """Return the first jump in a window; None: there is none. `is_backed`: which samples another metric confirms."""
+    if limits.judges_first and (jump := _after_first(values)) is not None:
+        return jump
     for index in range(MIN_BEFORE, len(values)):
         backed = index < len(is_backed) and is_backed[index]
         jump = _jump_at(values, index, limits, is_backed=backed)
         if jump is not None:
             return jump
     return None
+
+
+def _after_first(values: Sequence[float]) -> Jump | None:
+    """Return the jump that all samples but the first make; None: there is none."""
+    limit = math.log(FIRST_RATIO) + max(0.0, -values[0]) if values else 0.0
+    tail = values[1:]
+    if len(tail) < NUM_AFTER_FIRST or min(tail) - values[0] <= limit:
+        return None
+    return Jump(1, values[0], limit)
 
 
 def _jump_at(

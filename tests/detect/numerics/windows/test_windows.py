@@ -88,3 +88,21 @@ def test_another_attempt_begins_another_window() -> None:
         if one.severity == "incident"
     ]
     assert faults == ["loss_spike"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "faults"),
+    [
+        ((0.14, 25237.0, 75835.0, 28575.0), ["loss_spike"]),
+        # As of policies, which begin at 0; a first sample of the sum of a batch; and one of another sign.
+        ((1e-8, 0.002, 0.003, 0.004), []),
+        ((2.1, 1900.0, 2.0, 1.9), []),
+        ((-0.5, 25237.0, 75835.0), []),
+    ],
+)
+def test_what_follows_the_first_sample_a_thousand_times_higher_is_a_jump(
+    losses: tuple[float, ...], faults: list[str]
+) -> None:
+    """If three samples show it, and are high themselves."""
+    window = [StepRecord(step=step, loss=loss) for step, loss in enumerate(losses, 1)]
+    assert incidents(window) == faults
