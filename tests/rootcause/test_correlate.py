@@ -538,3 +538,10 @@ def test_pods_that_were_evicted_are_a_preemption() -> None:
     table = "rank-0   0/1   {}   0   19h\nrank-1   1/1   Running   0   19h\n"
     assert one(table.format("Evicted")).cause.fault == "preemption"
     assert diagnosed(table.format("Completed")) == []
+
+
+def test_an_xid_is_read_though_its_address_was_taken_out() -> None:
+    """People hide addresses before they show a log."""
+    for hidden in ("PCI:...", "PCI:xxxx:xx:xx", "***"):
+        line = f"kernel: NVRM: Xid ({hidden}): 95, Uncontained: LTC TAG (0x1,0x0). RST: Yes, D-RST: No\n"
+        assert one(line).cause.fault == "gpu_ecc", hidden

@@ -6,7 +6,11 @@ from runner.rootcause.signatures.signature import Signature
 
 _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-fA-F])?)"
 # The driver's own lines, and those of the device plugin for Kubernetes about them.
-_XID = rf"(?:NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): |XidCriticalError: Xid=)"
+# People who show a log to others take the address out.
+_XID = (
+    rf"(?:NVRM: Xid \((?:(?:PCI:)?{_GPU}(?: GPU-I:\d+)?|(?:PCI:)?[^)\w]{{1,20}}|(?:PCI:)?[xX*:.]{{1,20}})\): "
+    r"|XidCriticalError: Xid=)"
+)
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
 # How monitors repeat an Xid.
 _REPEATED_XID = r"\b(?:XID|Xid|xid)(?: [Ee]rror)?(?: [Cc]ode)?(?: detected)?[ :=#]{1,3}"
