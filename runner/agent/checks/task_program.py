@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from msgspec.structs import replace
+
 from runner.agent import tasks
 from runner.agent.event_loop import EventLoop, is_ready
 from runner.agent.launch.rank_commands import base_environment
@@ -38,6 +40,8 @@ class TaskProgram:
     loop: EventLoop
     answer: Callable[[ActionResult], None]
     _task: Task | None = None
+    # Later ones that ask for the same.
+    _joined: list[Task] = field(default_factory=list)
     # Of the two below, so that no child is started after `end`.
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _child: "subprocess.Popen[bytes] | None" = None
@@ -46,14 +50,22 @@ class TaskProgram:
     _gives_way: bool = False
 
     def begin(self, task: Task, command: Sequence[str], read: ReadOutput) -> None:
-        """Start the program of a task; its answer follows, at once if another one is under way."""
-        if self._task is not None:
-            if self._task.id != task.id:
-                reason = f"{self._task.task} task {self._task.id} is under way here; ask again"
-                self.answer(tasks.result(task, "failed", reason))
+        """Start the program of a task; its answer follows, at once if another one is under way.
+
+        One that asks for the same as the one under way gets its outcome, too: a supervisor that gave a task up with the agent that
+        had it orders it again, while the next agent finds both.
+        """
+        if self._task is None:
+            self._task, self._gives_way = task, False
+            done = partial(self._done, task)
+            self.loop.in_background(partial(self._run, task, command, read), done)
+        elif task.id in [each.id for each in (self._task, *self._joined)]:
             return
-        self._task, self._gives_way = task, False
-        self.loop.in_background(partial(self._run, task, command, read), partial(self._done, task))
+        elif (task.task, task.args) == (self._task.task, self._task.args):
+            self._joined.append(task)
+        else:
+            reason = f"{self._task.task} task {self._task.id} is under way here; ask again"
+            self.answer(tasks.result(task, "failed", reason))
 
     def give_way(self) -> None:
         """End the program, since ranks are to start; its task has no result. A look beside that start goes on."""
@@ -71,15 +83,16 @@ class TaskProgram:
                 _kill(self._child)
 
     def _done(self, task: Task, result: ActionResult | None, error: Exception | None) -> None:
-        self._task = None
+        joined, self._task, self._joined = self._joined, None, []
         if self._gives_way:
-            reason = f"{NAMES[task.task]} gave way: ranks are to start"
-            self.answer(tasks.result(task, "failed", reason))
+            result = tasks.result(
+                task, "failed", f"{NAMES[task.task]} gave way: ranks are to start"
+            )
         elif result is None:
             reason = f"cannot {task.task}: {error}"[: 2 * MAX_REASON_CHARACTERS]
-            self.answer(tasks.result(task, "failed", reason))
-        else:
-            self.answer(result)
+            result = tasks.result(task, "failed", reason)
+        for each in (task, *joined):
+            self.answer(replace(result, id=each.id))
 
     def _run(self, task: Task, command: Sequence[str], read: ReadOutput) -> ActionResult:
         """Run the program to its end or the deadline, on a thread."""

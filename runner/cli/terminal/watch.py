@@ -114,8 +114,10 @@ class _Watch:
         status = newest.status
         age = 0.0 if status is None else clusters.status_age_seconds(status)
         self._refresh_logs()
-        size = live.console.size
-        live.update(Group(*self._screen.lines(size.width, size.height, age)), refresh=True)
+        # Of the terminal now: COLUMNS and LINES, where a shell exports them, are those of the command's begin.
+        size = os.get_terminal_size(sys.stdout.fileno())
+        live.console.size = size
+        live.update(Group(*self._screen.lines(size.columns, size.lines, age)), refresh=True)
 
     def _refresh_logs(self) -> None:
         """Read the logs again while they are shown, once a second."""

@@ -223,6 +223,20 @@ def test_checks_give_way_to_ranks(node: Node) -> None:
 
 
 @pytest.mark.e2e
+def test_a_check_that_is_ordered_again_gets_the_outcome_of_the_one_under_way(node: Node) -> None:
+    """The next agent finds both: the one that its predecessor never read, and the one that replaces it."""
+    node.start_agent()
+    asked = ("disk_space", "memory", "processes")
+    first = node.check(*asked)
+    program = _stopped_program(node, first)
+    last = f"a{node.num_tasks}"
+    again = node.check(*asked)
+    os.kill(program, signal.SIGCONT)
+    assert node.answer(last).detail["outcome"] == "PASS"
+    assert node.answer(again).detail["outcome"] == "PASS"
+
+
+@pytest.mark.e2e
 def test_one_check_at_a_time_and_none_outlives_the_agent(node: Node) -> None:
     """While one is under way another is refused; an agent that leaves kills it, in order."""
     agent = node.start_agent()

@@ -63,8 +63,16 @@ class Terminal:
         return self._tmux("capture-pane", "-p")
 
     def resize(self, columns: int, lines: int) -> None:
-        """Change the size of the window."""
-        self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
+        """Change the size of the window; on a busy machine tmux may drop the command."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self._tmux("display-message", "-p", "#{pane_width} #{pane_height}").split() != [
+            str(columns),
+            str(lines),
+        ]:
+            if time.monotonic() > deadline:
+                pytest.fail(f"tmux does not resize its window to {columns}x{lines}")
+            self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
+            time.sleep(LOOK_SECONDS)
 
     def until(self, is_there: Callable[[str], bool], what: str) -> str:
         """Wait for a screen; fail with what is shown instead."""

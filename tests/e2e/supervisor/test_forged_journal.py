@@ -77,5 +77,5 @@ def test_a_forged_status_is_shown_as_not_verified(harness: ClusterHarness) -> No
     for command in ("status", "nodes", "runs", "incidents"):
         shown = harness.stoker(command)
         assert "NOT VERIFIED" in shown.stderr, command
-    assert "stoker_up 0.0" in harness.stoker("metrics").stdout
+    assert "\nstoker_up 0\n" in harness.stoker("metrics").stdout
     harness.kill_everything()
