@@ -250,7 +250,7 @@ class Scan:
 
 
 def _text(line: bytes) -> str:
-    """Return a line with numbers, without the colours that stand between a name and its number."""
+    """Return a line with numbers, without the colours between a name and its number."""
     text = line.decode(errors="replace")
     return ANSI.sub("", text) if "\x1b" in text else text
 

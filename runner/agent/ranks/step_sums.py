@@ -15,7 +15,7 @@ class StepSums:
         self._last_at = now
 
     def add(self, record: StepRecord, now: float) -> None:
-        """Add a step. A line that stands for several (a trainer that prints every tenth) counts as often.
+        """Add a step. A line that reports several steps (a trainer that prints every tenth) counts as often.
 
         Tokens are throughput times seconds of a step; times the time since the step before, where seconds are not reported.
         """

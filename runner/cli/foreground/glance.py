@@ -180,7 +180,7 @@ def incident_lines(
 
 
 def runs_lines(runs: Sequence[RunStatus], now: float, selected: int | None) -> list["Text"]:
-    """Return the runs as a table, those that do not run first; a mark stands before the selected one."""
+    """Return the runs as a table, those that do not run first; the selected one has a mark."""
     from runner.cli.reports.forecasts import end_in_short
 
     ordered = order_runs(runs)

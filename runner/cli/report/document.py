@@ -93,7 +93,7 @@ Block = str | Items | ReportTable | Chart | Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
-    """A heading and what stands below it."""
+    """A heading and the text below it."""
 
     title: str
     blocks: Sequence[Block]

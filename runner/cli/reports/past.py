@@ -11,7 +11,7 @@ from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 
-# Of silence, before a person is told that it goes on.
+# Of silence, before the command says that it still reads.
 PROGRESS_SECONDS = 2.0
 _ENTRIES_PER_LOOK = 500
 

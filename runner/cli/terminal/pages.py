@@ -36,7 +36,7 @@ stoker watch: a run or the fleet, once a second, as the supervisor published it 
   q, Ctrl-C    quit; nothing that runs is touched
 
 In a text: up, down, space, page up, page down, Home and End; Escape or Enter go back.
-What is unusual stands first: no supervisor leads, what waits for approval, open incidents, runs that do not run, nodes that are
+What is unusual comes first: no supervisor leads, what waits for approval, open incidents, runs that do not run, nodes that are
 not well. `stoker watch-only` is another command: it judges a run that Stoker did not launch.
 """
 
