@@ -23,6 +23,8 @@ LOCK_NAME = "keeper.lock"
 WARM_LOG_NAME = "warm.log"
 # In the environment of a keeper and its warm process: the folder it serves.
 KEEPER_VARIABLE = "STOKER_KEEPER"
+# In the environment of a warm process: keeps room in /proc/PID/environ for a rank's own.
+WARM_ROOM_VARIABLE = "STOKER_WARM_ROOM"
 # The contract's limit of a channel packet.
 MAX_PACKET_BYTES = 64 * 1024
 

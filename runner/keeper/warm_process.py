@@ -1,4 +1,4 @@
-"""The warm process and what it is asked for, as the keeper sees them. The process itself is `warm.py`."""
+"""The warm process and what it is asked for, as the keeper sees them. The process itself is the package `warm`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from pathlib import Path
 
 from runner.keeper.child import open_output, start_child
 from runner.keeper.procfs import kill_group
-from runner.keeper.protocol import KEEPER_VARIABLE, MAX_PACKET_BYTES, WARM_LOG_NAME, Message
+from runner.keeper.protocol import (
+    KEEPER_VARIABLE,
+    MAX_PACKET_BYTES,
+    WARM_LOG_NAME,
+    WARM_ROOM_VARIABLE,
+    Message,
+)
 from runner.keeper.rank import Rank, RankStdio
 
 # For a warm process to fork what it was asked for; chosen, it takes milliseconds.
 FORK_SECONDS = 5.0
 # For a rank's environment, and as much for its command line; chosen.
 _ROOM_BYTES = 64 * 1024
-# The same in warm.py.
-_ROOM_VARIABLE = "STOKER_WARM_ROOM"
 
 
 class WarmProcess:
@@ -34,7 +38,7 @@ class WarmProcess:
         self.is_reaped = False
         self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = "x" * _ROOM_BYTES
-        program = str(Path(__file__).absolute().with_name("warm.py"))
+        program = str(Path(__file__).absolute().parent / "warm" / "__main__.py")
         output = open_output(WARM_LOG_NAME)
         try:
             self.pid = start_child(
@@ -43,7 +47,7 @@ class WarmProcess:
                 folder=request["working_directory"],
                 stdout=output,
                 stderr=output,
-                env={**request["environment"], KEEPER_VARIABLE: folder, _ROOM_VARIABLE: room},
+                env={**request["environment"], KEEPER_VARIABLE: folder, WARM_ROOM_VARIABLE: room},
                 pass_fds=(theirs.fileno(),),
             )
             self.send("preload", {**request, "keeper": folder}, [])

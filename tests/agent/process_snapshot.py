@@ -68,6 +68,17 @@ def descriptors() -> object:
     ]
 
 
+def modules() -> list[str]:
+    """Return the modules that are not of the standard library."""
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return sorted(
+        name
+        for name, path in files.items()
+        if path and name != "__main__" and not os.path.realpath(path).startswith(library)
+    )
+
+
 def status(name: str) -> str:
     """Return a line of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -122,6 +133,7 @@ def seen() -> dict[str, object]:
         "search path": sys.path,
         "flags": str(sys.flags),
         "main module": main_module(),
+        "modules": modules(),
         "a class of main": type(pickle.loads(pickle.dumps(Thing()))) is Thing,
         "limits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
         "umask": status("Umask"),

@@ -102,6 +102,30 @@ def test_a_console_command_is_forked(node_of_module: Node) -> None:
     must_have_seen_the_same(node, fresh, forked)
 
 
+OWN_RUNNER = """
+import sys
+from runner import keeper, warm
+print(keeper.__file__, warm, sorted(name for name in sys.modules if name.startswith("runner")))
+"""
+
+
+def test_a_run_may_have_a_package_of_our_name(node_of_module: Node) -> None:
+    """Modules of the warm process neither hide those of a run's own package `runner` nor are among them."""
+    node = node_of_module
+    plan = program_plan(node, "{python}", "own.py", ranks_per_node=1)
+    folder = Path(plan.working_directory)
+    (folder / "own.py").write_text(OWN_RUNNER)
+    own = folder / "runner"
+    own.mkdir()
+    for name, text in (("__init__", ""), ("keeper", ""), ("warm", "import runner.keeper")):
+        (own / f"{name}.py").write_text(text)
+    runs = both(node, plan, preload=("ballast", "runner.warm"))
+    assert not_forked_reason(node, node.generation) == ""
+    fresh, forked = (Path(run.output_folder, "rank0.out").read_text() for run in runs)
+    assert fresh.startswith(str(own / "keeper.py"))
+    assert forked == fresh
+
+
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
 def test_another_python(node_of_module: Node, version: str) -> None:
     """The user's interpreter may be another one, from 3.9 on: warm process and ranks run in it."""

@@ -377,11 +377,11 @@ def test_a_slow_import_does_not_block_the_keeper(node: Node) -> None:
 
 FORK_ONE = """
 import os, socket
-from runner.keeper.warm import _fork_ranks
+from runner.keeper.warm.forks import fork_ranks
 
 reader, writer = os.pipe()
 ours, theirs = socket.socketpair()
-slot = _fork_ranks(theirs, {"job": 1, "ranks": [{"rank": 0}]}, [reader] * 4)
+slot = fork_ranks(theirs, {"job": 1, "ranks": [{"rank": 0}]}, [reader] * 4)
 if slot is not None:
     os.write(writer, str(os.getpgrp()).encode())
     os._exit(0)

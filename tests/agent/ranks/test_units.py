@@ -27,12 +27,16 @@ from tests.plans import launch_plan
 PLAN = launch_plan()
 
 
-KEEPER = sorted(Path(runner.keeper.__file__).parent.glob("*.py"))
+KEEPER_FOLDER = Path(runner.keeper.__file__).parent
+KEEPER = sorted(KEEPER_FOLDER.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", KEEPER, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", KEEPER, ids=lambda path: str(path.relative_to(KEEPER_FOLDER)))
 def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
-    """Each of its files parses with the grammar of 3.9 and imports the standard library and its neighbours only."""
+    """Each of its files parses with the grammar of 3.9 and imports the standard library and its neighbours only.
+
+    The warm process imports all of its own before anything of the user's, and of the keeper the protocol alone.
+    """
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     modules = {
         name
@@ -47,7 +51,14 @@ def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
     outside = {name for name in modules if not f"{name}.".startswith("runner.keeper.")}
     assert {name.partition(".")[0] for name in outside} <= sys.stdlib_module_names
     assert path.stem not in sys.stdlib_module_names
-    assert path.name != "warm.py" or outside == modules
+    if path.parent.name == "warm":
+        beside = {name for name in modules - outside if not name.startswith("runner.keeper.warm.")}
+        assert beside <= {"runner.keeper.protocol"}
+        assert all(
+            node.col_offset == 0 or path.name == "__main__.py"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        )
 
 
 @given(st.binary(max_size=400))
