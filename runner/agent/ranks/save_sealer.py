@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from runner.agent.event_loop import EventLoop
@@ -20,6 +21,7 @@ from runner.agent.launch.rank_commands import base_environment
 from runner.agent.launch.users import RankUser
 from runner.agent.ranks.gang import LocalGang
 from runner.agent.verification.share_child import ShareChild
+from runner.checkpoints.manifest import read_folder_name
 from runner.facts.messages.signals import CheckpointSealed
 from runner.facts.specs.placeholders import braces
 from runner.facts.specs.programs import module_command
@@ -58,6 +60,9 @@ class SaveSealer:
             f"--attempt={plan.attempt}",
             f"--generation={gang.generation}",
         ]
+        resumed = read_folder_name(Path(plan.resume).name) if plan.resume else None
+        if resumed is not None:
+            command.append(f"--resumed-step={resumed[1]}")
         try:
             process = subprocess.Popen(
                 command,

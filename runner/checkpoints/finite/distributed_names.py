@@ -11,9 +11,13 @@ _INDEX, _PLACE = "MetadataIndex", "_StorageInfo"
 def distributed_names(metadata: bytes) -> dict[str, dict[int, str]]:
     """Return, for each file, the names of its tensors by the offsets of their archives; none for bytes that say nothing of it."""
     try:
-        root = outline(metadata).root
+        return names_by_file(outline(metadata).root)
     except NoOutline:
         return {}
+
+
+def names_by_file(root: Any) -> dict[str, dict[int, str]]:
+    """Return the same of the outline of `.metadata`."""
     found: dict[str, dict[int, str]] = {}
     for node in nodes(root):
         for key, value in node.items:

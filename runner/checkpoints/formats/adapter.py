@@ -24,6 +24,8 @@ class Adapter:
     keeps_name: bool = False
     # Resumes only from its own folder: the original must be there.
     loads_original: bool = False
+    # Deletes its lowest steps when it has saved: after a run went back, also what it saved a moment ago.
+    prunes_lowest_steps: bool = False
 
     def claims(self, name: str, files: Collection[str] | None) -> bool:
         """Whether an entry of a folder is, or is becoming, a checkpoint of this trainer.

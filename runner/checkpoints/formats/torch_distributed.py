@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runner.checkpoints.finite.distributed_names import METADATA
+from runner.checkpoints.finite.distributed_names import METADATA, names_by_file
 from runner.checkpoints.finite.pickle_outline import (
     MAX_PICKLE_BYTES,
     NoOutline,
@@ -58,13 +58,17 @@ def has_shards(files: Collection[str]) -> bool:
     return METADATA in files or any(_DISTCP.fullmatch(name) for name in files)
 
 
-def check_shards(save: Save, *, reads_all: bool = False) -> None:
-    """Raise Incomplete unless every byte that `.metadata` lists is there, and all else is whole by its form; OSError."""
+def check_shards(save: Save, *, reads_all: bool = False) -> frozenset[str]:
+    """Return the names of what is saved. Raise Incomplete unless every byte that `.metadata` lists is there; OSError.
+
+    What `.metadata` does not list must be whole by its form.
+    """
     check_regular(save)
     sizes = save.names
     if METADATA not in sizes:
         raise Incomplete(f"{METADATA} is missing: not all ranks have written their files")
-    pieces = _pieces(save.path / METADATA)
+    root = _read_metadata(save.path / METADATA)
+    pieces = _pieces(root)
     for name, places in sorted(pieces.items()):
         due = max(offset + length for offset, length in places)
         if name not in sizes:
@@ -75,19 +79,24 @@ def check_shards(save: Save, *, reads_all: bool = False) -> None:
             for offset, length in places:
                 _check_piece(file, name, offset=offset, length=length)
     check_forms(save, reads_all=reads_all, skip=[*pieces, METADATA])
+    return frozenset(name for names in names_by_file(root).values() for name in names.values())
 
 
-def _pieces(metadata: Path) -> dict[str, list[tuple[int, int]]]:
-    """Return offsets and lengths in bytes of what each file holds. Raises Incomplete, OSError."""
+def _read_metadata(metadata: Path) -> Any:
+    """Return the outline of `.metadata`. Raises Incomplete, OSError."""
     size_bytes = metadata.stat().st_size
     if size_bytes > MAX_PICKLE_BYTES:
         raise Incomplete(f"{METADATA}: {size_bytes} bytes; at most {MAX_PICKLE_BYTES} are read")
     try:
-        found = outline(metadata.read_bytes())
+        return outline(metadata.read_bytes()).root
     except NoOutline as error:
         raise Incomplete(f"{METADATA}: cut off, or malformed: {error!s:.80}") from error
+
+
+def _pieces(root: Any) -> dict[str, list[tuple[int, int]]]:
+    """Return offsets and lengths in bytes of what each file holds. Raises Incomplete."""
     pieces: dict[str, list[tuple[int, int]]] = {}
-    for node in nodes(found.root):
+    for node in nodes(root):
         if node.made_by.rpartition(" ")[2] == _PLACE:
             name, place = _place(fields_of(node))
             pieces.setdefault(name, []).append(place)

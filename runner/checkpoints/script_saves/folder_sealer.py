@@ -32,10 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attempt", required=True, type=AttemptId.parse)
     parser.add_argument("--generation", required=True, type=int)
     parser.add_argument("--format", default="", choices=["", *BY_NAME])
+    parser.add_argument(
+        "--resumed-step", default=0, type=int, help="of the checkpoint resumed from"
+    )
     options = parser.parse_args(arguments)
     root = Path(options.checkpoints)
     source = FolderSource(
-        Path(options.saves), adapters_for(options.format), since=begin_of_attempt(root)
+        Path(options.saves),
+        adapters_for(options.format),
+        since=begin_of_attempt(root),
+        resumed_step=options.resumed_step,
     )
     sealer = Sealer(
         source=source,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.checkpoints.formats import pattern
-from runner.checkpoints.formats.adapter import Adapter
+from runner.checkpoints.formats.adapter import Adapter, number_of
 from runner.checkpoints.formats.folder_scan import FolderContents, FolderScan, read_saves
 from runner.checkpoints.formats.saves import Incomplete, Save
 from runner.checkpoints.formats.table import ADAPTERS
@@ -114,12 +114,14 @@ class PatternSource:
 class FolderSource:
     """What adapters find below a folder, as far as it was written after `since`.
 
-    `since`: nanoseconds since the epoch, by the clock of the file system.
+    `since`: nanoseconds since the epoch, by the clock of the file system. `resumed_step`: of the checkpoint that the attempt began
+    with; 0 without one.
     """
 
     folder: Path
     adapters: Sequence[Adapter] = ADAPTERS
     since: int = 0
+    resumed_step: int = 0
     reports_repeated: bool = False
     # The script may write one itself.
     owns_unsealed: bool = False
@@ -128,6 +130,8 @@ class FolderSource:
     _scan: FolderScan = field(init=False)
     _adapter_of: dict[Path, Adapter] = field(default_factory=dict)
     _last: FolderContents = field(default_factory=FolderContents)
+    # Saves of an earlier attempt for which the trainer deletes those of this one.
+    _outranking: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._scan = FolderScan(
@@ -139,7 +143,15 @@ class FolderSource:
         self._last = self._scan.scan()
         pairs = list(read_saves(self._last.found))
         self._adapter_of = {save.path: adapter for save, adapter in pairs}
+        self._outranking = [
+            save.path.name for save, adapter in pairs if self._outranks_new_ones(save, adapter)
+        ]
         return [save for save, _ in pairs if save.irregular or self._is_new(save)]
+
+    def _outranks_new_ones(self, save: Save, adapter: Adapter) -> bool:
+        if not (adapter.prunes_lowest_steps and self.resumed_step) or self._is_new(save):
+            return False
+        return number_of(save.path.name) > self.resumed_step
 
     def _is_new(self, save: Save) -> bool:
         return save.changed_at > self.since
@@ -171,7 +183,22 @@ class FolderSource:
 
     def remarks(self) -> list[str]:
         """Return what else is worth a message."""
-        return [remark] if (remark := unknown_remark(self.folder, self._last)) else []
+        found = (
+            unknown_remark(self.folder, self._last),
+            pruning_remark(self.folder, self._outranking, self.resumed_step),
+        )
+        return [remark for remark in found if remark]
+
+
+def pruning_remark(folder: Path, names: Sequence[str], resumed_step: int) -> str:
+    """Return what to say of later steps that make a trainer prune its new saves; "" if there are none."""
+    if not names:
+        return ""
+    return (
+        f"{folder}: {', '.join(names[:3])}{' and others' * (len(names) > 3)} are of later steps than {resumed_step}, from which "
+        "this attempt went on; their trainer keeps the highest steps, so it may delete a new save before it can be sealed: move "
+        "them away, or have it keep all (torchtitan: --checkpoint.keep_latest_k 0)"
+    )
 
 
 def unknown_remark(folder: Path, scan: FolderContents) -> str:

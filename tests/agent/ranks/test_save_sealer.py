@@ -1,5 +1,6 @@
 """The process beside an agent that seals what an unchanged script saves: real ranks, agents that are killed, folders on disk."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from runner import checkpoints
 from runner.facts.messages.assignments import LaunchPlan
 from tests.agent.node import REPORTER, Node, wait_until
+from tests.checkpoints.formats.made_saves import titan_folder
 
 pytestmark = pytest.mark.e2e
 
@@ -27,11 +29,11 @@ while not os.path.exists("end"):
 """
 
 
-def plan_of(node: Node, script: str, do: dict[str, Any] | None = None) -> LaunchPlan:
+def plan_of(node: Node, script: str, do: dict[str, Any] | None = None, **fields: Any) -> LaunchPlan:
     """Return a plan whose script saves in `out`, with copies in `sealed`."""
     (node.state / "out").mkdir()
     folders = {"checkpoints": str(node.state / "sealed"), "saves": str(node.state / "out")}
-    return node.plan(script, do, **folders)
+    return node.plan(script, do, **folders, **fields)
 
 
 def sealed_steps(root: Path) -> list[int]:
@@ -57,6 +59,17 @@ def test_saves_are_sealed_and_reported_also_by_the_next_agent(node: Node) -> Non
     node.wait_for("CheckpointSealed", lambda fact: fact.step == 30)
     assert sealed_steps(root) == [10, 20, 30]
     assert "names neither {resume_arguments} nor {resume}" in node.log()
+
+
+def test_saves_that_outrank_those_of_an_attempt_that_went_back_are_named(node: Node) -> None:
+    """The process knows the step from which the ranks went on."""
+    node.start_agent()
+    plan = plan_of(node, SAVING, resume=str(node.state / "sealed/1.0.0-00000010"))
+    titan_folder(node.state / "out/step-30")
+    for path in [node.state / "out/step-30", *(node.state / "out/step-30").iterdir()]:
+        os.utime(path, (1, 1))
+    node.launch(plan, generation=1)
+    wait_until(lambda: "step-30 are of later steps than 10" in node.log(), "the warning")
 
 
 def test_nothing_is_copied_of_a_script_that_seals_its_own(node: Node) -> None:

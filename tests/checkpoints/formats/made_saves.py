@@ -36,10 +36,19 @@ class _StorageInfo:
     length: int
 
 
+@dataclass(frozen=True)
+class MetadataIndex:
+    """What `.metadata` calls a tensor by: torch's class of that name has more fields."""
+
+    fqn: str
+
+
 def titan_folder(path: Path) -> None:
     """Write a folder of torch.distributed.checkpoint with one file, and its `.metadata` last."""
     path.mkdir(exist_ok=True)
     piece = saved({"weights": 1})
     (path / "__0_0.distcp").write_bytes(piece)
     place = _StorageInfo("__0_0.distcp", 0, len(piece))
-    (path / ".metadata").write_bytes(pickle.dumps({"storage_data": {"weights": place}}))
+    (path / ".metadata").write_bytes(
+        pickle.dumps({"storage_data": {MetadataIndex("optimizer.weights"): place}})
+    )

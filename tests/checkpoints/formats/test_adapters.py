@@ -45,6 +45,9 @@ WRITTEN = {
     "megatron-dist": ("megatron", ITERATIONS),
     # By `record_megatron.py`.
     "megatron_core-0.16.1": ("megatron", {"iter_0000010": 10}),
+    # By `record_torchtitan.py`. It has pruned, and at its end saved the model alone, which it cannot resume from.
+    "torchtitan-0.3.0": ("torchtitan", {"step-20": 20, "step-30": 30}),
+    "torchtitan-0.3.0-async": ("torchtitan", {"step-20": 20, "step-30": 30}),
 }
 # Of these, the checkpoint of step 2 is resumed from by its library.
 RESUMED = {
@@ -173,6 +176,16 @@ def test_an_incomplete_newest_is_passed_over_whatever_the_marker_says(
         )
         os.truncate(largest, largest.stat().st_size // 2)
     assert set(whole(folder).values()) == set(steps.values()) - {newest}
+
+
+def test_a_last_save_of_torchtitan_is_not_whole(written: Path, tmp_path: Path) -> None:
+    """By its default it is the model alone, or it is an export: torchtitan resumes from neither. A seed checkpoint is whole."""
+    last = written / "torchtitan-0.3.0/step-35"
+    assert "has no state of an optimizer" in problem(last, BY_NAME["torchtitan"])
+    export = written / "torchtitan-0.3.0-async/step-35"
+    assert "an export of the model for Hugging Face" in problem(export, BY_NAME["torchtitan"])
+    shutil.copytree(last, tmp_path / "step-0")
+    assert whole(tmp_path) == {"step-0": 0}
 
 
 def test_a_record_that_changed_on_disk_is_found_by_its_checksum(

@@ -93,6 +93,26 @@ def test_a_save_of_an_earlier_attempt_is_not_sealed(tmp_path: Path) -> None:
     made.close()
 
 
+def test_later_steps_that_make_torchtitan_prune_its_new_saves_are_named(tmp_path: Path) -> None:
+    """After a run went back to step 10, those of 20 and 30 outrank what it saves: torchtitan keeps the highest steps."""
+    made = Trainer(tmp_path)
+    for step in (10, 20, 30):
+        titan_folder(made.out / f"step-{step}")
+        for path in made.out.rglob("*"):
+            os.utime(path, (1, 1))
+    lightning_file(made.out / "epoch=0-step=40.ckpt", 40)
+    made.look()
+    assert made.logged == []
+    source = FolderSource(made.out, since=begin_of_attempt(made.root), resumed_step=10)
+    made.sealer.source = source
+    made.look()
+    made.look(60.0)
+    (text,) = made.logged
+    assert "step-20, step-30 are of later steps than 10" in text
+    assert "--checkpoint.keep_latest_k 0" in text
+    made.close()
+
+
 def test_a_torn_save_is_named_although_the_next_attempt_has_begun(trainer: Trainer) -> None:
     """The last look seals nothing any more; which of the saves before are not whole is reported all the same."""
     lightning_file(trainer.out / "epoch=0-step=20.ckpt", 20)
