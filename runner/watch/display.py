@@ -1,6 +1,6 @@
 """What a watch shows, and when: each change, each trouble once, each proposal once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.facts.faults import fault_kind
@@ -15,9 +15,11 @@ SHOW_SECONDS = 1.0
 class Display:
     """Brings a screen up to date with the core."""
 
-    def __init__(self, core: WatchCore, screen: Screen, saves: Path | None) -> None:
-        """`saves`: where the run has its checkpoints."""
-        self.proposals = Proposals(core.controller, saves)
+    def __init__(
+        self, core: WatchCore, screen: Screen, saves: Path | None, spares: Sequence[str] = ()
+    ) -> None:
+        """`saves`: where the run has its checkpoints; `spares`: nodes that its owner keeps for it."""
+        self.proposals = Proposals(core.controller, saves, spares)
         self._core, self.screen = core, screen
         self._shown_entry, self._due = -1, 0.0
         self._hangs: set[str] = set()

@@ -1,12 +1,13 @@
 """Proposals: what the ladders of the runbooks would do about the incidents of a watched run, rung after rung.
 
 The rung is chosen by the ladder itself (`decide/incidents/ladder`). What is proposed counts as tried once the same incident comes
-again, for watch-only cannot know what the owner of the run did about it.
+again, for watch-only cannot know what the owner of the run did about it. Spares are those that its owner names; they are taken in
+that order, one for each swap that is proposed. Where none is left, a rung that asks for one is named beside the rung that is taken.
 """
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from runner.decide.controller import Controller
 from runner.decide.incidents.conditions import culprit_node
 from runner.decide.incidents.ladder import next_rung
 from runner.decide.state.cluster_state import Incident
-from runner.facts.specs.runbook import VERBS, Rung
+from runner.facts.specs.runbook import VERBS, Runbook, Rung
 
 # Characters of what a rung does, in one line; chosen.
 MAX_MEANING = 120
@@ -27,7 +28,9 @@ MAX_MEANING = 120
 class Proposed:
     """What Stoker would do about an incident. `meaning`: of the rung, in words; `runbook`: the page it is on.
 
-    `resumes_from`: the newest whole checkpoint, as a path, and its step, of a rung that starts the run again; "", 0: none is known.
+    `spare`: the node that would take the place of `node`; "": none is known. `with_spare`: the verb of the rung that would come
+    first if a spare were idle; "": none would. `resumes_from`: the newest whole checkpoint, as a path, and its step, of a rung that
+    starts the run again; "", 0: none is known.
     """
 
     incident: str
@@ -37,33 +40,58 @@ class Proposed:
     meaning: str
     runbook: str
     try_number: int
+    spare: str = ""
+    with_spare: str = ""
     resumes_from: str = ""
     resume_step: int = 0
 
     @property
     def text(self) -> str:
         """The proposal in one line."""
-        what = self.do.replace("_", " ")
-        where = f" {self.node}" if self.node and self.do in _ABOUT_NODES else ""
+        what = self._what(self.do)
+        if self.do in _SWAPPING:
+            what += f" for {self.spare}" if self.spare else f" for a spare ({_NONE_KNOWN})"
         with_args = f" ({self.args})" if self.args else ""
         again = f", try {self.try_number}" if self.try_number > 1 else ""
         save = f", {self.resumes_from} of step {self.resume_step}" if self.resumes_from else ""
-        return f"{self.incident}: would {what}{where}{with_args}: {self.meaning}{save} [page {self.runbook}{again}]"
+        first = ""
+        if self.with_spare:
+            first = (
+                f"; if a spare were idle, would {self._what(self.with_spare)} first ({_NONE_KNOWN})"
+            )
+        page = f"[page {self.runbook}{again}]"
+        return f"{self.incident}: would {what}{with_args}: {self.meaning}{save}{first} {page}"
+
+    def _what(self, verb: str) -> str:
+        where = f" {self.node}" if self.node and verb in _ABOUT_NODES else ""
+        return f"{verb.replace('_', ' ')}{where}"
 
 
 # Rungs after which the run starts again from its newest checkpoint.
 _RESUMING = ("restart", "restart_elsewhere", "swap", "rewind")
+_SWAPPING = ("swap", "swap_at_checkpoint")
+_NONE_KNOWN = "none is known: --spare"
+_SPARE_IS_IDLE = "spare_is_idle"
 _ABOUT_NODES = ("swap", "swap_at_checkpoint", "quarantine", "restart_elsewhere")
 
 
 class Proposals:
-    """What is proposed about each incident. `all`: every proposal so far, oldest first. `saves`: the run's own checkpoints."""
+    """What is proposed about each incident. `all`: every proposal so far, oldest first.
 
-    def __init__(self, controller: Controller, saves: Path | None = None) -> None:
-        self._controller, self._saves = controller, saves
+    `saves`: the run's own checkpoints; `spares`: nodes that its owner keeps for it.
+    """
+
+    def __init__(
+        self, controller: Controller, saves: Path | None = None, spares: Sequence[str] = ()
+    ) -> None:
+        self._controller, self._saves, self._spares = controller, saves, spares
         self.all: list[Proposed] = []
         # Incident -> how often it had failed when something was proposed, the page, and the place on it.
         self._places: dict[str, tuple[int, str, int, int]] = {}
+        # Incident and place -> the verb that an idle spare would change to.
+        self._with_spare: dict[tuple[str, int, str, int, int], str] = {}
+        # Spare -> the incident, and how often it had failed, for which it was proposed.
+        self._taken: dict[str, tuple[str, int]] = {}
 
     def new(self) -> list[Proposed]:
         """Return what is proposed now and was not before."""
@@ -98,9 +126,11 @@ class Proposals:
                 yield incident
 
     def _propose(self, incident: Incident) -> Proposed | None:
-        book = self._controller.policy.page_for(incident)
-        if book is None:
+        page = self._controller.policy.page_for(incident)
+        if page is None:
             return None
+        spare = self._spare_for(incident)
+        book = _if_a_spare_is_idle(page) if spare else page
         num_failures = len(incident.failures)
         known = self._places.get(incident.incident)
         at = incident
@@ -114,8 +144,18 @@ class Proposals:
         if chosen is None:
             return None
         index, try_number = chosen
-        self._places[incident.incident] = (num_failures, book.name, index, try_number)
+        place = (num_failures, book.name, index, try_number)
+        self._places[incident.incident] = place
+        # As it was when this rung was proposed first: the ladder goes on from there.
+        with_spare = self._with_spare.setdefault(
+            (incident.incident, *place),
+            "" if spare else self._verb_with_spare(page, at, index),
+        )
         rung_taken: Rung = book.ladder[index]
+        if rung_taken.do not in _SWAPPING:
+            spare = ""
+        elif spare:
+            self._taken[spare] = (incident.incident, num_failures)
         return Proposed(
             incident=incident.incident,
             do=rung_taken.do,
@@ -124,7 +164,33 @@ class Proposals:
             meaning=_first_sentence(VERBS[rung_taken.do].meaning),
             runbook=book.name,
             try_number=try_number,
+            spare=spare,
+            with_spare=with_spare,
         )
+
+    def _spare_for(self, incident: Incident) -> str:
+        """Return the spare that is proposed for this failure already, or else the next one that is left; "" without any."""
+        purpose = (incident.incident, len(incident.failures))
+        proposed = (name for name, taken in self._taken.items() if taken == purpose)
+        own = [node.node for node in self._controller.state.nodes.values()]
+        left = (name for name in self._spares if name not in self._taken and name not in own)
+        return next(proposed, None) or next(left, "")
+
+    def _verb_with_spare(self, page: Runbook, at: Incident, index: int) -> str:
+        """Return the verb of the rung before `index` that an idle spare would change to; "" for none."""
+        chosen = next_rung(_if_a_spare_is_idle(page), self._controller.state, at)
+        return page.ladder[chosen[0]].do if chosen is not None and chosen[0] < index else ""
+
+
+def _if_a_spare_is_idle(page: Runbook) -> Runbook:
+    """Return a page whose conditions on idle spares are decided: one is idle. Its rungs keep their places."""
+    return structs.replace(page, ladder=tuple(_decided(rung) for rung in page.ladder))
+
+
+def _decided(rung: Rung) -> Rung:
+    wanted = rung.when.get(_SPARE_IS_IDLE)
+    rest = {name: given for name, given in rung.when.items() if name != _SPARE_IS_IDLE}
+    return structs.replace(rung, when=rest, tries=0 if wanted is False else rung.tries)
 
 
 def _first_sentence(text: str) -> str:

@@ -13,12 +13,13 @@ from runner.watch.processes import WatchedProcess
 class Target:
     """What is watched: a process and all below it, a command that is started for it, or logs alone (both None).
 
-    `saves`: the folder of the run's checkpoints, if it is known.
+    `saves`: the folder of the run's checkpoints, if it is known. `spares`: nodes that its owner keeps for it.
     """
 
     process: WatchedProcess | None = None
     child: Child | None = None
     saves: Path | None = None
+    spares: tuple[str, ...] = ()
 
     @property
     def root(self) -> int | None:

@@ -53,7 +53,7 @@ class Watcher:
         self._target, self._outputs, self._screen, self._spec = target, outputs, screen, spec
         self._signals = SignalHandlers(target)
         self._processes: GangProcesses | None = None
-        self._display = Display(core, screen, target.saves)
+        self._display = Display(core, screen, target.saves, target.spares)
         on_restart = self._restart_unseen if target.root is None else None
         self._reports = GangReports(core, outputs, screen.note, on_restart)
         self._cpu_use = CpuUse()

@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from runner.checkpoints.formats.folder_scan import newest_whole_save
-from runner.facts.messages.signals import StepRecord
+from runner.facts.matches import Match
+from runner.facts.messages.signals import LinesMatched, StepRecord
 from runner.facts.specs.run import RunSpec
 from runner.watch.core import WatchCore
 from runner.watch.proposals import Proposals
@@ -57,6 +58,59 @@ def test_the_same_crash_again_goes_down_the_ladder() -> None:
     assert done[0] == "restart"
     assert done[-1] == "stop"
     assert len(core.controller.state.incidents) == 1
+
+
+def lasting_sign(core: WatchCore) -> None:
+    """Let the rank die of an error that its GPU will have again."""
+    gang = core.gang
+    assert gang is not None
+    tail = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    core.signal(gang.exited(0, 1, stderr_tail=tail))
+    match = Match(
+        signature="torch-ecc",
+        fault="gpu_ecc",
+        layer="device",
+        scope="gpu",
+        is_lasting=True,
+        text=tail,
+        rank=0,
+        node="here",
+    )
+    core.signal(
+        LinesMatched(**gang.header(), generation=gang.generation, matches=(match,), is_last=True)
+    )
+    core.gone()
+    core.judge()
+
+
+def test_a_swap_that_lacks_a_spare_is_named_beside_what_is_proposed() -> None:
+    """The ladder's first rung asks for an idle spare, and a watch knows of none."""
+    core = begun()
+    proposals = Proposals(core.controller)
+    lasting_sign(core)
+    (proposed,) = proposals.new()
+    assert (proposed.do, proposed.with_spare, proposed.spare) == ("restart", "swap", "")
+    assert (
+        "; if a spare were idle, would swap here first (none is known: --spare) [" in proposed.text
+    )
+    assert proposals.new() == []
+
+
+def test_each_swap_that_is_proposed_takes_the_next_of_the_named_spares() -> None:
+    """When they are used up, and when the only one is the run's own node, it is said that none is known."""
+    core = begun()
+    proposals = Proposals(core.controller, spares=("here", "n8", "n9"))
+    swaps = []
+    for _ in range(3):
+        lasting_sign(core)
+        (proposed,) = proposals.new()
+        swaps.append((proposed.do, proposed.spare))
+        assert proposals.new() == []
+        launch(core, 3)
+    assert swaps[:2] == [("swap", "n8"), ("swap", "n9")]
+    assert "would swap here for n8: the culprit's node leaves" in proposals.all[0].text
+    assert swaps[2][1] == ""
+    assert "none is known: --spare" in proposals.all[2].text
 
 
 def test_the_newest_whole_checkpoint_is_named_with_what_starts_the_run_again(

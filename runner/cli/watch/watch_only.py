@@ -63,6 +63,13 @@ _MAX_ATTEMPTS = 1000
     help="Folder of its checkpoints: what would start again says from which. It is read, never written.",
 )
 @click.option(
+    "--spare",
+    "spares",
+    multiple=True,
+    metavar="NODE",
+    help="A node that you keep for the run: proposals name it where Stoker would swap. It is not contacted.",
+)
+@click.option(
     "--name",
     default="",
     help="Name of the run in what is printed. Default: of the program or the files.",
@@ -78,6 +85,7 @@ def watch_only(  # noqa: PLR0913 - one for each option
     start_seconds: float,
     metric_pattern: str,
     saves: Path | None,
+    spares: tuple[str, ...],
     name: str,
     started: tuple[str, ...],
     as_json: bool,
@@ -130,7 +138,7 @@ def watch_only(  # noqa: PLR0913 - one for each option
     if child is not None:
         outputs.add_pipes(child.tails)
     core = WatchCore(run_name)
-    target = Target(process=process, child=child, saves=saves)
+    target = Target(process=process, child=child, saves=saves, spares=spares)
     watcher = Watcher(target, outputs, core, screen, spec)
     status = watcher.watch()
     has_ended = not watcher.was_interrupted
