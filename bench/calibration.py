@@ -19,6 +19,7 @@ from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
 from tests.collect.tracebacks.executed import logs_of, raised
+from tests.collect.tracebacks.injected import INJECTED
 from tests.suite.share import Share
 from tools.catalogues.rows import FOLDER
 from tools.catalogues.wordings import Learner, left_out, read_examples
@@ -75,7 +76,7 @@ def of_cases(path: Path, engine: Engine) -> Iterator[Verdict]:
 def of_programs(engine: Engine) -> Iterator[Verdict]:
     """Yield the verdicts on the logs of programs that raised; every cause by every launcher."""
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        texts = raised(Path(folder))
+        texts = raised(Path(folder), INJECTED)
     for log in logs_of(texts, Share(None)):
         verdict = judge(log.text, (log.injected.label, log.injected.accepted), engine)
         if verdict is not None:

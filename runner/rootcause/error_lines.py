@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from runner.facts.faults import FAULTS
 from runner.facts.matches import ECHOES, Match
+from runner.rootcause.tracebacks.single_lines import finding_of_line
 from runner.rootcause.wordings import Wordings, judge_line
 
 # Below it a line stays unknown; chosen.
@@ -43,6 +45,12 @@ def _names(match: Match) -> bool:
 
 
 def _likeliest(match: Match, wordings: Wordings) -> Match:
+    finding = finding_of_line(match.text) if match.role == "exception" else None
+    if finding is not None and finding.fault == "unknown":
+        return replace(match, layer=finding.layer)
+    if finding is not None:
+        scope = FAULTS[finding.fault].scope
+        return replace(match, fault=finding.fault, layer=finding.layer, scope=scope)
     verdict = judge_line(match.text, wordings)
     if (
         verdict is None

@@ -124,6 +124,13 @@ FAMILIES: tuple[Family, ...] = (
         near="the nvidia driver was loaded",
         confidence=0.6,
     ),
+    # ---- checks of C++ libraries: the condition says nothing of the cause
+    _ended(
+        "failed-check",
+        r"\bcheck failed: |\*\*\* check failure stack trace",
+        sample="RuntimeError: csrc/helpers.cpp:273 : Check failed: out_size <= input_size (2 vs. 1)",
+        near="all checks have passed",
+    ),
     # ---- numbers and memory
     _program(
         "device-memory",

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Layer, Match, Role
+from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
 # Between a traceback's frames and its exception, with lines of other ranks; chosen.
 CONTEXT_LINES = 200
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
 _EXCEPTION = re.compile(
-    r"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|[a-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]"
-    r"|[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound)\b"
+    rf"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|{QUALIFIED_CLASS}"
     # Of C modules: zlib.error, struct.error.
     r"|[a-z_][\w.]*\.error: )"
 )

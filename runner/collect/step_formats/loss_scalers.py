@@ -9,6 +9,8 @@ import re
 
 from runner.collect.step_formats.name_value_pairs import Reading, number
 
+# Of a scale that is written as a power of two: those of numbers in float64.
+MAX_EXPONENT = 1000
 _OVERFLOW = r"(?:[Oo]verflow|OVERFLOW|[Ff]ound (?:[Ii]nf|[Nn]a[Nn]|[Oo]verflow))"
 # No set engine may look around; `read_scaler` says which of these lines are no sentence of a scaler.
 MARK = rf"{_OVERFLOW}.{{0,120}}?(?:(?i:skip\w* (?:\w+ )?step|scaler?\b[^\n]{{0,60}}\d)|ignoring gradient)"
@@ -20,6 +22,8 @@ _NEXT = re.compile(
     rf"(?i:(?:(?:dynamic|the|loss|grad|amp)\s+)*scaler?\s+(?:from\s+\S+\s+)?)?to:?\s*{_NUMBER}"
 )
 _ATTEMPTED = re.compile(rf"(?i:attempted loss scale|loss scale|scale is|scale)[:=]?\s*{_NUMBER}")
+# The scale as a power of two: improved-diffusion and its descendants.
+_POWER = re.compile(rf"(?i:lg_loss_scale)\s+to:?\s*(-?{_NUMBER})")
 # Of metric lines, whose own format reads them: "overflow: False".
 _NONE = re.compile(r"(?i)overflow\w*\s*[:=]\s*(?:false|0|no)\b|without overflow|no overflow")
 
@@ -28,9 +32,14 @@ def read_scaler(text: str) -> Reading | None:
     """Read one sentence: the step was skipped, and the loss scale of the next one where it is named; None: it is none."""
     if _SENTENCE.search(text) is None or _NONE.search(text):
         return None
+    numbers = {"skipped": 1.0}
+    if (power := _POWER.search(text)) is not None:
+        exponent = number(power[1].rstrip("."))
+        if exponent is not None and abs(exponent) <= MAX_EXPONENT:
+            numbers["loss_scale"] = 2.0**exponent
+        return Reading(numbers=numbers)
     matches = _NEXT.findall(text) or _ATTEMPTED.findall(text)
     scale = number(matches[-1].rstrip(".")) if matches else None
-    numbers = {"skipped": 1.0}
     if scale is not None and scale > 0:
         numbers["loss_scale"] = scale
     return Reading(numbers=numbers)

@@ -20,7 +20,7 @@ _BOX_FRAME = re.compile(r"(?P<file>\S.*?):(?P<line>\d+) in (?P<function>\S.*)$")
 _BOX_CODE = re.compile(r"\s*❱ *\d+ (?P<code>.*)")
 
 _FRAME = re.compile(
-    r'(?P<margin>\s*)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+))?\s*$'
+    r'(?P<margin>\s*)File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in\b ?(?P<function>.*))?\s*$'
 )
 _PREFIXED_FRAME = re.compile(r'(?P<prefix>.{0,160}?) {2}File "[^"]+", line \d+,? in ')
 # The names of an exception that Python prints; Ray adds the class of the original.

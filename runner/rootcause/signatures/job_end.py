@@ -3,6 +3,7 @@
 from functools import partial
 
 from runner.rootcause.signatures.signature import Signature
+from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
 _SLURM = "Slurm, slurmstepd and srun"
 _STATES = "Slurm, states of jobs: scontrol, sacct and mails"
@@ -173,9 +174,7 @@ ENDING = (
     ),
     _other(
         "exception-of-any-kind",
-        r"[\w.]+(?:Error|Exception): \S"
-        r"|\b[A-Za-z_][\w.]*\.(?:exceptions?|errors?)\.[A-Z]\w+(?:: \S|[ \t\r]*$)"
-        r"|\b[a-z_][\w.]*\.[A-Z]\w*(?:Failed|Timeout|Refused|Unavailable|Died|Lost|Denied|NotFound): \S",
+        rf"[\w.]+(?:Error|Exception): \S|\b(?:{QUALIFIED_CLASS})(?:: \S|[ \t\r]*$)",
         role="exception",
         source="Python: exceptions that libraries define",
         sample="mylib.errors.StageError: the schedule has no stage called 'cooldown'",

@@ -58,7 +58,10 @@ PROGRAM = (
         r"|system has unsupported display driver|cudaErrorNoKernelImageForDevice"
         r"|cudaErrorInsufficientDriver|version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found"
         r"|error while loading shared libraries|cannot open shared object file|undefined symbol: "
-        r"|The NVIDIA driver on your system is too old|Torch not compiled with CUDA enabled",
+        r"|The NVIDIA driver on your system is too old|Torch not compiled with CUDA enabled"
+        r"|Unable to load any of \{lib\w+|Invalid handle\. Cannot load symbol \w"
+        r"|Could not load library lib\w+\.so|\boperator \w+::\w+ does not exist"
+        r"|CUDA Setup failed despite (?:GPU|CUDA) being available",
         source="CUDA and HIP runtimes; ld.so",
         sample="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
         near="shared object files of the build were opened; driver version is sufficient",

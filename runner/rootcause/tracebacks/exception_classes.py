@@ -55,6 +55,8 @@ CLASSES: dict[str, Family] = {
             # Ray
             *("RayTaskError", "WorkerCrashedError", "RayActorError", "ActorDiedError"),
             *("ActorUnavailableError", "ActorDiedError", "NodeDiedError", "OwnerDiedError"),
+            # vLLM: its engine, a process of its own, has ended
+            *("EngineDeadError", "EngineGenerateError", "AsyncEngineDeadError"),
         ],
         "launcher",
     ),
@@ -103,6 +105,12 @@ CLASSES: dict[str, Family] = {
             # torch.compile and Triton, einops
             *("CompilationError", "InductorError", "BackendCompilerFailed", "Unsupported"),
             *("TorchRuntimeError", "UserError", "UncapturedHigherOrderOpError", "EinopsError"),
+            *("FailOnRecompileLimitHit", "RecompileLimitExceeded", "OutOfResources"),
+            # torchtune, DeepSpeed's builder of extensions, setuptools
+            *("InstantiationError", "CUDAMismatchException", "DistributionNotFound"),
+            *("VersionConflict", "MissingCUDAException"),
+            # Ray
+            *("RuntimeEnvSetupError", "ActorUnschedulableError", "TaskUnschedulableError"),
         ],
         "settings",
     ),
@@ -177,4 +185,69 @@ QUALIFIED: dict[str, Family] = {
     "std::bad_alloc": "memory",
     "c10::DistBackendError": "collective",
     "c10::OutOfMemoryError": "gpu-memory",
+    "ray.exceptions.OutOfMemoryError": "memory",
+    # What was waited for, elsewhere, shows why.
+    "ray.exceptions.GetTimeoutError": "launcher",
+    # The recomputation of activations.
+    "torch.utils.checkpoint.CheckpointError": "code",
+}
+# Of classes that no table has: what all exceptions of a module are about. The longest beginning decides.
+MODULES: dict[str, Family] = {
+    "jax.errors.": "code",
+    "jax._src.errors.": "code",
+    "flax.errors.": "code",
+    "torch._dynamo.": "settings",
+    "torch._inductor.": "settings",
+    "torch.fx.": "settings",
+    "torch.export.": "settings",
+    "triton.": "settings",
+    "hydra.": "settings",
+    "omegaconf.": "settings",
+    "pydantic_core.": "settings",
+    "torchtune.config.": "settings",
+    "datasets.exceptions.": "data",
+    "webdataset.": "data",
+    "streaming.": "data",
+    "lmdb.": "data",
+    "PIL.": "data",
+    "av.error.": "data",
+    "safetensors_rust.": "checkpoint",
+    "orbax.": "checkpoint",
+    "ray.exceptions.": "launcher",
+    "concurrent.futures.process.": "launcher",
+    "vllm.": "other",
+}
+# Classes whose message begins with a status of absl: XLA, JAX, torch_xla, gRPC.
+STATUS_CLASSES = frozenset(
+    ["XlaRuntimeError", "JaxRuntimeError", "StatusNotOk", "BadStatusOrAccess", "RuntimeError"]
+)
+# absl/status/status.h; those that say nothing are left out.
+STATUSES: dict[str, Family] = {
+    "INVALID_ARGUMENT": "code",
+    "OUT_OF_RANGE": "code",
+    "UNIMPLEMENTED": "code",
+    "NOT_FOUND": "missing",
+    "ALREADY_EXISTS": "permission",
+    "PERMISSION_DENIED": "permission",
+    "UNAUTHENTICATED": "settings",
+    "RESOURCE_EXHAUSTED": "gpu-memory",
+    "DEADLINE_EXCEEDED": "timeout",
+    "UNAVAILABLE": "connection",
+    "DATA_LOSS": "format",
+}
+# tensorflow/python/framework/errors_impl.py: one class for each of these statuses.
+STATUS_ERRORS: dict[str, Family] = {
+    "InvalidArgumentError": "code",
+    "OutOfRangeError": "data",
+    "UnimplementedError": "code",
+    "NotFoundError": "missing",
+    "AlreadyExistsError": "permission",
+    "PermissionDeniedError": "permission",
+    "UnauthenticatedError": "settings",
+    "ResourceExhaustedError": "gpu-memory",
+    "DeadlineExceededError": "timeout",
+    "UnavailableError": "connection",
+    "DataLossError": "data",
+    "AbortedError": "peer",
+    "CancelledError": "exit",
 }

@@ -8,7 +8,15 @@ import builtins
 import errno as errnos
 import re
 
-from runner.rootcause.tracebacks.exception_classes import CLASSES, QUALIFIED, Family
+from runner.rootcause.tracebacks.exception_classes import (
+    CLASSES,
+    MODULES,
+    QUALIFIED,
+    STATUS_CLASSES,
+    STATUS_ERRORS,
+    STATUSES,
+    Family,
+)
 from runner.rootcause.tracebacks.objects import Raised
 
 # By errno(3).
@@ -128,7 +136,15 @@ def family_of(raised: Raised) -> Family:
         return found
     # Ray: RayTaskError(ValueError).
     name = raised.name.partition("(")[2].rstrip(")") or raised.name
-    return _class_family(name)
+    return _status_family(name, raised.message) or _class_family(name)
+
+
+def _status_family(name: str, message: str) -> Family | None:
+    """Return the family of an exception that carries a status of absl; None for any other."""
+    module, _, base = name.rpartition(".")
+    if module.startswith("tensorflow.") and base in STATUS_ERRORS:
+        return STATUS_ERRORS[base]
+    return STATUSES.get(message.partition(":")[0]) if base in STATUS_CLASSES else None
 
 
 def _errno_family(raised: Raised) -> Family | None:
@@ -149,6 +165,9 @@ def _class_family(name: str) -> Family:
     own = _builtin_family(base)
     if own is not None:
         return own
+    within = [module for module in MODULES if name.startswith(module)]
+    if within:
+        return MODULES[max(within, key=len)]
     lowered = base.lower()
     for words, family in _WORDS:
         if any(word in lowered for word in words):

@@ -54,9 +54,8 @@ _GPU_ERRORS = (
 )
 _TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
 _COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
-_WORKER_GONE = re.compile(
-    r"DataLoader worker .*(?:exited unexpectedly|killed)|[Pp]eer (?:closed|gone)"
-)
+# A worker that was asked to end, as the others are once one rank is dead.
+_WORKER_ENDED = re.compile(r"DataLoader worker .*killed by signal: (?:Terminated|Interrupt|Hangup)")
 # Functions that get one sample or one batch; others build a dataset from settings.
 _READS_SAMPLE = re.compile(
     r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
@@ -99,6 +98,8 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
         return _of_cut(raised, stack)
     if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
         return ShownFault("nan_loss", "class")
+    if _WORKER_ENDED.search(raised.message):
+        return _CONSEQUENCE
     enforced = _ENFORCED.search(raised.message)
     for source, finding in _SOURCES:
         if source in raised.source or (enforced and source in enforced[1]):

@@ -35,6 +35,9 @@ def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> Trac
     for number in range(1, len(judged)):
         if _replaces(judged[number][0], judged[best][0], ordered, (number, best)):
             best = number
+    if not ordered[best].name and not judged[best][0].fault:
+        # Its exception is missing: one that quotes it shows at least that something failed.
+        best = next((number for number, one in enumerate(ordered) if one.name), best)
     finding, phase = judged[best]
     if traceback.is_ignored or traceback.is_logged or phase == "tear-down":
         finding = ShownFault("", "nothing")

@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,14 @@ class ExecutedLog(NamedTuple):
     text: bytes
 
 
-def raised(folder: Path) -> dict[Injected, str]:
-    """Raise everything that is injected, in one process that runs below `folder`; return what was printed. Needs torch."""
+def played(share: Share) -> list[Injected]:
+    """Return what a share raises: all that is cheap, and what needs Transformers in one part of four."""
+    has_transformers = share.has("Transformers")
+    return [one for one in INJECTED if has_transformers or not one.needs_transformers]
+
+
+def raised(folder: Path, injected: Sequence[Injected]) -> dict[Injected, str]:
+    """Raise what is injected, in one process that runs below `folder`; return what was printed. Needs torch."""
     job = folder / "app"
     for source in sorted(JOB.rglob("*.txt")):
         target = job / source.relative_to(JOB).with_suffix("")
@@ -37,7 +43,7 @@ def raised(folder: Path) -> dict[Injected, str]:
         shutil.copy(source, target)
     asked = "\n".join(
         json.dumps({"module": one.module, "function": one.function, "when": one.when})
-        for one in INJECTED
+        for one in injected
     )
     done = subprocess.run(
         [sys.executable, "main.py"],
@@ -55,18 +61,21 @@ def raised(folder: Path) -> dict[Injected, str]:
         check=False,
     )
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if len(answers) != len(INJECTED):
-        raise RuntimeError(f"{len(answers)} of {len(INJECTED)} answers: {done.stderr[-2000:]}")
-    return {one: answer["text"] for one, answer in zip(INJECTED, answers, strict=True)}
+    if len(answers) != len(injected):
+        raise RuntimeError(f"{len(answers)} of {len(injected)} answers: {done.stderr[-2000:]}")
+    return {one: answer["text"] for one, answer in zip(injected, answers, strict=True)}
 
 
 def logs_of(texts: Mapping[Injected, str], share: Share) -> Iterator[ExecutedLog]:
-    """Yield the logs of a share: each text by each prefix of a launcher, whole, cut, or between those of other ranks."""
-    for one in INJECTED:
+    """Yield the logs of a share: each text by each prefix of a launcher, whole, cut, or between those of other ranks.
+
+    Of what needs Transformers, and is raised in one part only, all logs are in it.
+    """
+    for one in texts:
         for prefix in PREFIXES:
             for form in FORMS:
                 name = f"{one.name} {prefix} {form}"
-                if not share.has(name):
+                if not (one.needs_transformers or share.has(name)):
                     continue
                 dice = random.Random(f"{SEED} {name}")
                 steps = NUM_STEPS if one.when in (STEPS, WRITE) else 0

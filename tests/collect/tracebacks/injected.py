@@ -5,6 +5,13 @@ from typing import NamedTuple
 # Methods of the job's trainer: before the first step, within one, and around them.
 SETUP, STEPS, RESUME, WRITE = "setup", "run_steps", "resume", "write_out"
 
+OF_TRANSFORMERS = frozenset(
+    [
+        *("load_model_of_hub", "save_model_of_hub", "bad_repository", "bad_model_config"),
+        *("trainer_options", "trainer_of_hub", "words_of_hub", "trainer_resumes"),
+    ]
+)
+
 
 class Injected(NamedTuple):
     """One failing function of the job. `when`: the method that calls it."""
@@ -20,6 +27,11 @@ class Injected(NamedTuple):
     def name(self) -> str:
         """Its name in tables."""
         return f"{self.module}.{self.function}"
+
+    @property
+    def needs_transformers(self) -> bool:
+        """Whether it imports Transformers, which takes longer than all others together."""
+        return self.function in OF_TRANSFORMERS
 
 
 def _all(

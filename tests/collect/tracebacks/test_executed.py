@@ -9,7 +9,7 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from tests.collect.tracebacks.executed import logs_of, raised
+from tests.collect.tracebacks.executed import logs_of, played, raised
 from tests.collect.tracebacks.injected import Injected
 from tests.suite.share import current
 
@@ -34,9 +34,9 @@ class Judged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[Injected, str]:
-    """Raise everything once, in one process."""
+    """Raise once, in one process, what this share plays."""
     pytest.importorskip("torch")
-    return raised(tmp_path_factory.mktemp("run"))
+    return raised(tmp_path_factory.mktemp("run"), played(current()))
 
 
 @pytest.fixture(scope="module")
