@@ -4,15 +4,18 @@ All nodes serve runs and were checked, with as many measured values as the super
 """
 
 import argparse
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.report import Report
+from runner.cli.made_clusters import write_spec
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import (
@@ -30,6 +33,7 @@ from runner.facts.messages.cluster_status import (
 )
 from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import CHECK_STATUS, STATUS
 from runner.history.run_accounting import CAUSES
 from runner.history.run_counters import BUCKET_SECONDS, RECOVERY_PHASES
@@ -45,16 +49,6 @@ FAILING_SHARE = 0.02
 FAULTS = ("rank_crash", "node_silent", "rank_oom", "hang", "loss_spike", "storage")
 ROUNDS = 20
 LIMIT_MS, LIMIT_MB = 100.0, 5.0
-SERVER = """
-import sys
-from pathlib import Path
-from runner.serve.metrics import MetricsServer
-from runner.store.sqlite.store import SqliteStore
-server = MetricsServer(SqliteStore(Path(sys.argv[1])), port=0)
-print(server.port, flush=True)
-sys.stdin.read()
-server.close()
-"""
 
 
 def fleet_status(num_nodes: int) -> ClusterStatus:
@@ -149,7 +143,7 @@ def _run(number: int) -> RunStatus:
     )
 
 
-def fleet_checks(num_nodes: int) -> CheckStatus:
+def fleet_checks(num_nodes: int, *, measured_at: float = 1.7e9) -> CheckStatus:
     """Make the last results of all checks of all nodes, with as many measured values as are published at most."""
     names = tuple(f"check_{number}" for number in range(CHECKS_OF_NODE))
     num_values = VALUES_OF_ALL // max(num_nodes, 2000)
@@ -171,7 +165,7 @@ def fleet_checks(num_nodes: int) -> CheckStatus:
                     ),
                 ),
                 hardware_class="8 x H100",
-                measured_at=1.7e9,
+                measured_at=measured_at,
                 num_behind=0 if number % failing else 1,
                 values=tuple(
                     MeasuredValue(
@@ -197,6 +191,33 @@ def scrape(address: str) -> tuple[float, bytes]:
     return (time.perf_counter() - begun_at) * 1e3, text
 
 
+@contextmanager
+def serving(folder: str) -> Iterator[str]:
+    """Start `stoker metrics` on a free port, as a supervisor does; yield the address once it listens."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["metrics", "--port", str(port), "--cluster", folder]
+    with subprocess.Popen(
+        [sys.executable, "-m", "runner.cli.main", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "serving" in (line := process.stderr.readline()), line
+        try:
+            yield f"http://127.0.0.1:{port}/metrics"
+        finally:
+            process.terminate()
+
+
+def _scrape_of(
+    store: SqliteStore, address: str, num_nodes: int, *, measured_at: float
+) -> tuple[float, bytes]:
+    store.put(STATUS, wire.encode(fleet_status(num_nodes)))
+    checks = fleet_checks(num_nodes, measured_at=measured_at)
+    store.put(CHECK_STATUS, wire.encode(checks))
+    return scrape(address)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; return 1 when one misses its limit."""
     parser = argparse.ArgumentParser(prog="python -m bench.scrape", description=__doc__)
@@ -205,32 +226,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     report = Report(
         "scrape of /metrics",
-        f"{given.nodes} nodes in runs of {NODES_OF_RUN}, {CHECKS_OF_NODE} checks of each, SQLite, its own process; status and "
+        f"{given.nodes} nodes in runs of {NODES_OF_RUN}, {CHECKS_OF_NODE} checks of each, SQLite, `stoker metrics`; status and "
         "results of checks change before every scrape",
     )
     with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder))
-        store.put(CHECK_STATUS, wire.encode(fleet_checks(given.nodes)))
-        status = wire.encode(fleet_status(given.nodes))
-        with subprocess.Popen(
-            [sys.executable, "-c", SERVER, folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as server:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            address = f"http://127.0.0.1:{int(server.stdout.readline())}/metrics"
-            taken_ms, text = [], b""
-            for number in range(given.rounds + 1):
-                store.put(STATUS, status)
-                store.put(CHECK_STATUS, wire.encode(fleet_checks(given.nodes)))
-                ms, text = scrape(address)
-                # The first imports what it needs.
-                if number:
-                    taken_ms.append(ms)
-            server.stdin.close()
-    report.figure_of(f"scrape at {given.nodes} nodes", taken_ms, "ms", at_most=LIMIT_MS)
+        write_spec(ClusterSpec(name="large", state=folder))
+        with (
+            closing(SqliteStore(Path(folder, "store"))) as store,
+            serving(folder) as address,
+        ):
+            changed = [
+                _scrape_of(store, address, given.nodes, measured_at=1.7e9 + number)
+                for number in range(given.rounds + 1)
+            ]
+            same = [
+                _scrape_of(store, address, given.nodes, measured_at=1.7e9)
+                for _ in range(given.rounds + 1)
+            ]
+    # The first of each imports what it needs, and renders what stays the same.
+    name, text = f"scrape at {given.nodes} nodes", changed[-1][1]
+    report.figure_of(name, [ms for ms, _ in changed[1:]], "ms", at_most=LIMIT_MS)
+    report.figure_of(f"{name}, same results of checks", [ms for ms, _ in same[1:]], "ms")
     report.figure("its size", len(text) / 1e6, "MB", at_most=LIMIT_MB)
     num_series = sum(not line.startswith(b"#") for line in text.splitlines())
     report.figure("series", num_series, "")

@@ -37,7 +37,7 @@ from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.store_names import STATUS
 from runner.store.sqlite.store import SqliteStore
 
-MEASURED_SECONDS, SETTLE_SECONDS = 60.0, 5.0
+MEASURED_SECONDS, SETTLE_SECONDS = 30.0, 5.0
 # As often as a supervisor publishes at most.
 PUBLISH_SECONDS = 0.5
 # Nodes of the fleet, and columns and lines of the terminal.

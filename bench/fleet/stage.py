@@ -9,9 +9,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import yaml
@@ -42,24 +43,32 @@ Event = dict[str, Any]
 class Stage:
     """A cluster of `count` nodes, n1, n2, ..., each with eight slots; with defaults except for its nodes and their heartbeats.
 
-    `redis`: where its store is; None: in SQLite, its agents share a writer, and its nodes are not checked.
+    `redis`: where its store is; None: in SQLite, its agents share a writer, and its nodes are not checked. `fields`: further
+    ones of cluster.yaml.
     """
 
     def __init__(
-        self, folder: Path, redis: RedisServer | None, count: int, *, heartbeat_seconds: float = 1.0
+        self,
+        folder: Path,
+        redis: RedisServer | None,
+        count: int,
+        *,
+        heartbeat_seconds: float = 1.0,
+        fields: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.folder, self.redis, self.count = folder, redis, count
         self.name = f"fleet-{uuid.uuid4().hex[:8]}"
         self.path = folder / "cluster.yaml"
-        fields = {
+        spec = {
             "name": self.name,
             "local": {"nodes": 0},
             **({"store": wire.to_plain(redis.spec())} if redis is not None else {"checks": []}),
             "spares_low": 0,
             "heartbeat_seconds": heartbeat_seconds,
             "heartbeat_timeout_seconds": SILENT_HEARTBEATS * heartbeat_seconds,
+            **fields,
         }
-        self.path.write_text(yaml.safe_dump(fields))
+        self.path.write_text(yaml.safe_dump(spec))
         self._run("token", "--cluster", str(self.path))
         self.cluster = load_cluster(self.path)
         self.events: queue.Queue[Event] = queue.Queue()
@@ -174,15 +183,21 @@ class Stage:
 
 @contextmanager
 def stage(
-    count: int, *, heartbeat_seconds: float = 1.0, is_on_redis: bool = True
+    count: int,
+    *,
+    heartbeat_seconds: float = 1.0,
+    is_on_redis: bool = True,
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Stage]:
-    """Set a stage with `count` nodes that have joined and passed their checks; end all of it."""
+    """Set a stage with `count` nodes that are to join; end all of it. `fields`: further ones of cluster.yaml."""
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-fleet-"))
         redis = RedisServer(Path(name) / "redis") if is_on_redis else None
         if redis is not None:
             stack.enter_context(redis)
-        harness = Stage(Path(name), redis, count, heartbeat_seconds=heartbeat_seconds)
+        harness = Stage(
+            Path(name), redis, count, heartbeat_seconds=heartbeat_seconds, fields=fields
+        )
         try:
             yield harness
         finally:

@@ -1,11 +1,9 @@
-"""Commands that run until they are stopped: a supervisor, an agent, the metrics page."""
+"""Commands that run until they are stopped: a supervisor, an agent."""
 
 import re
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -46,7 +44,6 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     continues from the journal. A --standby, on this or another machine that reaches the store,
     takes over within `lease_seconds`. It ends by Ctrl-C, or when the cluster shuts down.
     """
-    from runner.serve.metrics import serving_metrics
     from runner.supervisor.decisions import policy_of
     from runner.supervisor.main import run
 
@@ -62,26 +59,18 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
         clusters.require_own_store(store, cluster)
         if not (standby and clusters.has_leader(cluster)):
             made_clusters.write_spec(cluster)
-        serving = partial(
-            serving_metrics,
-            store,
-            port=cluster.metrics_port,
-            address=cluster.metrics_address,
-            signer=signer_of(cluster),
-        )
-        code = run(cluster, standby=standby, serving=partial(_serving_all, cluster, serving, where))
+        code = run(cluster, standby=standby, serving=partial(_serving, cluster, where))
     click.get_current_context().exit(code)
 
 
 @contextmanager
-def _serving_all(
-    cluster: ClusterSpec, serving: Callable[[], AbstractContextManager[object]], where: str | None
-) -> Iterator[object]:
-    """Serve metrics from threads of this process, and the web page from a process of its own; yield the server of metrics."""
+def _serving(cluster: ClusterSpec, where: str | None) -> Iterator[object]:
+    """Have metrics and the web page served, each by a process of its own; yield the socket of the metrics."""
+    from runner.cli.metrics import metrics_child
     from runner.cli.web import web_child
 
-    with serving() as metrics_server, web_child(cluster, where):
-        yield metrics_server
+    with metrics_child(cluster, where) as listening, web_child(cluster, where):
+        yield listening
 
 
 @command(
@@ -152,35 +141,3 @@ def address_towards(store: str) -> str:
         raise UserError(
             f"--address: no route to the store {store} ({error}); give the address at which other nodes reach this machine"
         ) from error
-
-
-@command(
-    "stoker metrics                                       print them once",
-    "stoker metrics --port 9464 --cluster cluster.yaml    serve them at /metrics",
-)
-@click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port until Ctrl-C.")
-@click.option("--address", help="Serve on this address; default: `metrics_address`.")
-@cluster_option
-def metrics(*, port: int | None, address: str | None, where: str | None) -> None:
-    """Print the cluster's metrics in Prometheus' text format, or serve them.
-
-    They are read from the store, not from the supervisor: with a dead supervisor they are served with their age.
-    """
-    from runner.serve.metrics import MetricsServer, metrics_of
-
-    with clusters.open_cluster(where) as (cluster, store):
-        signer = signer_of(cluster)
-        if port is None:
-            click.echo(metrics_of(store, signer).decode(), nl=False)
-            return
-        address = address or cluster.metrics_address
-        server = MetricsServer(store, port=port, address=address, signer=signer)
-        output.print_note(f"serving http://{address}:{server.port}/metrics; Ctrl-C ends it")
-        ended = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: ended.set())
-        try:
-            ended.wait()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            server.close()

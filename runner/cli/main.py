@@ -72,7 +72,7 @@ COMMANDS = {
     "agent": "daemons",
     "token": "store.token",
     "store": "store.doctor",
-    "metrics": "daemons",
+    "metrics": "metrics",
     "web": "web",
 }
 

@@ -2,10 +2,7 @@
 
 import contextlib
 import gc
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -19,7 +16,6 @@ from runner.facts.specs.programs import module_command
 
 # Where neither cluster.yaml nor the command names one; chosen.
 DEFAULT_PORT = 8470
-END_SECONDS = 5.0
 # A status is thousands of objects, which form no cycles and are gone before a collection; chosen, bench/web.
 GC_THRESHOLDS = (50_000, 20, 50)
 
@@ -50,6 +46,7 @@ def web(
     viewer or of an operator, whose files it prints; on a unix socket its owner reads without one. `stoker docs web` says more.
     """
     try:
+        from runner.serve.serving_child import on_end_of_parent
         from runner.serve.web.server import WebServer
     except ImportError as error:
         raise UserError(
@@ -68,7 +65,7 @@ def web(
         ended = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
         if is_child:
-            threading.Thread(target=_await_end, args=(ended,), daemon=True).start()
+            on_end_of_parent(ended.set)
         with server, contextlib.suppress(KeyboardInterrupt):
             output.print_note(f"serving {server.place}; Ctrl-C ends it")
             output.print_note(f"token of viewers: {server.access.file_of('viewer')}")
@@ -76,33 +73,17 @@ def web(
             ended.wait()
 
 
-def _await_end(ended: threading.Event) -> None:
-    """Wait until the process that started this one is gone, however it ended."""
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    ended.set()
-
-
 @contextlib.contextmanager
 def web_child(cluster: ClusterSpec, where: str | None) -> Iterator[None]:
     """Have a process of its own serve the page while the block runs, if cluster.yaml gives `web_port`.
 
-    It costs the supervisor nothing, and ends with it. Where it cannot serve, it logs why, and the supervisor goes on.
+    Where it cannot serve, it logs why and is tried again, and the supervisor goes on.
     """
     if not cluster.web_port:
         yield
         return
+    from runner.serve.serving_child import ServingChild
+
     arguments = ["web", "--while-stdin-is-open", *([] if where is None else ["--cluster", where])]
-    child = subprocess.Popen(
-        module_command("runner.cli.main", *arguments), stdin=subprocess.PIPE, start_new_session=True
-    )
-    try:
+    with ServingChild("web page", module_command("runner.cli.main", *arguments)):
         yield
-    finally:
-        assert child.stdin is not None
-        child.stdin.close()
-        try:
-            child.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()

@@ -4,13 +4,15 @@ The official client takes four times as long for them as a scrape may take. It w
 itself, and is what the tests compare with.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import pos
 from typing import Any, Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# By how Python writes them.
+_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 # The value of a family without labels, or values by label; by a tuple if there are several labels.
 Values = float | None | Mapping[Any, float | None]
 
@@ -58,7 +60,7 @@ def histogram(
     bounds: Sequence[float],
 ) -> MetricFamily:
     """Make a family of histograms. `values`: labels -> counts of each bucket alone, one more than bounds, and the sum."""
-    names = [*map(_number, bounds), "+Inf"]
+    names = [*_numbers(bounds), "+Inf"]
     buckets = {
         (*key, bound): count
         for key, (counts, _) in values.items()
@@ -88,7 +90,7 @@ def _by_labels(values: Values) -> Mapping[Any, float | None]:
 
 
 def _lines(families: Iterable[MetricFamily]) -> Iterator[str]:
-    escaped: dict[str, str] = {}
+    escaped = _EscapedLabels()
     for family in families:
         text = family.text.replace("\\", r"\\").replace("\n", r"\n")
         yield f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
@@ -96,35 +98,38 @@ def _lines(families: Iterable[MetricFamily]) -> Iterator[str]:
             yield from _samples(series, escaped)
 
 
-def _samples(series: SampleSeries, escaped: dict[str, str]) -> Iterator[str]:
-    """Write one line for each sample. `escaped`: label values that were escaped already; most come again and again."""
-    name = series.name
-    if not series.labels:
-        yield from (
-            f"{name} {_number(value)}\n" for value in series.values.values() if value is not None
+class _EscapedLabels(dict[str, str]):
+    """Label values as they are written, by label value: most come again and again."""
+
+    def __missing__(self, label: str) -> str:
+        self[label] = text = label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        return text
+
+
+def _samples(series: SampleSeries, escaped: _EscapedLabels) -> Iterator[str]:
+    """Write one line for each sample; most of a fleet's have one label, so these have a way of their own."""
+    name, labels = series.name, series.labels
+    known: list[tuple[Any, float]] = [
+        (key, value) for key, value in series.values.items() if value is not None
+    ]
+    numbers = _numbers([value for _, value in known])
+    if not labels:
+        return (f"{name} {number}\n" for number in numbers)
+    if len(labels) == 1:
+        # Its value may stand for itself.
+        keys = [key if type(key) is str else key[0] for key, _ in known]
+        begin = f'{name}{{{labels[0]}="'
+        return (
+            f'{begin}{escaped[key]}"}} {number}\n'
+            for key, number in zip(keys, numbers, strict=True)
         )
-        return
-    pairs = ",".join(f'{label}="%s"' for label in series.labels)
+    pairs = ",".join(f'{label}="%s"' for label in labels)
     template = f"{name}{{{pairs}}} %s\n"
-    for key, value in series.values.items():
-        if value is None:
-            continue
-        labels = (key,) if isinstance(key, str) else key
-        try:
-            texts = [escaped[label] for label in labels]
-        except KeyError:
-            escaped.update({label: _escaped(label) for label in labels})
-            texts = [escaped[label] for label in labels]
-        yield template % (*texts, _number(value))
+    columns = zip(*[key for key, _ in known], strict=True)
+    texts = [map(escaped.__getitem__, column) for column in columns]
+    return map(template.__mod__, zip(*texts, numbers, strict=True))
 
 
-def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    if type(value) is not float:
-        return str(int(value))
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+def _numbers(values: Iterable[float]) -> list[str]:
+    """Write numbers; `+` makes an integer of a boolean."""
+    return [_NOT_FINITE.get(text, text) for text in map(repr, map(pos, values))]

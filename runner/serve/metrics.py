@@ -1,10 +1,11 @@
 """The published status as Prometheus text, served over HTTP; beside it, what the serving process itself takes."""
 
 import errno
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,8 @@ from runner.serve.exposition import CONTENT_TYPE, MetricFamily, gauge, render
 from runner.serve.port_holder import holder_of
 from runner.serve.status_reader import (
     StoreStatus,
-    read_check_status,
+    decode_check_status,
+    read_check_payload,
     read_status,
     read_store_status,
 )
@@ -28,9 +30,33 @@ LOOPBACK = "127.0.0.1"
 # Chosen, not measured.
 CLOSE_POLL_SECONDS = 1.0
 MAX_REQUEST_SECONDS = 10.0
+# Scrapes that wait to be accepted.
+BACKLOG = 16
 
 
-def metrics_of(store: Store, signer: Signer = UNSIGNED) -> bytes:
+class RenderedChecks:
+    """The families of checks as text, as long as the register that they are made of holds the same bytes.
+
+    Results of checks change seldom, and are most of what a large fleet's scrape is made of.
+    """
+
+    def __init__(self) -> None:
+        self._newest: tuple[bytes, bytes] | None = None
+
+    def of(self, payload: bytes | None) -> bytes:
+        """Return the text of what the register holds, none of an empty one; raise PermanentError for foreign content."""
+        if payload is None:
+            return b""
+        newest = self._newest
+        if newest is None or newest[0] != payload:
+            text = render(check_families.checks(decode_check_status(payload)))
+            self._newest = newest = payload, text
+        return newest[1]
+
+
+def metrics_of(
+    store: Store, signer: Signer = UNSIGNED, rendered_checks: RenderedChecks | None = None
+) -> bytes:
     """Render what the store holds now. An unreachable store is a metric; foreign content raises PermanentError.
 
     A status written without the cluster's token counts as none.
@@ -40,10 +66,10 @@ def metrics_of(store: Store, signer: Signer = UNSIGNED) -> bytes:
         status = checks = None
         with suppress(Forged):
             status = read_status(store, signer)
-            checks = read_check_status(store, signer)
+            checks = read_check_payload(store, signer)
         found = read_store_status(store)
         found = replace(found, read_seconds=time.perf_counter() - begun_at)
-        return metrics_text(status, found, checks=checks)
+        return metrics_text(status, found) + (rendered_checks or RenderedChecks()).of(checks)
     except StoreUnavailable:
         return metrics_text(None, is_store_up=False)
 
@@ -85,17 +111,25 @@ def _families(
 class MetricsServer:
     """Serves `/metrics` from threads of its own until it is closed. Port 0: any free one, see `port`.
 
-    Raises UserError when the port is taken.
+    `listening`: the socket to serve on, instead of one of its own. Raises UserError when the port is taken.
     """
 
     def __init__(
-        self, store: Store, *, port: int, address: str = LOOPBACK, signer: Signer = UNSIGNED
+        self,
+        store: Store,
+        *,
+        port: int = 0,
+        address: str = LOOPBACK,
+        signer: Signer = UNSIGNED,
+        listening: socket.socket | None = None,
     ) -> None:
-        try:
-            handler = _handler_for(store, signer, own_process_metrics())
-            self._server = ThreadingHTTPServer((address, port), handler)
-        except OSError as error:
-            raise UserError(_refused(address, port, error)) from error
+        listening = listening or listen(address, port)
+        handler = _handler_for(store, signer, own_process_metrics())
+        self._server = ThreadingHTTPServer(
+            listening.getsockname()[:2], handler, bind_and_activate=False
+        )
+        self._server.socket.close()
+        self._server.socket = listening
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever,
@@ -113,17 +147,17 @@ class MetricsServer:
     def close(self) -> None:
         """Stop serving and free the port."""
         self._server.shutdown()
+        # Closes the socket, too.
         self._server.server_close()
         self._thread.join(timeout=MAX_REQUEST_SECONDS)
 
 
-def serving_metrics(
-    store: Store, *, port: int, address: str = LOOPBACK, signer: Signer = UNSIGNED
-) -> closing[MetricsServer] | nullcontext[None]:
-    """Serve `/metrics` while the block runs; port 0 means not at all."""
-    if not port:
-        return nullcontext()
-    return closing(MetricsServer(store, port=port, address=address, signer=signer))
+def listen(address: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0: any free one. Raises UserError, which names who has the port."""
+    try:
+        return socket.create_server((address, port), backlog=BACKLOG)
+    except OSError as error:
+        raise UserError(_refused(address, port, error)) from error
 
 
 def own_process_metrics() -> Callable[[], bytes]:
@@ -139,6 +173,8 @@ def own_process_metrics() -> Callable[[], bytes]:
 def _handler_for(
     store: Store, signer: Signer, own_metrics: Callable[[], bytes]
 ) -> type[BaseHTTPRequestHandler]:
+    rendered_checks = RenderedChecks()
+
     class Handler(BaseHTTPRequestHandler):
         """Answers GET and HEAD of /metrics."""
 
@@ -152,7 +188,8 @@ def _handler_for(
                 self._send(404, b"metrics are at /metrics\n")
                 return
             try:
-                self._send(200, metrics_of(store, signer) + own_metrics(), CONTENT_TYPE)
+                text = metrics_of(store, signer, rendered_checks) + own_metrics()
+                self._send(200, text, CONTENT_TYPE)
             except StokerError as error:
                 self._send(503, f"{error}\n".encode())
 

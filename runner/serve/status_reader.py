@@ -39,12 +39,20 @@ def decode_status(payload: bytes, signer: Signer = UNSIGNED) -> ClusterStatus:
 
 def read_check_status(store: Store, signer: Signer = UNSIGNED) -> CheckStatus | None:
     """Return the last results of all nodes' checks; None where no supervisor of this release has led. Raises as `read_status`."""
+    payload = read_check_payload(store, signer)
+    return None if payload is None else decode_check_status(payload)
+
+
+def read_check_payload(store: Store, signer: Signer = UNSIGNED) -> bytes | None:
+    """Return them as they are published, for those who know whether they changed; raise Forged."""
     register = store.get(CHECK_STATUS)
-    if register is None:
-        return None
-    message = signer.verify(CHECK_STATUS, register.payload)
+    return None if register is None else signer.verify(CHECK_STATUS, register.payload)
+
+
+def decode_check_status(payload: bytes) -> CheckStatus:
+    """Decode what `read_check_payload` returned; raise PermanentError when it is something else."""
     try:
-        found = wire.decode(message, limit_bytes=MAX_LARGE_BYTES)
+        found = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
         raise PermanentError(f"the register {CHECK_STATUS!r} cannot be read: {error}") from error
     if not isinstance(found, CheckStatus):

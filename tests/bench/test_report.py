@@ -72,6 +72,7 @@ def test_every_benchmark_can_be_named() -> None:
         "journal",
         "live",
         "memory_patterns",
+        "monitoring_cost",
         "rank_edges",
         "reassignment",
         "recovery",
@@ -278,3 +279,15 @@ def test_a_small_fleet_runs_dies_and_comes_back(tmp_path: Path) -> None:
     limited = {name for name, match in figures.items() if match["limit"] != "-"}
     assert "all 2 decisions, 99 %" in limited
     assert "one gang of 15 nodes, from the request to its first step" in figures
+
+
+@pytest.mark.slow
+def test_what_looking_at_a_fleet_costs_its_supervisor_is_measured(tmp_path: Path) -> None:
+    """Scrapes, readers and signs of life reach a supervisor of today while it is measured, and the cost has a limit."""
+    redis_server(tmp_path)
+    figures = run_bench("monitoring_cost", "--nodes=16", "--seconds=2", "--rounds=1", "--settle=0")
+    meanwhile = [figures[name]["verdict"] for name in figures if name.endswith(" meanwhile")]
+    assert meanwhile == ["PASS"] * 3
+    assert [figure["limit"] for name, figure in figures.items() if "as usual:" in name] == [
+        "<= 1 %"
+    ]

@@ -6,7 +6,7 @@ from runner.facts.specs.cluster import CheckLevel
 from runner.facts.wire import Value
 
 
-class MeasuredValue(Value):
+class MeasuredValue(Value, gc=False):
     """A value that is compared with those of other hardware of its class.
 
     `better`: on which side of them it should be, or that it should be the same as most of them.

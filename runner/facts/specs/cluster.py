@@ -295,7 +295,8 @@ class ClusterSpec(Value, kind="cluster_spec"):
     metrics_port: Annotated[
         int,
         Limits(least=0, most=65535),
-        "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
+        "TCP port of `/metrics` for Prometheus. The supervisor listens there, and a process of its own, which ends with it, "
+        "answers. 0: none.",
     ] = 0
     metrics_address: Annotated[
         str,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from runner.cli.metrics import metrics_child
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import (
@@ -23,7 +24,8 @@ from runner.facts.messages.cluster_status import (
 from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.facts.messages.requests import Answer
 from runner.facts.store_names import CHECK_STATUS
-from runner.serve.metrics import MetricsServer, metrics_of, metrics_text, serving_metrics
+from runner.serve.metrics import MetricsServer, RenderedChecks, metrics_of, metrics_text
+from runner.serve.status_reader import read_check_payload
 from runner.store.redis.store import RedisStore
 from tests.cli.conftest import Cluster, example_view, stoker
 from tests.store.redis_server import NoRedis, RedisServer
@@ -136,6 +138,28 @@ def test_results_of_checks_become_metrics_by_check_and_node(cluster: Cluster) ->
     assert found["stoker_measured_values_left_out", ()] == 3
 
 
+def test_results_of_checks_are_written_again_once_they_change(cluster: Cluster) -> None:
+    """A scrape of the same results takes the text of the one before; others are read again."""
+
+    def publish(*nodes: str) -> None:
+        passed = OutcomeGroup(outcome="PASS", at=7.0, level="quick", checks=("memory",))
+        checks = tuple(NodeChecks(node=node, outcomes=(passed,)) for node in nodes)
+        cluster.store.put(CHECK_STATUS, wire.encode(CheckStatus(cluster="tiny", nodes=checks)))
+
+    def scraped() -> list[str]:
+        found = samples(metrics_of(cluster.store, rendered_checks=rendered).decode())
+        return [dict(labels)["node"] for name, labels in found if name == "stoker_node_check"]
+
+    rendered = RenderedChecks()
+    assert scraped() == []
+    publish("n1")
+    assert scraped() == ["n1"]
+    payload = read_check_payload(cluster.store)
+    assert rendered.of(payload) is rendered.of(payload)
+    publish("n1", "n2")
+    assert scraped() == ["n1", "n2"]
+
+
 def test_leader_standby_and_journal_length_come_from_the_store(
     cluster: Cluster,
 ) -> None:
@@ -215,7 +239,7 @@ def test_closing_frees_the_port(cluster: Cluster) -> None:
     first.close()
     second = MetricsServer(cluster.store, port=port)
     second.close()
-    with serving_metrics(cluster.store, port=0) as none:
+    with metrics_child(cluster.spec, None) as none:
         assert none is None
 
 
