@@ -18,7 +18,13 @@ from runner.decide.incidents import (
     proposals,
 )
 from runner.decide.nodes import drain, failure_domains, join, lifecycle, probes
-from runner.decide.nodes.checks import admission_checks, idle_lines, start_looks, targeted_checks
+from runner.decide.nodes.checks import (
+    admission_checks,
+    idle_lines,
+    start_looks,
+    targeted_checks,
+    tasks_under_way,
+)
 from runner.decide.nodes.isolation import driver as isolations
 from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
@@ -37,7 +43,7 @@ from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
 from runner.decide.state.moves import check_moves
 from runner.facts import faults
-from runner.facts.actions import Action, ActionResult, NodeTask
+from runner.facts.actions import Action, ActionResult, NodeTask, under_way
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.trials import TrialJudged
@@ -154,6 +160,8 @@ def _on_result(decision: Decision, result: ActionResult) -> None:
         consequence = _RESULTS.get(item.action.action)
         if consequence is not None:
             consequence(decision, item.action, result)
+    else:
+        tasks_under_way.on_late_result(decision, result)
 
 
 def _on_finding(decision: Decision, finding: faults.Finding) -> None:
@@ -176,8 +184,10 @@ def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
 
 def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
     work = action.read(NodeTask)
-    task = work.task
-    if "isolation" in work.args:
+    task, other = work.task, under_way(result.detail)
+    if task == "check" and other is not None and "beside" not in work.args:
+        tasks_under_way.defer(decision, work, other)
+    elif "isolation" in work.args:
         isolations.on_measured(decision, action, result)
     elif "beside" in work.args:
         start_looks.on_looked(decision, action, result)

@@ -5,12 +5,15 @@ must be idempotent. `unknown` is neither success nor failure: the end was not ob
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import field
 
 from runner.facts.wire import Value
 
+# Characters of the id of a task that an agent names; chosen.
+MAX_TASK_ID = 100
 TaskKind = Literal["ask_ranks", "drill", "check", "leave", "measure", "verify", "conditions"]
 
 
@@ -180,3 +183,24 @@ class ActionResult(Value, kind="action_result"):
     outcome: Literal["done", "failed", "unknown"]
     detail: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
+
+
+class UnderWay(NamedTuple):
+    """Why an agent refuses a check: the program of another task runs on its node, for so many seconds at most."""
+
+    task: str
+    seconds_left: float
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """What the agent's answer says of it."""
+        return {"under_way": self.task, "seconds_left": self.seconds_left}
+
+
+def under_way(detail: Mapping[str, Any]) -> UnderWay | None:
+    """Return what an agent's answer was refused for; None: for nothing that is under way, or it was not refused."""
+    task, left = detail.get("under_way"), detail.get("seconds_left")
+    if not task or not isinstance(task, str):
+        return None
+    seconds = float(left) if isinstance(left, int | float) and isfinite(left) else 0.0
+    return UnderWay(task[:MAX_TASK_ID], seconds)

@@ -20,6 +20,7 @@ from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checkpoints import CheckpointJudged, RunRewound
 from runner.facts.messages.records_checks import (
+    CheckDeferred,
     CheckPostponed,
     CheckWanted,
     HardwareChecked,
@@ -633,6 +634,11 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     i.IsolationRoundBegun: _isolation_round_begun,
     i.IsolationMeasured: _isolation_measured,
     i.IsolationJudged: _isolation_judged,
+    CheckDeferred: lambda x: (
+        f"{x.node} refused its check, since task {x.task} is under way there: it is asked again when that has ended"
+        if x.task
+        else f"what was under way on {x.node} has ended: it is asked again"
+    ),
     CheckPostponed: lambda x: f"{x.node} is checked later{_because(x.reason)}",
     CheckWanted: lambda x: f"{x.node} is to be checked once it is idle{_because(x.reason)}",
     r.SparesRecorded: lambda d: (

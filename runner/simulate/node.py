@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from runner.agent.fence import Fence
 from runner.agent.folders import OVERDUE_SECONDS
 from runner.agent.tasks import refusal
-from runner.facts.actions import ActionResult
+from runner.facts.actions import ActionResult, UnderWay
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
@@ -78,6 +78,8 @@ class SimNode:
         self.name = name
         self.hardware = hardware or f"board:{name}"
         self.check_outcome: Literal["PASS", "FAIL", "UNKNOWN", "busy", "hang"] = "PASS"
+        # The task that is under way although the supervisor gave it up. As agents may, it says how long that takes from its begin.
+        self.occupied_by: UnderWay | None = None
         # TFLOP/s that its checks measure, and their floor, 0 without one.
         self.rate: tuple[float, float] | None = None
         # The version of its driver, as one number.
@@ -507,6 +509,18 @@ class SimNode:
         elif self.agent and found:
             self.signal(s.KernelLinesMatched, matches=found)
 
+    def occupy(self, seconds: float) -> None:
+        """Let a task be under way that the supervisor no longer waits for; it is answered at its end."""
+        name = f"late-{self.name}"
+        self.occupied_by = UnderWay(name, seconds)
+
+        def end() -> None:
+            self.occupied_by = None
+            if self.agent:
+                self._emit(ActionResult(id=name, outcome="done", detail={"outcome": "FAIL"}))
+
+        self._agenda.after(seconds, end)
+
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""
         instance_id, outcome = self.instance_id, self.check_outcome
@@ -596,6 +610,10 @@ class SimNode:
         self._answer(task, outcome, message=message, detail=trouble or found or {})
 
     def _run_task(self, task: Task, *, has_waited: bool) -> None:
+        if task.task == "check" and self.occupied_by is not None:
+            reason = f"check task {self.occupied_by.task} is under way here"
+            self._answer(task, "failed", message=reason, detail=self.occupied_by.detail)
+            return
         if "isolation" in task.args:
             self._measure(task)
             return

@@ -398,6 +398,7 @@ DEEDS: Mapping[str, Maker] = {
     "driver": _set("driver", lambda words: float(words[0])),
     "address": _set("address", lambda words: words[0]),
     "spoil-node": _set("check_outcome", lambda words: words[0] if words else "FAIL"),
+    "occupy": _on_machine("occupy"),
     "measure": _set("rate", lambda words: (float(words[0]), float(words[1]) if words[1:] else 0.0)),
     "slow-link": _set("link_rate", lambda words: float(words[0])),
     "cut-path": _set("cut_peers", tuple),

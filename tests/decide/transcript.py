@@ -25,6 +25,7 @@ from runner.facts.messages import records_people as p
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.records_checks import (
+    CheckDeferred,
     CheckPostponed,
     CheckWanted,
     HardwareChecked,
@@ -325,6 +326,9 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
     r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
+    CheckDeferred: lambda x: (
+        f"{x.node} asked again after {x.task}, or at {x.until:.0f}" if x.task else f"{x.node} free"
+    ),
     CheckPostponed: lambda x: f"{x.node} checked again at {x.until:.0f}",
     CheckWanted: lambda x: f"{x.node} to be checked: {x.reason[:60]}",
     HardwareChecked: lambda x: f"{x.hardware} behind" if x.behind else "",

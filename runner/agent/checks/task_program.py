@@ -16,7 +16,7 @@ from runner.agent import tasks
 from runner.agent.event_loop import EventLoop, is_ready
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import TemporaryError
-from runner.facts.actions import ActionResult
+from runner.facts.actions import ActionResult, UnderWay
 from runner.facts.messages.assignments import Task
 from runner.keeper.procfs import kill_group
 
@@ -40,6 +40,8 @@ class TaskProgram:
     loop: EventLoop
     answer: Callable[[ActionResult], None]
     _task: Task | None = None
+    # By the monotonic clock: when the program is killed.
+    _ends_at: float = 0.0
     # Later ones that ask for the same.
     _joined: list[Task] = field(default_factory=list)
     # Of the two below, so that no child is started after `end`.
@@ -50,13 +52,14 @@ class TaskProgram:
     _gives_way: bool = False
 
     def begin(self, task: Task, command: Sequence[str], read: ReadOutput) -> None:
-        """Start the program of a task; its answer follows, at once if another one is under way.
+        """Start the program of a task; its answer follows, at once if another one is under way: the supervisor then asks again.
 
         One that asks for the same as the one under way gets its outcome, too: a supervisor that gave a task up with the agent that
         had it orders it again, while the next agent finds both.
         """
         if self._task is None:
             self._task, self._gives_way = task, False
+            self._ends_at = time.monotonic() + LAST_RATIO * task.deadline_seconds
             done = partial(self._done, task)
             self.loop.in_background(partial(self._run, task, command, read), done)
         elif task.id in [each.id for each in (self._task, *self._joined)]:
@@ -64,8 +67,9 @@ class TaskProgram:
         elif (task.task, task.args) == (self._task.task, self._task.args):
             self._joined.append(task)
         else:
+            other = UnderWay(self._task.id, max(0.0, self._ends_at - time.monotonic()))
             reason = f"{self._task.task} task {self._task.id} is under way here; ask again"
-            self.answer(tasks.result(task, "failed", reason))
+            self.answer(tasks.result(task, "failed", reason, other.detail))
 
     def give_way(self) -> None:
         """End the program, since ranks are to start; its task has no result. A look beside that start goes on."""
@@ -96,7 +100,6 @@ class TaskProgram:
 
     def _run(self, task: Task, command: Sequence[str], read: ReadOutput) -> ActionResult:
         """Run the program to its end or the deadline, on a thread."""
-        deadline = time.monotonic() + LAST_RATIO * task.deadline_seconds
         with self._lock:
             if self._is_closed or self._gives_way:
                 raise TemporaryError(
@@ -113,7 +116,7 @@ class TaskProgram:
             )
         assert child.stdout is not None
         try:
-            output, trouble = _read(child.stdout, deadline)
+            output, trouble = _read(child.stdout, self._ends_at)
         finally:
             with self._lock:
                 _kill(child)

@@ -31,7 +31,7 @@ from runner.decide.state.cluster_state import (
     State,
     shared_fields,
 )
-from runner.facts.actions import Action, NodeTask, ProbeNode
+from runner.facts.actions import Action, NodeTask, ProbeNode, under_way
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, Signal
 from runner.facts.messages.store_rollback import CountersRaised
@@ -314,7 +314,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
             node.check_outcomes = merged(groups, record.detail, at=state.now, level=level)
             if ended.issued_at >= node.check_wanted_at:
                 node.check_wanted = ""
-        if outcome or node.state == "checking":
+        if outcome or (node.state == "checking" and under_way(record.detail) is None):
             # Those of a spare that gave way to ranks say nothing.
             node.checked = CheckOutcome(
                 at=state.now, outcome=str(outcome or ""), message=record.message[:MAX_CHECK_MESSAGE]

@@ -18,6 +18,7 @@ from runner.decide.state.targeted_check import CheckFinding, TargetedCheck
 from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import gathered
 from runner.facts.messages.records_checks import (
+    CheckDeferred,
     CheckPostponed,
     CheckWanted,
     HardwareChecked,
@@ -177,6 +178,11 @@ def _check_postponed(state: State, record: CheckPostponed) -> None:
     state.count("checks_postponed")
 
 
+def _check_deferred(state: State, record: CheckDeferred) -> None:
+    node = state.nodes[record.node]
+    node.check_after, node.check_awaits = record.until, record.task
+
+
 def _spares_recorded(state: State, record: r.SparesRecorded) -> None:
     state.spares_low, state.spares_reached = record.low, not record.low
 
@@ -215,7 +221,7 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     if record.state == "suspect" and node.state == "lost":
         # If its heartbeats resume, it comes back by its checks.
         node.unchecked = True
-    node.check_after, node.num_postponed = 0.0, 0
+    node.check_after, node.check_awaits, node.num_postponed = 0.0, "", 0
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
     if node.ended:
@@ -281,6 +287,7 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     HardwareChecked: _hardware_checked,
     CheckWanted: _check_wanted,
     CheckPostponed: _check_postponed,
+    CheckDeferred: _check_deferred,
     TargetedCheckWanted: _targeted_check_wanted,
     TargetedCheckBegun: _targeted_check_begun,
     TargetedCheckResult: _targeted_check_result,

@@ -166,9 +166,12 @@ class Node(MutableValue):
     unchecked: bool = False
     # Checks in a row that ended without a verdict.
     check_tries: int = 0
-    # While its machine is busy with something else: when it is checked again, and how often that was put off in a row.
+    # While its machine or its agent is busy with something else: when it is checked again. How often a machine put that off in a
+    # row.
     check_after: float = 0.0
     num_postponed: int = 0
+    # Until `check_after`: the task for which it refused a check.
+    check_awaits: str = ""
     refused_instance_id: str = ""
     refusals: int = 0
     pending_drain: PendingDrain | None = None

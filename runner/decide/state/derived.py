@@ -100,7 +100,7 @@ class DerivedState:
         for node in self._state.nodes.values():
             if is_suspect(node):
                 times.append(probes.next_probe_at(node, cluster))
-            if node.state == "checking" and node.check_after:
+            if node.check_after and (node.state == "checking" or node.check_awaits):
                 times.append(node.check_after)
             if node.pending_drain is not None and node.pending_drain.by_time is not None:
                 times.append(node.pending_drain.by_time)

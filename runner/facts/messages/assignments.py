@@ -119,7 +119,8 @@ class Task(Value, kind="task"):
     A drill that ends the agent is answered before it is executed.
     `check`: args {"checks": names of health checks, "level": of which all checks run as well, if it is given, "python": for those
     that need torch, "expected": what the node should have (`ExpectedHardware`)}; answered with detail {"outcome":
-    "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts, "hardware_class": text}.
+    "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts, "hardware_class": text}. While the program of another task runs there it is
+    "failed" at once, with that task's id and the most seconds that it has left (`actions.UnderWay`).
     `verify`: args {"path": a checkpoint's folder, "manifest": sha256 of its manifest's bytes, "share": k, "shares": n}, 0 <= k < n;
     read the files of share k (`checkpoints.files_of_share`). Answered "done" with detail {"files", "size_bytes"}, or "failed" with
     {"damaged": True} if the manifest is that one and a file does not agree with it, {"damaged": False} for any other reason.

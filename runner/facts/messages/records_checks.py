@@ -49,6 +49,17 @@ class CheckPostponed(Value, kind="check_postponed"):
     reason: str
 
 
+class CheckDeferred(Value, kind="check_deferred"):
+    """A node refused a check, since the program of another task runs there: it is asked again at `until`, or when that has ended.
+
+    `task`: its id; "": it has ended.
+    """
+
+    node: str
+    until: float
+    task: str = ""
+
+
 class HardwareChecked(Value, kind="hardware_checked"):
     """Checks of a node passed or failed. `level`: "" for checks that are named one by one; `checks`: those that passed.
 

@@ -14,9 +14,13 @@ from msgspec.structs import replace
 
 from runner.agent.checks.check_task import _detail
 from runner.agent.notices import Announcement, Notices, parse
+from runner.facts.actions import under_way
 from runner.facts.specs.cluster import LocalNodes
 from tests.agent.node import Node, is_alive, wait_until
 from tests.agent.programs import program_plan
+
+# Of checks that are stopped for a while, on a machine that may be busy.
+LONG = 600.0
 
 
 class Board:
@@ -227,10 +231,10 @@ def test_a_check_that_is_ordered_again_gets_the_outcome_of_the_one_under_way(nod
     """The next agent finds both: the one that its predecessor never read, and the one that replaces it."""
     node.start_agent()
     asked = ("disk_space", "memory", "processes")
-    first = node.check(*asked)
+    first = node.check(*asked, deadline_seconds=LONG)
     program = _stopped_program(node, first)
     last = f"a{node.num_tasks}"
-    again = node.check(*asked)
+    again = node.check(*asked, deadline_seconds=LONG)
     os.kill(program, signal.SIGCONT)
     assert node.answer(last).detail["outcome"] == "PASS"
     assert node.answer(again).detail["outcome"] == "PASS"
@@ -238,12 +242,19 @@ def test_a_check_that_is_ordered_again_gets_the_outcome_of_the_one_under_way(nod
 
 @pytest.mark.e2e
 def test_one_check_at_a_time_and_none_outlives_the_agent(node: Node) -> None:
-    """While one is under way another is refused; an agent that leaves kills it, in order."""
+    """While one is under way another is refused, with what is needed to ask again; an agent that leaves kills it, in order."""
     agent = node.start_agent()
-    program = _stopped_program(node, node.check("disk_space", "memory", "processes"))
+    program = _stopped_program(
+        node, node.check("disk_space", "memory", "processes", deadline_seconds=LONG)
+    )
+    first = f"a{node.num_tasks}"
     second = node.answer(node.check("memory"))
     assert second.outcome == "failed"
     assert "under way" in second.message
+    refused_for = under_way(second.detail)
+    assert refused_for is not None
+    assert refused_for.task == first
+    assert 0.0 < refused_for.seconds_left < LONG
     agent.terminate()
     assert agent.wait(30) == 0
     wait_until(lambda: not is_alive(program), "the end of the program")
@@ -258,7 +269,7 @@ def _stopped_program(node: Node, task: str) -> int:
         if isinstance(found[0], int):
             os.kill(found[0], signal.SIGSTOP)
             return found[0]
-        node.check("disk_space", "memory", "processes")
+        node.check("disk_space", "memory", "processes", deadline_seconds=LONG)
     raise AssertionError(f"task {task} was always faster")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
-from runner.decide.nodes.checks import check_results
+from runner.decide.nodes.checks import check_results, tasks_under_way
 from runner.decide.nodes.checks.check_results import CheckResult
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.nodes.predicates import is_same_machine, others_of_machine
@@ -62,6 +62,8 @@ def issue(decision: Decision, node: Node, *, why: str, level: CheckLevel | None 
     """
     cluster, state = decision.policy.cluster, decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
+        return False
+    if tasks_under_way.is_occupied(node, decision.now):
         return False
     wants_quiet = cluster.check_level or node.check_wanted_level or _is_behind(state, node)
     if wants_quiet and any(

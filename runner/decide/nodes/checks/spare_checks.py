@@ -70,12 +70,14 @@ def _dues(state: State, cluster: ClusterSpec) -> Iterator[tuple[float, Node]]:
 def _due_at(state: State, node: Node, cluster: ClusterSpec, *, machine: Sequence[Node]) -> float:
     """Return when a spare's pass expires, or a while after its last check; one that was behind once is checked again at once."""
     known, checked = state.hardware.get(node.hardware), node.checked
+    # Of a task for which it refused its checks.
+    ends_at = node.check_after if node.check_awaits else 0.0
     if node.check_wanted:
-        return node.check_wanted_at
+        return max(node.check_wanted_at, ends_at)
     if known is not None and known.num_behind == 1:
-        return node.since
+        return max(node.since, ends_at)
     last = check_results.last_pass(state, node, cluster, machine=machine)
     valid_seconds = cluster.check_valid_hours * HOUR_SECONDS
-    expires_at = node.since if last is None else last + valid_seconds
+    expires_at = max(ends_at, node.since if last is None else last + valid_seconds)
     wait_seconds = min(RETRY_SECONDS, valid_seconds)
     return expires_at if checked is None else max(expires_at, checked.at + wait_seconds)

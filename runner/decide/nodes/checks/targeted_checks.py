@@ -6,6 +6,7 @@ node stays out until a person readmits it, who reads here what was found. A rest
 
 from runner.decide.decision import Decision
 from runner.decide.nodes.checks import admission_checks, check_results
+from runner.decide.nodes.checks.tasks_under_way import is_occupied
 from runner.decide.nodes.hardware import (
     is_judged,
     may_quarantine,
@@ -45,7 +46,11 @@ def settle(decision: Decision) -> None:
             if node.ranks_may_run is None and not state.is_open("node_task", node.node, "check"):
                 _begin(decision, check, node)
         elif not any(_is_open(state, check, name) for name in (check.node, check.control)):
-            _conclude(decision, check, node)
+            if check.node in check.found:
+                _conclude(decision, check, node)
+            elif not is_occupied(node, decision.now):
+                # It refused, since another task was under way there.
+                _issue(decision, check, node.node)
         if decision.records:
             return
 
@@ -61,18 +66,22 @@ def _begin(decision: Decision, check: TargetedCheck, node: Node) -> None:
     control = _control(decision, node)
     decision.add(TargetedCheckBegun(node=node.node, control=control))
     for name in filter(None, (node.node, control)):
-        beside = "" if name == node.node else f", the control of {node.node}"
-        args = {"cause": check.cause, "suspect": node.node}
-        run = decision.state.runs.get(check.run or 0)
-        if run is not None and run.spec.python:
-            args["python"] = run.spec.python
-        decision.issue(
-            NodeTask(node=name, task="check", args=args),
-            f"check {name}{beside} for {check.cause}",
-            run=check.run,
-            incident=check.incident,
-            deadline_seconds=DEADLINE_SECONDS,
-        )
+        _issue(decision, check, name)
+
+
+def _issue(decision: Decision, check: TargetedCheck, name: str) -> None:
+    beside = "" if name == check.node else f", the control of {check.node}"
+    args = {"cause": check.cause, "suspect": check.node}
+    run = decision.state.runs.get(check.run or 0)
+    if run is not None and run.spec.python:
+        args["python"] = run.spec.python
+    decision.issue(
+        NodeTask(node=name, task="check", args=args),
+        f"check {name}{beside} for {check.cause}",
+        run=check.run,
+        incident=check.incident,
+        deadline_seconds=DEADLINE_SECONDS,
+    )
 
 
 def _control(decision: Decision, suspect: Node) -> str:
@@ -124,10 +133,9 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
 
 
 def _conclude(decision: Decision, check: TargetedCheck, node: Node) -> None:
-    found, beside = check.found.get(check.node), check.found.get(check.control)
-    if found is None or found.outcome == "UNKNOWN":
-        why = found.text if found is not None else "no answer"
-        _judge(decision, check, "unknown", f"no verdict on {check.cause}: {why}")
+    found, beside = check.found[check.node], check.found.get(check.control)
+    if found.outcome == "UNKNOWN":
+        _judge(decision, check, "unknown", f"no verdict on {check.cause}: {found.text}")
     elif found.outcome == "PASS":
         way = f"`stoker readmit {node.node}` takes it back"
         text = f"nothing found that explains {check.cause} ({found.text} passed); {way}"

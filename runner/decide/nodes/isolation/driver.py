@@ -13,6 +13,7 @@ from runner.decide.decision import Decision, Reply, refused
 from runner.decide.incidents.conditions import one_of_each_machine
 from runner.decide.isolate.isolation import next_step
 from runner.decide.nodes.checks.check_results import has_valid_pass
+from runner.decide.nodes.checks.tasks_under_way import is_occupied
 from runner.decide.nodes.isolation.results import (
     ALONE_CHECKS,
     alone_result,
@@ -220,7 +221,9 @@ def _measure(decision: Decision, isolation: Isolation) -> None:
         _subject(action.read(NodeTask)): True for action in _open_actions(decision.state, isolation)
     }
     lacking = [one for one in _lacking(isolation) if one.subject not in is_open]
-    for one in _fitting(lacking, MAX_AT_ONCE - _num_measured(decision.state)):
+    nodes = decision.state.nodes
+    free = [one for one in lacking if not is_occupied(nodes[one.node], decision.now)]
+    for one in _fitting(free, MAX_AT_ONCE - _num_measured(decision.state)):
         _issue(decision, isolation, one)
     if lacking or is_open:
         return
