@@ -22,7 +22,7 @@ _WORDS = "|".join(_SIGNAL_WORDS)
 _SIGNAL = re.compile(
     rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\))?\s*(?:$|\S*python|\()"
     r"|\b(?:(?:killed|terminated|died|exited|ended|crashed|stopped) (?:by|with|on|due to|from)(?: a)? )?"
-    r"[Ss]ignal[ :#=]{1,3}(?P<number>\d{1,2})\b"
+    r"(?:[Ss]ignal|SIGNAL)[ :#=]{1,3}(?P<number>\d{1,2})\b"
     r"|\bSIG(?P<name>HUP|INT|QUIT|ILL|TRAP|ABRT|BUS|FPE|KILL|SEGV|PIPE|TERM|XCPU|SYS)\b"
 )
 _EXIT = re.compile(
@@ -35,7 +35,7 @@ _EXIT = re.compile(
 # Statements of services that ran a job.
 _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
-    r"(?: with errors?)?\s*[.!]?$|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed|ure)\b"
+    r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed|ure)\b"
 )
 # Exceptions are read as such, with their tracebacks.
 _LEVEL = re.compile(

@@ -122,6 +122,15 @@ DEVICE = (
         near="NVRM: GPU 0000:66:00.0: RmInitAdapter succeeded",
     ),
     _lost(
+        "gpu-not-counted",
+        r"gres/gpu\S* count reported lower than configured|gres/gpu\S* count too low",
+        scope="node",
+        is_lasting=False,
+        source="Slurm, slurmctld: a node registers with fewer GPUs than it is configured to have",
+        sample="error: Setting node a3-17 state to INVAL with reason:gres/gpu count reported lower than configured (7 < 8)",
+        near="gres/gpu count changed on node a3-17 to 8",
+    ),
+    _lost(
         "gpu-named-before-lost",
         r"NVRM: The NVIDIA GPU " + _GPU + r"[ \t\r]*$",
         role="names-gpu",
@@ -137,7 +146,7 @@ DEVICE = (
         r"|Unable to determine the device handle for (?:GPU|gpu)\s*(?P<gpu>[0-9a-fA-F:.]+)"
         r"|no CUDA-capable device is detected|CUDA-capable device\(s\) is/are busy or unavailable"
         r"|CUDA_ERROR_NO_DEVICE|hipErrorNoDevice|NVML_ERROR_GPU_IS_LOST"
-        r"|GPU access blocked by the operating system|GPU requires reset",
+        r"|GPU access blocked by the operating system|GPU requires reset|NVIDIA Corporation .*\(rev ff\)",
         source=_CUDA + "; NVML, nvmlErrorString",
         sample="Unable to determine the device handle for GPU 0000:66:00.0: GPU is lost.  Reboot the system to recover this GPU",
         near="no loss of accuracy on GPU was detected; the CUDA-capable device is ready",
@@ -284,7 +293,7 @@ DEVICE = (
     ),
     _after_fault(
         "xid-of-programs",
-        _XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-2578]|99|10[0-5])\b",
+        _XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-2578]|99|10[0-5]|137)\b",
         source=_XIDS + ": caused by programs as often as by hardware",
         sample="NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. "
         "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2a_00000000",
@@ -323,7 +332,7 @@ DEVICE = (
         r"|Reset required \[NV_ERR_RESET_REQUIRED\]|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
         r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
-        r"|GPU HANG: ecode|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"
+        r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"
         r"|ring \S+ timeout, but soft recovered"
         r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault|VRAM is lost due to GPU reset"
         r"|VM_L2_PROTECTION_FAULT"
@@ -403,9 +412,9 @@ DEVICE = (
         "pcie-fatal-elsewhere",
         r"AER: .*Uncorrect(?:ed|able) \(Fatal\)|PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Fatal\)",
         fault="host_hardware",
-        layer="device",
+        layer="machine",
         scope="node",
-        source=f"{_PCI}: the link of a device that the line does not name as a GPU",
+        source=f"{_PCI}: the link of a device that the line does not name as a GPU; what the device's own driver says is more",
         sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
         near="pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:15:01.0",
     ),

@@ -27,8 +27,8 @@ ENDING = (
     _ended(
         "preempted",
         r"(?i)DUE TO PREEMPTION"
-        r"|(?:job|node|instance|pod|vm|spot)\b.{0,60}\b(?:was |is |been |being |"
-        r"will be )?(?:preempted|evicted|reclaimed)\b"
+        r"|(?:job|node|instance|pod|vm|spot)s?\b.{0,60}\b(?:was |is |been |being |"
+        r"will be )?(?:pre-?empted|evicted|reclaimed)\b|\bPreemptionError\b"
         r"|\bpreempted (?:job|pod|workload|vm)"
         r"|received (?:a )?(?:preemption|termination|interruption) (?:notice|signal|warning)"
         r"|preemption (?:notice|signal|warning) received"
@@ -99,7 +99,8 @@ ENDING = (
     ),
     _ended(
         "told-to-end",
-        r"(?i)received (?:signal )?SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
+        r"(?i)received (?:15|Signals\.SIGTERM|SIGTERM) death signal"
+        r"|received (?:signal )?SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
         r"|SignalException: Process \d+ got signal: 15|\bSIGTERM received\b|received signal 15"
         r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving",
         layer="launcher",
@@ -154,6 +155,7 @@ ENDING = (
     _launcher(
         "killed-by-kernel",
         r"exitcode\s*: -9\b|\(exitcode: -9\)|Exited with exit code 137|exit code 137"
+        r"|Exit Code: +137\b|KILLED BY SIGNAL: 9\b|EXIT CODE: (?:9|137)\b"
         r"|return code = -9\b|terminated with signal SIGKILL|died with <Signals\.SIGKILL: 9>|Signal 9 \(SIGKILL\) received by PID",
         role="death",
         fault="host_oom",

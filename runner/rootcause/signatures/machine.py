@@ -66,7 +66,7 @@ MACHINE = (
     ),
     _oom(
         "killed",
-        r"(?:(?:^|[\]:>] ?)Killed|: line \d+: +\d+ +Killed(?:\s.*)?)[ \t\r]*$",
+        r"(?:(?:^|[\]:>] ?)\*{0,2}Killed\*{0,2}|: line \d+: +\d+ +Killed(?:\s.*)?)[ \t\r]*$",
         layer="launcher",
         source="bash, on a child that died by SIGKILL: nothing but the kernel kills without being told",
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
@@ -192,5 +192,44 @@ MACHINE = (
         source="Slurm, srun and slurmctld",
         sample="srun: error: Node failure on gpu-17",
         near="node failures are tolerated with --no-kill",
+    ),
+    _node(
+        "node-taken-out",
+        r"update_node: node (?P<node>\S+) reason set to: .*(?i:not responding|health ?check|kill task failed"
+        r"|unexpected\w* reboot|\bNHC\b|(?:prolog|epilog) (?:error|fail)|batch job complete failure|hardware|\bXid\b|\bECC\b"
+        r"|nv ?link|\bGPU\b.{0,40}(?:lost|fail|error|missing|bad)|fail)"
+        r"|Setting node (?P<taken>\S+) state to (?:DRAIN|DOWN|FAIL)\w* with reason: ?(?:Kill|Not responding|Prolog|Epilog)",
+        fault="node_failure",
+        source="Slurm, slurmctld: why its operators or its health check took a node out",
+        sample="update_node: node a3-17 reason set to: Kill task failed",
+        near="update_node: node a3-17 reason set to: maintenance of the rack on Monday",
+    ),
+    _node(
+        "node-has-less",
+        r"Node \S+ has low real_memory size \(|[Rr]eason[:=] ?Low (?:RealMemory|socket\*core|CPUs)\b",
+        fault="host_hardware",
+        source="Slurm, slurmctld: a node registers with less than it is configured to have",
+        sample="error: Node a3-17 has low real_memory size (1031771 < 2063543)",
+        near="Node a3-17 has 2063543 real_memory",
+    ),
+    _node(
+        "task-in-the-kernel",
+        r"\btask:(?:python|pt_main_thread|ray::|torchrun|deepspeed)\S* +state:D\b",
+        fault="hang_no_error",
+        layer="consequence",
+        scope="rank",
+        source="Linux, kernel/sched: a dump of a task in uninterruptible sleep",
+        sample="task:python3.11      state:D stack:    0 pid:15277 ppid: 15257 flags:0x00000002",
+        near="task:python3.11      state:S stack:    0 pid:15277 ppid: 15257 flags:0x00000002",
+    ),
+    _node(
+        "program-died-in-the-kernels-log",
+        r"\b(?:python[\d.]*|pt_main_thread|torchrun|deepspeed|ray::\S*|accelerate|mpirun|nccl\S*)\[\d+\]:? "
+        r"(?:segfault at |general protection fault|trap (?:invalid opcode|divide error|int3)|bad frame in)",
+        layer="launcher",
+        scope="rank",
+        source="Linux, arch/x86/mm/fault.c and kernel/traps.c: how a program ended, not why",
+        sample="python3[1234]: segfault at 0 ip 00007f1f0a8e4c30 sp 00007ffd3a8 error 4 in libtorch_cuda.so[7f1ee000+8a3000]",
+        near="gnome-shell[1234]: segfault at 0 ip 00007f1f0a8e4c30 sp 00007ffd3a8 error 4 in libst.so[7f1ee000+8a3000]",
     ),
 )

@@ -40,6 +40,14 @@ NETWORK = (
         near="MPIDI_OFI_mpi_init_hook: provider tcp;ofi_rxm was chosen",
     ),
     _network(
+        "fabric-frames",
+        r"\buct_(?:ib_mlx5_completion_with_err|(?:dc|rc|ud)\w*_(?:ep_handle_failure|handle_failure|handle_timeout|err_handler)"
+        r"|tcp_\w*(?:ep_failed|handle_\w*err\w*))|\bucp_(?:worker_iface_err_handler|ep_set_failed)\w*",
+        source="UCX: the functions in a backtrace that handle a failed completion",
+        sample="[r7n14:27251] [ 6] /lib/ucx/libuct_ib.so.0(uct_ib_mlx5_completion_with_err+0x24c)[0x2aed0a50e52c]",
+        near="[r7n14:27251] [ 6] /lib/ucx/libuct_ib.so.0(uct_ib_mlx5_poll_cq+0x24c)[0x2aed0a50e52c]",
+    ),
+    _network(
         "ib-call-repeated",
         r"Call to ibv_\w+ failed .*, retrying \d+/\d+",
         fault="",
@@ -59,7 +67,7 @@ NETWORK = (
         r"|NETDEV WATCHDOG: .*transmit queue \d+ timed out|Port module event\[error\]"
         r"|(?:ena|efa) .*(?:Admin queue is closed|didn't send any completion)"
         r"|\b(?:mlx[45]_(?:core|ib|en)|bnxt_(?:en|re)|irdma|hfi1|ionic|ice|i40e|ena|efa|"
-        r"qede) \S+.*\b(?:timeout[:!.,]|timed out|fatal|health (?:compromised|poll failed)|"
+        r"qede) \S+.*(?:\b|_)(?:timeout[:!.,]|timed out|fatal|health (?:compromised|poll failed)|"
         r"[Ff]ailed, status|reset (?:failed|due))"
         r"|nvidia[-_]peermem.*ERROR"
         r"|mlx5_core \S+ .*(?:print_health_info|assert_var|Internal error|"

@@ -19,6 +19,8 @@ FAILURES = {
     "mmfsd: [X] GPFS: the file system gpfs1 has lost its disks": "filesystem",
     "(raylet) [2026-02-03 04:05:06,789 E 31 31] the raylet is out of memory": "host_oom",
     "2026-02-03 04:05:06.789012: F tensorflow/core/platform/env.cc:12] the GPU is lost": "gpu_lost",
+    "=   KILLED BY SIGNAL: 9 (Killed)": "host_oom",
+    "**Killed**": "host_oom",
     "mount.beegfs: the mount of /mnt/b failed: I/O error": "filesystem",
 }
 HARMLESS = (
