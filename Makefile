@@ -19,6 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
+	@echo "                PAGES=FILE: page about it, too (a file of addresses; stoker docs paging)"
 	@echo "make test       all tests"
 	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
 	@echo "make check      ruff, format, mypy, import-linter, measures of the code"
@@ -48,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard setup.py)
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	@$(BIN)/stoker demo
+	@$(BIN)/stoker demo $(if $(PAGES),--pages '$(PAGES)')
 
 # Of what is exhaustive a commit plays a quarter, any four commits in a row everything: tests/suite/share.py.
 test test-fast: export STOKER_SHARE ?= commit

@@ -276,6 +276,15 @@ def read_spec(state: Path) -> ClusterSpec:
     return spec if _is_same(state, Path(spec.state)) else _moved(spec, str(state.absolute()))
 
 
+def spec_of_copy(copy: Path) -> ClusterSpec | None:
+    """Return the cluster whose journal was copied: of a state folder, or of what lies in one; None: it is not there."""
+    folders = [copy, copy.parent] if copy.name in ("store", "journal") else [copy]
+    if copy.is_file() and copy.parent.name in ("store", "journal"):
+        folders.append(copy.parent.parent)
+    found = [folder for folder in folders if (folder / SPEC).is_file()]
+    return read_spec(found[0]) if found else None
+
+
 def _is_same(one: Path, other: Path) -> bool:
     return other.exists() and one.samefile(other)
 

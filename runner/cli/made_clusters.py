@@ -22,6 +22,7 @@ from runner.cli.clusters import (
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.pages import PagesSpec
 from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import JOURNAL
 from runner.folder_modes import READABLE, close_folder
@@ -60,11 +61,13 @@ def state_for_run(file: Path, name: str) -> Path:
     return Path(known.state) if known is not None else beside / STATES_FOLDER / OWN
 
 
-def make_cluster(state: Path, run: RunSpec, *, spares: int, name: str = "") -> ClusterSpec:
+def make_cluster(
+    state: Path, run: RunSpec, *, spares: int, name: str = "", pages: PagesSpec | None = None
+) -> ClusterSpec:
     """Make a cluster of local nodes that fits `run`, and write it into its state folder.
 
     A cluster with a supervisor stays as it is: the supervisor knows its nodes. One that is known keeps its name, and room for runs
-    that are live in it. `name`: of a new one; without it, it is named after its folder.
+    that are live in it. `name`: of a new one; without it, it is named after its folder. `pages`: where it pages, if anywhere.
     """
     state = state.absolute()
     local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
@@ -75,7 +78,8 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int, name: str = "") -> C
         name = known.name
         local = _with_room(local, known)
     name = name or folder_name(state)
-    spec = with_token(ClusterSpec(name=name, state=str(state), local=local))
+    pages = pages or PagesSpec()
+    spec = with_token(ClusterSpec(name=name, state=str(state), local=local, pages=pages))
     write_spec(spec)
     return spec
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from runner.act.pager.addresses import read_addresses
 from runner.cli import exit_codes, output
 from runner.cli.clusters import DEMO, SPEC, STATES_FOLDER, store_of
 from runner.cli.foreground.changes import find_run
@@ -34,6 +35,7 @@ from runner.facts import wire
 from runner.facts.drills import DrillOptions
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.pages import ON_CALL, PagesSpec
 from runner.facts.specs.run import RunSpec
 from runner.facts.store_names import answer_register
 from runner.load.specs import TRAINER_PRELOAD
@@ -129,7 +131,12 @@ def _is_past_checkpoint(run: RunStatus, incidents: Sequence[IncidentStatus]) -> 
     return past and run.checkpoint_step > reached
 
 
-@command("stoker demo", "stoker demo --state /tmp/demo --steps 300", more=exit_codes.HELP)
+@command(
+    "stoker demo",
+    "stoker demo --state /tmp/demo --steps 300",
+    "stoker demo --pages pages.addresses          page about each fault, as `stoker docs paging` says",
+    more=exit_codes.HELP,
+)
 @click.option(
     "--state",
     metavar="FOLDER",
@@ -142,18 +149,26 @@ def _is_past_checkpoint(run: RunStatus, incidents: Sequence[IncidentStatus]) -> 
     show_default=True,
     help="Goal of the run.",
 )
+@click.option(
+    "--pages",
+    "addresses",
+    metavar="FILE",
+    help="File of addresses, a name and an address a line (`oncall https://...`), that get a page about each fault. Default: pages "
+    "are lines of the supervisor's log.",
+)
 @json_option
-def demo(*, state: str | None, steps: int, as_json: bool) -> None:
+def demo(*, state: str | None, steps: int, addresses: str | None, as_json: bool) -> None:
     """Train a small model, kill a rank and a node, and watch the run recover from both.
 
     The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores. Exit
     code 0 only if the run recovered from both faults and reached its last step, and no process is left behind.
     """
+    pages = _paged_to(addresses)
     folder = _fresh_folder(Path(state) if state is not None else Path(STATES_FOLDER) / NAME)
     spec = make_run(steps)
     spec = check_trainer(spec, ranks_here=spec.world_size)
     before = shared_memory()
-    cluster = make_cluster(folder, spec, spares=SPARES, name=NAME)
+    cluster = make_cluster(folder, spec, spares=SPARES, name=NAME, pages=pages)
     for note in neighbours(cluster):
         output.print_note(note)
     with (
@@ -223,6 +238,20 @@ def make_run(steps: int) -> RunSpec:
         python=sys.executable,
         preload=TRAINER_PRELOAD,
     )
+
+
+def _paged_to(addresses: str | None) -> PagesSpec:
+    """Return where the demo pages: each rung, since a restart that helps is silent otherwise. Raises UserError for a wrong file."""
+    if addresses is None:
+        return PagesSpec()
+    path = Path(addresses).expanduser().absolute()
+    try:
+        found = read_addresses(path)
+    except UserError as error:
+        raise UserError(f"--pages: {error}") from error
+    if not any(each.name == ON_CALL for each in found):
+        raise UserError(f"--pages: {path} names no `{ON_CALL}`; begin a line with it")
+    return PagesSpec(addresses_file=str(path), every_rung=True)
 
 
 def _fresh_folder(folder: Path) -> Path:

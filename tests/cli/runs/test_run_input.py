@@ -161,6 +161,30 @@ def test_the_demo_refuses_a_folder_it_did_not_make(folder: Path) -> None:
     assert (folder / "mine" / "thesis.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "mode", "expected"),
+    [
+        ("oncall https://example.org/x", 0o644, "chmod 600"),
+        ("oncal https://example.org/x", 0o600, "names no `oncall`"),
+        ("oncall", 0o600, "--pages: "),
+        (None, 0o600, "cannot be read"),
+    ],
+)
+def test_the_demo_refuses_addresses_that_it_could_not_page(
+    folder: Path, text: str | None, mode: int, expected: str
+) -> None:
+    """Before anything starts, with the way out; no address is quoted."""
+    path = folder / "pages"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    result = stoker("demo", "--state", "demo", "--pages", "pages")
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert "example.org" not in result.stderr
+    assert not (folder / "demo").exists()
+
+
 def test_the_interpreter_of_the_tests_is_the_trainers() -> None:
     """Stoker checks the built-in trainer with its own interpreter unless run.yaml names one."""
     check_trainer(
