@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo drills test test-fast check measures format bench soak docs catalogues dashboards clean
+.PHONY: help install demo drills containers test test-fast check measures format bench soak docs catalogues dashboards clean
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench      figures with their method, PASS or MISS"
 	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
 	@echo "make drills     every drill on a real cluster, and a table of what came of each (about half an hour)"
+	@echo "make containers build the image and start compose.yaml with real engines, as root (a quarter of an hour)"
 	@echo "make docs       write the generated pages anew"
 	@echo "make dashboards write Grafana's dashboards anew, from tools/dashboards"
 	@echo "make catalogues the words of emitters anew, from their sources where they are at hand"
@@ -93,6 +94,9 @@ soak: $(STAMP)
 
 drills: $(STAMP)
 	@$(BIN)/python -m tests.drills
+
+containers: $(STAMP)
+	@STOKER_CONTAINERS=1 $(BIN)/python -m pytest tests/deploy/test_containers.py -n0 -rs --timeout 1800
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs

@@ -8,20 +8,26 @@ folder=$2
 name=$(sed -n 's/^name: *//p' "$cluster")
 umask 077
 
+# Writes a file of which others see all or nothing: Redis takes an empty users.acl for one that lets everybody in.
+write() {
+    cat > "$1.new"
+    chmod "$2" "$1.new"
+    mv "$1.new" "$1"
+}
+
 # A secret of 64 characters, on a line of its own.
 make_secret() {
-    [ -e "$1" ] || printf '%s\n' "$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')" > "$1"
+    [ -e "$1" ] || { head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n'; echo; } | write "$1" 600
 }
 
 make_secret "$folder/cluster.token"
 pages=$folder/pages.addresses
-[ -e "$pages" ] || echo "oncall alertmanager://127.0.0.1:9093" > "$pages"
+[ -e "$pages" ] || echo "oncall alertmanager://127.0.0.1:9093" | write "$pages" 600
 acl=$(stoker docs users.acl | sed "s/:NAME:/:$name:/g")
 for user in stoker stoker-agent stoker-command stoker-read admin; do
     make_secret "$folder/$user.password"
     hash=$(tr -d '\n' < "$folder/$user.password" | sha256sum | cut -d ' ' -f 1)
     acl=$(printf '%s\n' "$acl" | sed "s/^user $user on resetpass/user $user on #$hash/")
 done
-printf '%s\n' "$acl" > "$folder/users.acl"
 chmod 755 "$folder"
-chmod 644 "$folder/users.acl"
+printf '%s\n' "$acl" | write "$folder/users.acl" 644

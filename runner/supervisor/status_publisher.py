@@ -4,7 +4,6 @@ The larger the fleet, the more a status costs and the less often it is built: on
 """
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -156,14 +155,17 @@ class StatusPublisher:
         self._has_changed = True
 
     def due_at(self) -> float:
-        """Return when there is something to do, inf: nothing; 0: now, because a build is half done."""
+        """Return when there is something to do; 0: now, because a build is half done.
+
+        A cluster without nodes and news is published as well: a status that grows old says that the supervisor is stuck.
+        """
         if self._builder is not None:
             return 0.0
         if self._has_changed:
             may_hurry = self._burst >= 1.0 and self._period <= SHORTEST_SECONDS
             return self._built_at + (BURST_PAUSE_SECONDS if may_hurry else self._period)
-        pause_seconds = max(self._period, HEARTBEAT_SECONDS) if self._has_heartbeats else math.inf
-        return self._built_at + pause_seconds
+        pause_seconds = HEARTBEAT_SECONDS if self._has_heartbeats else LONGEST_SECONDS
+        return self._built_at + max(self._period, pause_seconds)
 
     def advance(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a build if one is due, continue it for a moment, and hand it to the writer once it is done."""

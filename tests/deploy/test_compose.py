@@ -79,11 +79,17 @@ def test_each_service_is_given_the_files_that_it_is_started_with() -> None:
 
 def test_all_services_share_one_network_so_that_localhost_holds() -> None:
     """Redis, Prometheus, Alertmanager and the supervisor are named by localhost in the files that they have."""
-    shared = {name for name in SERVICES if name not in ("network", "secrets")}
+    shared = {name for name in SERVICES if name != "network"}
     assert {SERVICES[name]["network_mode"] for name in shared} == {"service:network"}
     published = [text.split(":") for text in SERVICES["network"]["ports"]]
     assert {address for address, *_ in published} == {"127.0.0.1"}
     assert {inner for *_, inner in published} == {"3000", "9090", "9093"}
+
+
+def test_no_service_depends_on_one_that_ends() -> None:
+    """Podman starts no container again while one that it depends on has ended."""
+    for name, service in SERVICES.items():
+        assert service["restart"] == "unless-stopped", name
 
 
 def test_the_image_is_built_of_what_a_wheel_is_built_of() -> None:
@@ -102,7 +108,7 @@ def test_the_image_is_built_of_what_a_wheel_is_built_of() -> None:
     assert command == "supervise"
     known = {text for option in supervise.params for text in option.opts}
     assert {word for word in options if word.startswith("--")} <= known
-    assert options[-1] in mounts_of("secrets")
+    assert options[-1] in mounts_of("supervisor")
 
 
 SCRIPT = f"""

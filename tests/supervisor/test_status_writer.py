@@ -1,9 +1,11 @@
 import math
 import queue
 import threading
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.decide.state.cluster_state import State
 from runner.errors import Fenced
 from runner.facts.messages.cluster_status import (
     CheckStatus,
@@ -13,12 +15,15 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
 )
 from runner.facts.messages.records_checks import OutcomeGroup
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.store_names import CHECK_STATUS
+from runner.history.ledger import Ledger
 from runner.serve.status_reader import read_check_status, read_status
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.status_publisher import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
+    StatusPublisher,
     StatusWriter,
     period,
 )
@@ -113,3 +118,25 @@ def test_a_large_fleet_is_published_less_often_and_never_looks_stale() -> None:
     """At full pace for a few nodes, and within the age at which `stoker status` warns for any number."""
     assert period(4) == SHORTEST_SECONDS
     assert SHORTEST_SECONDS < period(2000) <= period(10_000) <= LONGEST_SECONDS < 5.0
+
+
+def test_a_cluster_without_nodes_and_news_is_published_again(tmp_path: Path) -> None:
+    """Its status does not grow old, so that `StokerStatusStale` does not page about a supervisor that has nothing to do."""
+    store = MemoryStore()
+    writer = StatusWriter(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
+    writer.start()
+    cluster = ClusterSpec(name="c", state=str(tmp_path), local=LocalNodes(nodes=0, slots=1))
+    publisher = StatusPublisher(cluster, writer, lambda: {"holder": "me"})
+    state, ledger, now, version = State(), Ledger(bounded=True), 100.0, 0
+    for _ in range(4):
+        while publisher.due_at() <= now:
+            publisher.advance(state, ledger, now)
+        batch = store.read(streams={}, registers={"status": version}, timeout_seconds=SECONDS)
+        assert batch.registers["status"].version > version
+        version = batch.registers["status"].version
+        found = read_status(store)
+        assert found is not None
+        assert found.now == now
+        assert now < publisher.due_at() <= now + LONGEST_SECONDS
+        now = publisher.due_at()
+    writer.stop(SECONDS)
