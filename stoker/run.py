@@ -117,9 +117,14 @@ class Run:
     def read_back(self, step: int, **values: Any) -> None:
         """Report settings in effect as they were read back after loading, each remedy under its name; `step`: steps done.
 
-        Rank 0 reports, once per start; on other ranks the call does nothing.
+        Rank 0 reports, once per start, and prints the names of remedies that are ordered and that no part of the script applies; on
+        other ranks the call does nothing.
         """
         if self.rank == 0:
+            ordered = json.loads(os.environ.get("STOKER_REMEDIES", "") or "{}")
+            ignored = [name for name in ordered if name not in (*self._supported, *values)]
+            if ignored and self.is_supervised:
+                _warn(f"not applied, since nothing in this script does: {', '.join(ignored)}")
             self._channel.report("settings", step=step, values=values)
 
     @contextlib.contextmanager
@@ -237,6 +242,10 @@ class Run:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(EXIT_STOPPED)
+
+
+def _warn(text: str) -> None:
+    print(f"stoker: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the script's own output
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:

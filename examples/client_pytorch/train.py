@@ -51,12 +51,13 @@ def main():
 
     run = stoker.attach()
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
-    state = TrainingState(run, **parts)
+    state = TrainingState(run, clip_norm=1.0, **parts)
     done = state.load()
     for step, batch in enumerate(DataLoader(dataset, batch_sampler=sampler), done + 1):
         loss = model(batch)
         optimizer.zero_grad()
         loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), state.clip_norm)
         optimizer.step()
         scheduler.step()
         run.step(step, loss=loss.item(), lr=state.lr)

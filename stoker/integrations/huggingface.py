@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import stoker
-from stoker.integrations.learning_rate import LearningRate
+from stoker.integrations.optimizer_remedies import Clipping, OptimizerRemedies
 from stoker.integrations.requirements import check_gang, check_hooks
 
 try:
@@ -46,7 +46,7 @@ _PREFIX = "checkpoint-"
 
 
 class Callback(TrainerCallback):
-    """Reports steps, stops and saves on request, seals each `checkpoint-N` that Trainer writes, and applies remedies of its rate.
+    """Reports steps, stops and saves on request, seals each `checkpoint-N` that Trainer writes, and applies remedies.
 
     Trainer's folder and its pruning stay as they are: sealed folders hold hard links to its files where the file system can.
     Without Stoker it does nothing.
@@ -54,7 +54,7 @@ class Callback(TrainerCallback):
 
     def __init__(self) -> None:
         self.run = stoker.attach()
-        self._learning_rate: LearningRate | None = None
+        self._remedies: OptimizerRemedies | None = None
         self._reported_step = 0
         self._sealed_step = 0
         self._is_evaluating = False
@@ -81,7 +81,9 @@ class Callback(TrainerCallback):
             way_out="start the script by {python} in run.yaml's command, which sets torchrun's variables, and by no other launcher",
         )
         self._reported_step = state.global_step
-        self._learning_rate = LearningRate(self.run, [kwargs["optimizer"]], done=state.global_step)
+        self._remedies = OptimizerRemedies(
+            self.run, [kwargs["optimizer"]], done=state.global_step, clipping=_clipping(args)
+        )
         if args.save_only_model and state.is_world_process_zero:
             _warn("save_only_model leaves out the optimizer, so no checkpoint is sealed")
         if _is_local_leader():
@@ -109,8 +111,8 @@ class Callback(TrainerCallback):
         """Report the numbers of a step that Trainer logs, and log the rate that is in effect."""
         if not self.run.is_supervised or logs is None or "loss" not in logs:
             return
-        if self._learning_rate is not None and self._learning_rate.in_effect is not None:
-            logs["learning_rate"] = self._learning_rate.in_effect
+        if self._remedies is not None and self._remedies.in_effect is not None:
+            logs["learning_rate"] = self._remedies.in_effect
         self._report(state, control, loss=logs["loss"], grad_norm=logs.get("grad_norm"))
 
     def on_prediction_step(
@@ -173,7 +175,7 @@ class Callback(TrainerCallback):
     def _report(
         self, state: TrainerState, control: TrainerControl, **numbers: float | None
     ) -> None:
-        rate = None if self._learning_rate is None else self._learning_rate.in_effect
+        rate = None if self._remedies is None else self._remedies.in_effect
         self.run.step(state.global_step, lr=rate, **numbers)
         if self.run.should_stop:
             control.should_training_stop = True
@@ -181,6 +183,17 @@ class Callback(TrainerCallback):
             control.should_save = True
         if control.should_save:
             self.run.phase("checkpoint")
+
+
+def _clipping(args: TrainingArguments) -> Clipping | None:
+    """Return Trainer's own setting, which it reads at each step; DeepSpeed's engine has read its own already."""
+    if args.deepspeed or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+        return None
+
+    def write(norm: float) -> None:
+        args.max_grad_norm = norm
+
+    return Clipping(read=lambda: args.max_grad_norm, write=write)
 
 
 def _is_local_leader() -> bool:

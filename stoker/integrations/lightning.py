@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import stoker
-from stoker.integrations.learning_rate import LearningRate
-from stoker.integrations.pytorch import gradient_norm
+from stoker.integrations.optimizer_remedies import Clipping, OptimizerRemedies, gradient_norm
 from stoker.integrations.requirements import check_gang, check_hooks, refuse
 
 try:
@@ -43,7 +42,7 @@ _WHOLE_GRADIENTS = (SingleDeviceStrategy, DDPStrategy)
 
 
 class Callback(LightningCallback):
-    """Reports steps, stops and saves on request, seals each checkpoint of a ModelCheckpoint, and applies remedies of the rate.
+    """Reports steps, stops and saves on request, seals each checkpoint of a ModelCheckpoint, and applies remedies.
 
     A step is one of `trainer.global_step`. Where the loss is on an accelerator, loss and gradient norm are reported at
     `log_every_n_steps`, so that no other step waits for the device. Without Stoker it does nothing.
@@ -51,7 +50,7 @@ class Callback(LightningCallback):
 
     def __init__(self) -> None:
         self.run = stoker.attach()
-        self._learning_rate: LearningRate | None = None
+        self._remedies: OptimizerRemedies | None = None
         self._step = 0
         self._sealed_step = 0
         # Of the batches of the step that is being made.
@@ -79,7 +78,12 @@ class Callback(LightningCallback):
                 "AsyncCheckpointIO goes on before a checkpoint is whole, so none can be sealed; leave it out of Trainer's plugins"
             )
         self._step = trainer.global_step
-        self._learning_rate = LearningRate(self.run, trainer.optimizers, done=self._step)
+        self._remedies = OptimizerRemedies(
+            self.run,
+            trainer.optimizers,
+            done=self._step,
+            clipping=_clipping(trainer, pl_module),
+        )
         if not trainer.checkpoint_callbacks and trainer.is_global_zero:
             _warn(
                 "no ModelCheckpoint in Trainer's callbacks: checkpoints are saved on request only"
@@ -119,8 +123,8 @@ class Callback(LightningCallback):
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
-        assert self._learning_rate is not None
-        rate = self._learning_rate.in_effect
+        assert self._remedies is not None
+        rate = self._remedies.in_effect
         self.run.step(
             self._step, lr=rate, grad_norm=self._gradient_norm, loss=self._step_loss(trainer)
         )
@@ -180,6 +184,22 @@ class Callback(LightningCallback):
             if os.environ.get("LOCAL_RANK", "0") == "0" and source.exists():
                 self.run.add_to_checkpoint(source, folder, name=NAME)
         self._sealed_step = step
+
+
+def _clipping(trainer: Trainer, module: LightningModule) -> Clipping | None:
+    """Return Trainer's own setting, which it reads at each step; None where the module or the strategy clips otherwise."""
+    clips_itself = (
+        type(module).configure_gradient_clipping is not LightningModule.configure_gradient_clipping
+    )
+    is_by_value = trainer.gradient_clip_algorithm not in (None, "norm")
+    is_whole = type(trainer.strategy) in _WHOLE_GRADIENTS
+    if clips_itself or is_by_value or not is_whole or not module.automatic_optimization:
+        return None
+
+    def write(norm: float) -> None:
+        trainer.gradient_clip_val = norm
+
+    return Clipping(read=lambda: trainer.gradient_clip_val, write=write)
 
 
 def _logs(trainer: Trainer, step: int) -> bool:

@@ -1,4 +1,4 @@
-"""The examples with the client, byte for byte as delivered: a torn checkpoint, a kill, a lower rate, a swap, a stop, and on.
+"""The examples with the client, byte for byte as delivered: a torn checkpoint, a kill, two remedies, a swap, a stop, and on.
 
 Each example goes through all of it in one run, and the next run goes on where it was stopped.
 """
@@ -26,19 +26,24 @@ LAST_STEP = 3000
 ROUNDING = 1e-6
 
 
+# A remedy beside the rate that the example's library applies, and what the answer says of it.
+SKIP = (("skip", "2990", "2999"), "skipped data [[2990, 2999]]")
+CLIP = (("clip", "0.25"), "clip 0.25")
+
+
 @pytest.mark.parametrize(
-    "folder",
+    ("folder", "remedy"),
     [
-        "client_pytorch",
+        ("client_pytorch", SKIP),
         # Of these a commit plays one at most.
-        pytest.param("client_huggingface", marks=pytest.mark.shared(0)),
-        pytest.param("client_lightning", marks=pytest.mark.shared(1)),
+        pytest.param("client_huggingface", CLIP, marks=pytest.mark.shared(0)),
+        pytest.param("client_lightning", CLIP, marks=pytest.mark.shared(1)),
     ],
 )
 def test_an_example_with_the_client_goes_through_all_that_may_happen(
-    harness: ClusterHarness, folder: str
+    harness: ClusterHarness, folder: str, remedy: tuple[tuple[str, ...], str]
 ) -> None:
-    """Only a kill costs steps: the swap, the rate and the stop go on where they stopped; and the next run does so, too."""
+    """Only a kill costs steps: the swap, remedies and the stop go on where they stopped; and the next run does so, too."""
     shutil.copytree(EXAMPLES / folder, harness.folder, dirs_exist_ok=True)
     harness.write_cluster(nodes=1, slots=2, spares=1)
     name = folder.replace("_", "-")
@@ -54,8 +59,13 @@ def test_an_example_with_the_client_goes_through_all_that_may_happen(
     assert "in effect from step" in answer
     assert "factor 0.5" in answer
     lowered = harness.training(past_step=second.step + 2, after=second.attempt)
+    (word, *values), read_back = remedy
+    command = [word, name] if word == "skip" else ["remedy", name, word]
+    answer = ask(harness, *command, *values)
+    assert read_back in answer
+    changed = harness.training(past_step=lowered.step + 2, after=lowered.attempt)
     ask(harness, "swap", "n1", "--reason", "loud fans")
-    swapped = harness.training(past_step=lowered.step + 2, after=lowered.attempt)
+    swapped = harness.training(past_step=changed.step + 2, after=changed.attempt)
     assert run_of(harness.view()).nodes == ("n2",)
     ask(harness, "stop", name)
     code, output = harness.finish(run)
@@ -68,11 +78,12 @@ def test_an_example_with_the_client_goes_through_all_that_may_happen(
     assert [row["resume_step"] for row in rows[:2]] == [0, whole]
     for before, after in itertools.pairwise(rows[1:]):
         assert after["resume_step"] == before["last_step"] > before["resume_step"]
-    assert [row["attempt"] for row in rows[-2:]] == [str(lowered.attempt), str(swapped.attempt)]
-    assert len(rows) == 4
+    last = [str(each.attempt) for each in (lowered, changed, swapped)]
+    assert [row["attempt"] for row in rows[-3:]] == last
+    assert len(rows) == 5
     stopped_at = rows[-1]["last_step"]
     assert checkpoints.read_manifest(checkpoints.list_sealed(saved)[0]).step == stopped_at
-    factors = dict(zip((row["attempt"] for row in rows), (1.0, 1.0, 0.5, 0.5), strict=True))
+    factors = dict(zip((row["attempt"] for row in rows), (1.0, 1.0, 0.5, 0.5, 0.5), strict=True))
     rates_must_be_scaled(harness, name, factors)
     assert no_losses_are_missing(harness, name)
 

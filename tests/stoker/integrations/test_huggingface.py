@@ -24,6 +24,7 @@ from transformers.trainer_callback import TrainerCallback  # noqa: E402
 from transformers.training_args import TrainingArguments  # noqa: E402
 
 from stoker.integrations.huggingface import Callback  # noqa: E402
+from stoker.integrations.optimizer_remedies import gradient_norm  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -98,6 +99,29 @@ def trainer(tmp_path: Path, *callbacks: TrainerCallback, **settings: Any) -> Tra
         eval_dataset=data[:4],
         callbacks=list(callbacks),
     )
+
+
+def test_remedies_of_clip_and_betas_take_effect_and_are_read_back(
+    supervised: tuple[Run, Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer clips at the ordered norm from its first step on; what the callback cannot apply it does not claim."""
+    _, agent = supervised
+    ordered = {"clip": 1e-3, "betas": [0.8, 0.9], "skip_steps": [[3, 4]]}
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps(ordered))
+    norms: list[float] = []
+
+    class Norms(TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, *_: Any, **more: Any) -> None:
+            norms.append(gradient_norm(more["optimizer"]))
+
+    trainer(tmp_path, Callback(), Norms(), max_steps=3).train()
+    assert norms == pytest.approx([1e-3] * 3, rel=1e-2)
+    reports = agent.reports()
+    (read,) = [report["values"] for report in reports if report["kind"] == "settings"]
+    assert (read["clip"], read["betas"]) == (1e-3, [0.8, 0.9])
+    assert "skip_steps" not in read
+    claimed = [report["remedies"] for report in reports if report["kind"] == "hello"][-1]
+    assert claimed == ["lr_factor", "lr_peak", "lr", "betas", "clip"]
 
 
 def test_steps_numbers_phases_and_seals_are_reported(

@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.plugins.io import AsyncCheckpointIO  # noqa: E402
 
 from stoker.integrations.lightning import NAME, Callback  # noqa: E402
+from stoker.integrations.optimizer_remedies import gradient_norm  # noqa: E402
 from stoker.integrations.requirements import EXIT_BAD_SETTINGS  # noqa: E402
 
 
@@ -61,7 +62,11 @@ class AtStep(LightningCallback):
 
 
 def fit(
-    tmp_path: Path, *callbacks: LightningCallback, ckpt_path: str | None = None, **settings: Any
+    tmp_path: Path,
+    *callbacks: LightningCallback,
+    ckpt_path: str | None = None,
+    module: LightningModule | None = None,
+    **settings: Any,
 ) -> Trainer:
     """Train 12 steps on CPU; an epoch has 10."""
     points = torch.randn(40, 2, generator=torch.Generator().manual_seed(1))
@@ -83,8 +88,57 @@ def fit(
                 **settings,
             }
         )
-        trainer.fit(Model(), train, held_out, ckpt_path=ckpt_path)
+        trainer.fit(module or Model(), train, held_out, ckpt_path=ckpt_path)
     return trainer
+
+
+class Clipped(Model):
+    """Notes the norm of the gradients that the optimizer steps with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms: list[float] = []
+
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        """Note it before it is gone."""
+        self.norms.append(gradient_norm(optimizer))
+
+
+class ClipsItself(Model):
+    """Clips at a norm of its own."""
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        """Clip."""
+        self.clip_gradients(optimizer, gradient_clip_val=2.0, gradient_clip_algorithm="norm")
+
+
+def test_remedies_of_clip_and_betas_take_effect_and_are_read_back(
+    supervised: tuple[Run, Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer clips at the ordered norm; a module that clips by itself is left alone, and the callback does not claim it."""
+    _, agent = supervised
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"clip": 1e-3, "betas": [0.8, 0.9]}))
+    module = Clipped()
+    fit(tmp_path, Callback(), module=module, max_steps=3)
+    # Gradients are emptied before the second step and the third.
+    assert [norm for norm in module.norms if norm] == pytest.approx([1e-3] * 2, rel=1e-2)
+    reports = agent.reports()
+    (read,) = [report["values"] for report in reports if report["kind"] == "settings"]
+    assert (read["clip"], read["betas"]) == (1e-3, [0.8, 0.9])
+    assert "clip" in [report["remedies"] for report in reports if report["kind"] == "hello"][-1]
+
+
+def test_a_module_that_clips_by_itself_is_left_alone(
+    supervised: tuple[Run, Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer would refuse two norms; the remedy is not claimed, and not read back."""
+    _, agent = supervised
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"clip": 1e-3}))
+    fit(tmp_path, Callback(), module=ClipsItself(), max_steps=3)
+    reports = agent.reports()
+    (read,) = [report["values"] for report in reports if report["kind"] == "settings"]
+    assert "clip" not in read
+    assert "clip" not in [report["remedies"] for report in reports if report["kind"] == "hello"][-1]
 
 
 def test_steps_numbers_phases_and_seals_are_reported(

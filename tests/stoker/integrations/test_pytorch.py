@@ -1,6 +1,7 @@
 """Plain torch: a training that goes on from its checkpoint makes the steps that it would have made."""
 
 import itertools
+import json
 import random
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 
 import stoker
 from runner import checkpoints
+from runner.facts.remedies.skipped_steps import data_step
 from stoker.run import Run
 from tests.stoker.agent import Agent
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.trainer
 
-from stoker.integrations.pytorch import StepSampler, TrainingState, gradient_norm  # noqa: E402
+from stoker.integrations.optimizer_remedies import gradient_norm  # noqa: E402
+from stoker.integrations.pytorch import StepSampler, TrainingState  # noqa: E402
 
 
 class Training:
@@ -31,7 +34,12 @@ class Training:
         self.sampler = StepSampler(50, batch_size=4, seed=3)
         self.optimizer, self.scheduler = optimizer, scheduler
         self.state = TrainingState(
-            run, model=self.model, optimizer=optimizer, scheduler=scheduler, sampler=self.sampler
+            run,
+            clip_norm=1.0,
+            model=self.model,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            sampler=self.sampler,
         )
 
     def losses(self, num_steps: int) -> list[float]:
@@ -42,10 +50,15 @@ class Training:
             loss = (self.model(self.samples[indices]) ** 2).mean() * (1 + random.random())
             self.optimizer.zero_grad()
             loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.state.clip_norm)
             self.optimizer.step()
             self.scheduler.step()
             losses.append(loss.item())
         return losses
+
+    def num_optimizer_steps(self) -> int:
+        """Return how many steps are in the moments of the optimizer."""
+        return max((int(each["step"]) for each in self.optimizer.state.values()), default=0)
 
 
 def test_a_resumed_training_makes_the_same_steps(
@@ -101,6 +114,68 @@ def test_an_epoch_has_each_sample_once_on_one_rank(
         epochs.append(epoch)
     assert [sorted(epoch) for epoch in epochs] == [list(range(12 * num_ranks))] * 2
     assert epochs[0] != epochs[1]
+
+
+def test_data_steps_are_left_out_as_the_supervisor_counts_them(
+    supervised: tuple[Run, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step reads the batch that `facts` says it does; what was read before a checkpoint stays read."""
+    run, agent = supervised
+    plain = batches(StepSampler(48, batch_size=4), 40)
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"skip_steps": [[3, 4], [9, 9]]}))
+    first = StepSampler(48, batch_size=4)
+    state = TrainingState(run, sampler=first)
+    assert state.load() == 0
+    assert batches(first, 5) == [plain[n - 1] for n in (1, 2, 5, 6, 7)]
+    state.save(5)
+    monkeypatch.setenv("STOKER_RESUME", str(run.checkpoint_folder(5)))
+    # The order that came later names data that was read as well.
+    skipped = [[2, 4], [8, 9], [13, 14]]
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"skip_steps": skipped}))
+    resumed = StepSampler(48, batch_size=4)
+    again = stoker.Run(run._channel, fallback=run.checkpoint_folder(5))
+    TrainingState(again, sampler=resumed).load()
+    due = [data_step(step, skipped, after=(5, 7)) for step in range(6, 21)]
+    assert due[:4] == [10, 11, 12, 15]
+    assert batches(resumed, 15) == [plain[n - 1] for n in due]
+    values = [each["values"] for each in agent.reports() if each["kind"] == "settings"]
+    assert [(each["skip_steps"], each["data_position"]) for each in values] == [
+        ([[3, 4], [9, 9]], 0),
+        (skipped, 7),
+    ]
+
+
+def batches(sampler: StepSampler, num_steps: int) -> list[list[int]]:
+    """Return the indices of the next steps."""
+    return list(itertools.islice(sampler, num_steps))
+
+
+def test_an_optimizer_is_reset_once_in_the_history_of_its_weights(
+    supervised: tuple[Run, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart from before repeats it, one from after does not; the loop clips where it is told to."""
+    run, agent = supervised
+    first = Training(run)
+    first.losses(3)
+    first.state.save(3)
+    monkeypatch.setenv("STOKER_RESUME", str(run.checkpoint_folder(3)))
+    ordered = {"optimizer_reset": ["1.r1"], "clip": 0.25}
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps(ordered))
+    for _ in range(2):
+        resumed = Training(stoker.Run(run._channel, fallback=run.checkpoint_folder(3)))
+        resumed.losses(2)
+        assert resumed.num_optimizer_steps() == 2
+        assert resumed.state.clip_norm == 0.25
+    resumed.state.save(5)
+    monkeypatch.setenv("STOKER_RESUME", str(run.checkpoint_folder(5)))
+    after = Training(stoker.Run(run._channel, fallback=run.checkpoint_folder(5)))
+    after.losses(1)
+    assert after.num_optimizer_steps() == 3
+    values = [each["values"] for each in agent.reports() if each["kind"] == "settings"]
+    assert [(each["optimizer_reset"], each["clip"]) for each in values] == [
+        ([], 1.0),
+        *[(["1.r1"], 0.25)] * 3,
+    ]
 
 
 def test_samples_that_make_no_step_are_refused() -> None:

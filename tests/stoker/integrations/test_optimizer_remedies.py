@@ -13,7 +13,11 @@ from tests.stoker.agent import Agent
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.trainer
 
-from stoker.integrations.learning_rate import NAMES, LearningRate  # noqa: E402
+from stoker.integrations.optimizer_remedies import (  # noqa: E402
+    OF_RATE,
+    Clipping,
+    OptimizerRemedies,
+)
 
 NUM_STEPS = 12
 SCHEDULES: dict[str, Callable[[Any], Any]] = {
@@ -72,10 +76,10 @@ def test_a_factor_scales_the_whole_schedule_once_however_often_it_resumes(
     plain, lowered, resumed = Loop(schedule), Loop(schedule), Loop(schedule)
     plain.train(NUM_STEPS)
     monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"lr_factor": 0.5}))
-    LearningRate(run, [lowered.optimizer], done=0)
+    OptimizerRemedies(run, [lowered.optimizer], done=0)
     lowered.train(5)
     resumed.load(lowered.state())
-    rate = LearningRate(run, [resumed.optimizer], done=5)
+    rate = OptimizerRemedies(run, [resumed.optimizer], done=5)
     resumed.train(NUM_STEPS - 5)
     expected = [0.5 * each for each in plain.rates]
     assert lowered.rates + resumed.rates == pytest.approx(expected, abs=2e-7)
@@ -99,16 +103,78 @@ def test_a_peak_and_a_rate_replace_the_schedules(
     monkeypatch.setenv(
         "STOKER_REMEDIES", json.dumps({"lr_peak": 0.2, "lr_factor": 0.5, "clip": 1.0})
     )
-    LearningRate(run, [higher.optimizer], done=0)
+    OptimizerRemedies(run, [higher.optimizer], done=0)
     higher.train(6)
     assert higher.rates == pytest.approx(plain.rates, abs=2e-7)
     monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"lr": 0.03}))
-    LearningRate(run, [flat.optimizer], done=0)
+    OptimizerRemedies(run, [flat.optimizer], done=0)
     flat.train(6)
     assert flat.rates == pytest.approx([0.03] * 6, abs=2e-7)
     first, second = settings(agent)
     assert (first["values"]["lr_peak"], first["values"]["lr_factor"]) == (0.2, 0.5)
     assert second["values"]["lr"] == pytest.approx(0.03)
+
+
+def test_betas_are_those_of_the_step_alone(
+    supervised: tuple[Run, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AdamW steps with those that are ordered, and its state keeps the script's own."""
+    run, agent = supervised
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"betas": [0.5, 0.75]}))
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    changed = torch.optim.AdamW(parameters[:1], lr=0.1)
+    expected = torch.optim.AdamW(parameters[1:], lr=0.1, betas=(0.5, 0.75))
+    OptimizerRemedies(run, [changed], done=0)
+    for number in range(1, 4):
+        for parameter, optimizer in zip(parameters, (changed, expected), strict=True):
+            parameter.grad = torch.tensor([1.0, -2.0]) * number
+            optimizer.step()
+    assert torch.equal(*parameters)
+    assert changed.state_dict()["param_groups"][0]["betas"] == (0.9, 0.999)
+    (read,) = settings(agent)
+    assert read["values"]["betas"] == [0.5, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("factor", "read_back"),
+    [(1.0, pytest.approx(0.3)), (10.0, pytest.approx(2**0.5))],
+)
+def test_a_clip_that_the_trainer_does_not_keep_to_is_read_back_as_it_was(
+    factor: float,
+    read_back: object,
+    supervised: tuple[Run, Agent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The norm of the gradients in the step counts, not the setting: a trainer may ignore it."""
+    run, agent = supervised
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"clip": 0.3}))
+    setting = {"clip": 1.0}
+    clipping = Clipping(read=lambda: setting["clip"], write=lambda norm: setting.update(clip=norm))
+    loop = Loop("cosine")
+    OptimizerRemedies(run, [loop.optimizer], done=2, clipping=clipping)
+    loop.parameter.grad = torch.ones(2)
+    # The norm is 1.41 before.
+    torch.nn.utils.clip_grad_norm_([loop.parameter], factor * setting["clip"])
+    loop.optimizer.step()
+    (read,) = settings(agent)
+    assert (read["step"], read["values"]["clip"]) == (2, read_back)
+
+
+def test_remedies_that_nothing_applies_are_named(
+    supervised: tuple[Run, Agent],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SGD has no betas, and this script has no clip: the rank's output says so, and neither is among what is read back."""
+    run, agent = supervised
+    ordered = {"lr_factor": 0.5, "betas": [0.9, 0.95], "clip": 0.3}
+    monkeypatch.setenv("STOKER_REMEDIES", json.dumps(ordered))
+    loop = Loop("cosine")
+    OptimizerRemedies(run, [loop.optimizer], done=0)
+    loop.train(1)
+    assert "not applied, since nothing in this script does: betas, clip" in capsys.readouterr().err
+    (read,) = settings(agent)
+    assert not {"betas", "clip"} & set(read["values"])
 
 
 def test_what_is_read_back_is_what_the_step_was_made_with(
@@ -118,7 +184,7 @@ def test_what_is_read_back_is_what_the_step_was_made_with(
     run, agent = supervised
     monkeypatch.setenv("STOKER_REMEDIES", json.dumps({"lr_factor": 0.5}))
     loop = Loop("cosine")
-    LearningRate(run, [loop.optimizer], done=3)
+    OptimizerRemedies(run, [loop.optimizer], done=3)
 
     def overrule(optimizer: Any, *_: Any) -> None:
         optimizer.param_groups[0]["lr"] = 0.1
@@ -132,8 +198,8 @@ def test_what_is_read_back_is_what_the_step_was_made_with(
 def test_the_ranks_say_which_remedies_they_apply(supervised: tuple[Run, Agent]) -> None:
     """The first hello names none, for the script may begin long before its optimizer is there; a later one does."""
     run, agent = supervised
-    LearningRate(run, [Loop("cosine").optimizer], done=0)
-    assert [report["remedies"] for report in agent.reports()] == [[], list(NAMES)]
+    OptimizerRemedies(run, [Loop("cosine").optimizer], done=0)
+    assert [report["remedies"] for report in agent.reports()] == [[], list(OF_RATE)]
 
 
 def test_a_wrapped_optimizer_is_found_and_another_refused(supervised: tuple[Run, Agent]) -> None:
@@ -144,8 +210,8 @@ def test_a_wrapped_optimizer_is_found_and_another_refused(supervised: tuple[Run,
     class Wrapper:
         optimizer, param_groups = loop.optimizer, loop.optimizer.param_groups
 
-    rate = LearningRate(run, [Wrapper()], done=0)
+    rate = OptimizerRemedies(run, [Wrapper()], done=0)
     loop.train(1)
     assert rate.in_effect == pytest.approx(0.1)
     with pytest.raises(TypeError, match="object has no register_step_pre_hook"):
-        LearningRate(run, [object()], done=0)
+        OptimizerRemedies(run, [object()], done=0)
