@@ -185,6 +185,8 @@ class Reconciler:
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
             self.preloader.set_plan(assignment.warm)
+            if assignment.warm is not None:
+                self.log_search.prepare()
         is_same = before is not None and replace(before, warm=assignment.warm) == assignment
         if is_same and was_mine == is_mine:
             return

@@ -87,6 +87,8 @@ class LogReader:
             self._follower.close()
         self._follower = None
         if not (request.files or request.kernel_log):
+            # What the next request most likely needs, and takes a while to load.
+            self._engine_for(request.metric_pattern)
             return
         try:
             self._follower = Follower(request, self._engine_for(request.metric_pattern))

@@ -223,6 +223,7 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     r.SupervisorStarted: lifecycle.on_supervisor_started,
     r.Settle: _settle,
     r.Tick: _tick,
+    r.HeartbeatStep: attempts.on_heartbeat_step,
     r.StaleMessage: requests.on_stale,
     s.NodeJoined: join.on_node_joined,
     s.NodeLeft: join.on_node_left,

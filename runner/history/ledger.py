@@ -73,6 +73,7 @@ class RunSummary:
     ettr_ratio: float | None
     ended: bool
     num_attempts: int
+    lost_steps: int
     contributing_steps: Mapping[AttemptId, tuple[int, int]]
     # Of the last hour and the last day (`recent_time`).
     ettr_hour_ratio: float | None
@@ -131,6 +132,7 @@ class Ledger:
             ettr_ratio=min(1.0, productive / wall) if account.stepped and wall > 0 else None,
             ended=account.ended_at is not None,
             num_attempts=account.num_attempts,
+            lost_steps=account.lost_steps(),
             contributing_steps=account.contributing(),
             ettr_hour_ratio=recent_ettr(account, HOUR_SECONDS, now),
             ettr_day_ratio=recent_ettr(account, DAY_SECONDS, now),
@@ -246,7 +248,12 @@ class Ledger:
             run.keep_counters(now)
         run.counters.tokens += record.tokens
         run.counters.skipped_steps += record.num_skipped
-        self._settle(run.advanced(now, record.attempt, record.step))
+        at = now
+        if record.at is not None:
+            run.keep_counters(now)
+            run.late_mark(record.at, record.attempt, record.step)
+            at = min(now, run.not_before(record.at))
+        self._settle(run.advanced(at, record.attempt, record.step))
         if not (first and run.phase == "step"):
             return
         for incident in self.incidents(run.run):

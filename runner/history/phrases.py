@@ -226,6 +226,9 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
         f"{_because(f.reason)}"
     ),
     r.MessageUnreadable: lambda f: f"stream {f.stream}: a malformed message: {printable(f.reason)}",
+    r.HeartbeatStep: lambda f: (
+        f"{f.node} is silent; its last heartbeats had step {f.step} of {f.attempt}"
+    ),
     r.StaleMessage: lambda _: "a message that is not fresh",
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
@@ -480,7 +483,7 @@ def _node_draining(record: r.NodeDraining) -> str:
     if record.to is None:
         return f"{record.node} stays in service after all{_because(record.reason)}"
     spare = f", {record.spare} takes its place" if record.spare else ""
-    what = f"is to leave at a checkpoint ({record.to}){spare}"
+    what = f"is to leave ({record.to}){spare}"
     return f"{record.node} {what}{_because(record.reason)}"
 
 

@@ -130,6 +130,7 @@ class RunAccounting(MutableValue):
     attempts: dict[AttemptId, AttemptAccounting] = field(default_factory=dict)
     # Oldest attempts that are not in `attempts` any more.
     num_put_away: int = 0
+    lost_steps_put_away: int = 0
     current: AttemptId | None = None
     # The attempt whose end is the run's state now.
     head: AttemptId | None = None
@@ -167,10 +168,12 @@ class RunAccounting(MutableValue):
         if len(self.attempts) <= keep:
             return
         needed = [*self.checkpoints.values(), self.head, self.current, self.stopped]
+        lost = self.lost_steps()
         for attempt in list(self.attempts)[: len(self.attempts) - keep]:
             if attempt not in needed:
                 del self.attempts[attempt]
                 self.num_put_away += 1
+        self.lost_steps_put_away += lost - self.lost_steps()
 
     # ---- events ---------------------------------------------------------------------------------------------------
 
@@ -243,6 +246,18 @@ class RunAccounting(MutableValue):
         if is_first:
             self.counters.on_first_step(self.stepped_seconds - self.productive_seconds(now))
         return settled
+
+    def late_mark(self, at: float, attempt: AttemptId, step: int) -> None:
+        """Note when a step was done of an attempt that has stopped since, where only later news tells of it."""
+        account = self.attempts.get(attempt)
+        if account is not None and not account.inherited_from:
+            account.marks.add_late(at, step)
+
+    def not_before(self, at: float) -> float:
+        """Return a time that is noted late, no earlier than what was noted since."""
+        account = self._attempt(self.current)
+        marked = account.marks.times[-1:] if account is not None else []
+        return max([at, self.since, *marked])
 
     def reached(self, attempt: AttemptId, step: int | None) -> None:
         """Record how far the attempt got by an exit or a checkpoint, not by a mark."""
@@ -370,6 +385,13 @@ class RunAccounting(MutableValue):
             last = min(last, base)
             account = self._attempt(account.parent)
         return dict(reversed(ranges.items()))
+
+    def lost_steps(self) -> int:
+        """Return how many steps were made that are not part of the state now, those of attempts that are put away included."""
+        every = self.attempts.values()
+        made = sum(max(0, each.marks.reached - (each.base or 0)) for each in every)
+        kept = sum(last - first + 1 for first, last in self.contributing().values())
+        return self.lost_steps_put_away + made - kept
 
     def keep_counters(self, now: float) -> None:
         """Hold what the counters are at least, before an event may classify seconds again."""

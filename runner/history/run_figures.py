@@ -100,7 +100,7 @@ def run_figures(
         lost_seconds=lost,
         ettr_ratio=summary.ettr_ratio,
         steps=max((last for _, last in summary.contributing_steps.values()), default=0),
-        lost_steps=_lost_steps(list(account.attempts.values()), summary.contributing_steps),
+        lost_steps=summary.lost_steps,
         num_attempts=summary.num_attempts,
         longest=_longest(
             list(account.attempts.values()), account.admitted_at + summary.wall_seconds
@@ -199,14 +199,6 @@ def _longest(attempts: Sequence[AttemptAccounting], now: float) -> tuple[Stretch
         if each.marks.steps
     ]
     return tuple(sorted(stretches, key=lambda each: -each.seconds)[:NUM_STRETCHES])
-
-
-def _lost_steps(
-    attempts: Sequence[AttemptAccounting], kept: Mapping[AttemptId, tuple[int, int]]
-) -> int:
-    """Steps that were made and are not part of the state."""
-    made = sum(max(0, each.marks.reached - (each.base or 0)) for each in attempts)
-    return made - sum(last - first + 1 for first, last in kept.values())
 
 
 def _at_most(count: int, mean: float) -> float:

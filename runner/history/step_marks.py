@@ -45,6 +45,13 @@ class StepMarks(MutableValue):
         if len(self.steps) > MAX_LIVE_MARKS:
             self._thin(MAX_LIVE_MARKS // 2)
 
+    def add_late(self, at: float, step: int) -> None:
+        """Note by when a step was done, after the attempt was closed; one that is no news, or has no mark before, is ignored."""
+        if self.closed_at is None or not self.steps or step <= self.steps[-1]:
+            return
+        self.times.append(min(max(at, self.times[-1]), self.closed_at))
+        self.steps.append(step)
+
     def reach(self, step: int) -> None:
         """Record that the attempt got at least as far as `step`, at an unknown time."""
         self.reached = max(self.reached, step)

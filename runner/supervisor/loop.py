@@ -21,7 +21,7 @@ from runner.act.registers import Registers
 from runner.decide.controller import Controller
 from runner.decide.incidents.page_contents import asks_for_a_person, page_content
 from runner.errors import StoreRolledBack, StoreUnavailable
-from runner.facts.actions import Action, PageOperator
+from runner.facts.actions import Action, PageOperator, ProbeNode
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
@@ -40,6 +40,7 @@ from runner.supervisor.compactor import JournalCompactor
 from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, DecisionLoop, LoopEnv
 from runner.supervisor.decisions import DecisionLog, policy_of
 from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue
+from runner.supervisor.last_steps import LastSteps
 from runner.supervisor.learned import LearnedSummaries
 from runner.supervisor.lease import version
 from runner.supervisor.message_validator import (
@@ -124,6 +125,7 @@ class Supervisor(LoopEnv):
         self._signer, self._validator = signer, MessageValidator(signer)
         self._signing = signer.number
         self._inbound = InboundQueue()
+        self._last_steps = LastSteps()
         self._stall_seconds = min(STALL_SECONDS, STALL_SHARE * cluster.heartbeat_timeout_seconds)
         self._ran_at = time.monotonic()
         # Until the reader reports for how long it had lost the store.
@@ -279,6 +281,11 @@ class Supervisor(LoopEnv):
             controller = self.log.controller
             content = page_content(controller.state, controller.policy, action)
             self._pager.announce(action.id, content)
+        if action.action == ProbeNode.kind:
+            seen = self._last_steps.of(action.read(ProbeNode).node)
+            if seen is not None:
+                # Before the outcome: what ends the attempt is then decided with this step.
+                self._inbox.put(seen)
         self._executor.submit(action)
 
     def recall_steps(self, wanted: StepsWanted) -> None:
@@ -382,6 +389,7 @@ class Supervisor(LoopEnv):
         if not isinstance(fact, Heartbeat):
             return self.log.process(fact, now, stream=stream, cursor=number)
         self._publisher.on_heartbeat(fact, now)
+        self._last_steps.on_heartbeat(fact, now)
         self._steps.on_heartbeat(fact, self.log.controller.state, now)
         findings = self._detectors.on_heartbeat(fact, now)
         if findings:

@@ -323,6 +323,7 @@ class StatusBuilder:
             applied_remedies=tuple(run.applied_remedies[-MAX_REMEDIES_SHOWN:]),
             start_phases=dict(attempt.start) if attempt else {},
             checkpoint_step=trusted.step if trusted else None,
+            lost_steps=summary.lost_steps,
             ettr_ratio=summary.ettr_ratio,
             ettr_hour_ratio=summary.ettr_hour_ratio,
             ettr_day_ratio=summary.ettr_day_ratio,

@@ -116,9 +116,12 @@ def resolved(incident: str) -> IncidentChanged:
     return IncidentChanged(incident=incident, state="resolved", reason="new step reached")
 
 
-def advanced(attempt: AttemptId, step: int, **timings: float) -> StepsAdvanced:
-    """Let the attempt reach a step."""
-    return StepsAdvanced(attempt=attempt, step=step, loss=5.0 - step / 100, timings=timings)
+def advanced(
+    attempt: AttemptId, step: int, *, at: float | None = None, **timings: float
+) -> StepsAdvanced:
+    """Let the attempt reach a step. `at`: by when, if before."""
+    loss = 5.0 - step / 100
+    return StepsAdvanced(attempt=attempt, step=step, loss=loss, timings=timings, at=at)
 
 
 def checkpoint(attempt: AttemptId, step: int, trust: Trust = Trust.INTACT) -> CheckpointRecorded:

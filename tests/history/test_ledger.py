@@ -278,6 +278,32 @@ def test_steps_past_the_last_mark_count_when_an_exit_reports_them() -> None:
     assert summary.lost_seconds["rework"] == pytest.approx(1, abs=1e-3)
 
 
+def test_a_step_that_is_noted_late_counts_from_when_it_was_done() -> None:
+    """Its time is between the marks before it and the end of the attempt; what came after it is no progress."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11))
+    script.at(40, opened("i1", ONE), attempt_is(ONE, "stopping", outcome="crashed", incident="i1"))
+    script.at(41, advanced(ONE, 16, at=script.start + 25), attempt_is(ONE, "ended"))
+    script.at(42, planned(TWO), prepared(TWO)).at(50, advanced(TWO, 17))
+    ledger = fold(script.entries)
+    summary = ledger.summary(1, script.start + 50)
+    assert summary.contributing_steps == {ONE: (1, 16), TWO: (17, 17)}
+    assert summary.productive_seconds == pytest.approx(15, abs=1e-3)
+    assert summary.lost_seconds["rework"] == pytest.approx(15, abs=1e-3)
+    assert summary.lost_steps == 0
+    check_sums(summary)
+
+
+def test_the_seconds_between_the_last_step_and_the_end_of_the_ranks_are_no_progress() -> None:
+    """The last mark comes with the exit of a rank, and says when the step was made."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(60, advanced(ONE, 31, at=script.start + 40))
+    script.at(60, attempt_is(ONE, "stopping", outcome="finished"), run_is("finished"))
+    summary = fold(script.entries).summary(1, script.start + 60)
+    assert summary.productive_seconds == pytest.approx(30, abs=1e-3)
+    assert summary.lost_seconds == pytest.approx({"initial_start": 10, "finish": 20}, abs=1e-3)
+
+
 def test_the_detection_time_of_a_drill_counts_from_its_order() -> None:
     """An observed death has no seconds to detect; after a drill, the seconds since its order count instead, once."""
     drill = Action(
@@ -350,7 +376,7 @@ records = st.one_of(
         outcome=st.none() | st.sampled_from(get_args(Outcome)),
         incident=maybe_incidents,
     ),
-    st.builds(advanced, attempts, steps),
+    st.builds(advanced, attempts, steps, at=st.none() | st.floats(0, 2e9)),
     st.builds(advanced, attempts, steps),
     st.builds(checkpoint, attempts, steps),
     st.builds(RankCapabilitiesRecorded, attempt=attempts),

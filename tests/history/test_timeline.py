@@ -211,6 +211,7 @@ def test_every_kind_of_input_and_record_has_a_phrase_or_is_left_out_on_purpose()
         "SupervisorPaused",
         "MessageUnreadable",
         "StaleMessage",
+        "HeartbeatStep",
         "JournalEntry",
     }
     for name in inputs - {"JournalEntry"}:
@@ -357,7 +358,7 @@ def test_drains_refused_joins_spares_and_domains_have_phrases() -> None:
     script.at(6, r.DomainStateRecorded(domain="rack", name="r2"))
     lines = story(script.entries)
     assert [text for line in lines for text in line.decided] == [
-        "n1 is to leave at a checkpoint (maintenance), n3 takes its place: fans",
+        "n1 is to leave (maintenance), n3 takes its place: fans",
         "n1 stays in service after all: readmitted",
         "an agent on board:B may not join as n1: n1 is heard",
         "spares are low: 0 left, 1 wanted",

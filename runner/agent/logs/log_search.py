@@ -128,6 +128,11 @@ class LogSearch:
         self._follow_request = replace(self._follow_request, since_microseconds=since)
         self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
 
+    def prepare(self) -> None:
+        """Start a reader before there are ranks: the steps that they print first are then seen when they are printed."""
+        if not self._reader.is_running and self._gang is None:
+            self._reader.send(FollowRequest(gang=""))
+
     def on_gang_terminated(self) -> None:
         """Stop following after LINGER_SECONDS; the output of failed ranks is searched on its own."""
         gang, self._gang = self._gang, None

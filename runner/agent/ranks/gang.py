@@ -1,6 +1,7 @@
 """A gang as one node sees it: its ranks, what they report, and the signals that follow. Its only I/O is reading /proc."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +97,7 @@ class LocalGang:
         # Fingerprint of what the ranks train on; "": none has reported it.
         self.data = ""
         self.last_step: int | None = None
-        self.progress_at = now
+        self._furthest_at = self.progress_at = now
         self.writes = 0
         self.heartbeat_due = False
         self.not_forked_reason = ""
@@ -196,6 +197,12 @@ class LocalGang:
         """The last step that a rank reported; where none reports any, the furthest that one has printed."""
         return self._printed.furthest if self.last_step is None else self.last_step
 
+    def furthest_age_seconds(self, step: int | None) -> float | None:
+        """Return since when the furthest step is known; None: `step` is another one."""
+        if step is None or step != self.furthest_step:
+            return None
+        return max(0.0, time.monotonic() - self._furthest_at)
+
     def add_log_steps(
         self, records: Sequence[StepRecord], rank: int | None, now: float
     ) -> list[Signal]:
@@ -203,8 +210,11 @@ class LocalGang:
         if self.last_step is not None:
             return []
         self._log_steps = (*self._log_steps, *records)[-MAX_STEPS:]
-        is_first = self._printed.furthest is None
+        before = self._printed.furthest
+        is_first = before is None
         is_mark = self._printed.add(records, rank)
+        if self._printed.furthest != before:
+            self._furthest_at = now
         if rank == self._printed.rank:
             for record in records:
                 self._printed_sums.add(record, now)
@@ -235,6 +245,8 @@ class LocalGang:
                 step_seconds_max=report.step_seconds,
             )
             self._sums.add(step, now)
+        if self.last_step is None or report.step > self.last_step:
+            self._furthest_at = now
         if self.last_step is not None:
             self.last_step = max(self.last_step, report.step)
             return []
@@ -425,11 +437,13 @@ class LocalGang:
         """Return the signal that a rank ended by itself."""
         rank = self.ranks[number]
         rank.is_alive = False
+        last_step = rank.last_step if rank.last_step is not None else self.furthest_step
         return signals.RankExited(
             **self.header(),
             generation=self.generation,
             rank=number,
             exit_code=exit_code,
-            last_step=rank.last_step if rank.last_step is not None else self.furthest_step,
+            last_step=last_step,
+            last_step_age_seconds=self.furthest_age_seconds(last_step),
             stderr_tail=stderr_tail,
         )

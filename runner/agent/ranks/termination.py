@@ -45,6 +45,7 @@ class Termination:
             **gang.header(),
             generation=gang.generation,
             last_step=gang.furthest_step,
+            last_step_age_seconds=gang.furthest_age_seconds(gang.furthest_step),
             left_behind=left_behind,
             fenced=self.fenced,
             num_stacks=self.stacks,

@@ -72,7 +72,7 @@ def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Ite
         if node.pending_drain is not None and node.node not in leaving:
             drain = node.pending_drain
             why = output.because(drain.reason)
-            yield f"{node.node} is to leave at a checkpoint ({drain.to}){why}"
+            yield f"{node.node} is to leave ({drain.to}){why}"
         if node.shortage and node.shortage not in shortages:
             shortages.add(node.shortage)
             yield f"{node.node} serves, but is short: {printable(node.shortage, MAX_SHORTAGE)}"

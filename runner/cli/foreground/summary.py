@@ -46,7 +46,9 @@ def summarize(status: ClusterStatus, run: RunStatus) -> Summary:
         incidents=incidents,
         first_loss=run.first_loss,
         last_loss=last if last is not None else (losses[-1] if losses else None),
-        steps_lost=sum(incident.steps_lost or 0 for incident in incidents),
+        steps_lost=sum(one.steps_lost or 0 for one in incidents)
+        if run.lost_steps is None
+        else run.lost_steps,
         wall_seconds=_wall_seconds(run),
         ettr_ratio=run.ettr_ratio,
     )

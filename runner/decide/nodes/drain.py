@@ -13,7 +13,7 @@ from runner.decide.decision import Decision, Reply, refused
 from runner.decide.nodes.hardware import is_refused
 from runner.decide.nodes.predicates import free_state, is_suspect, run_served
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, Run
+from runner.decide.state.cluster_state import LAUNCHED, OUT, Hardware, Node, PendingDrain, Run
 from runner.facts.actions import StartAgent, StopAgent
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
@@ -60,8 +60,18 @@ def _take_out(decision: Decision, node: Node, request: WayOut) -> Reply:
     spare = request.spare if isinstance(request, q.SwapNode) else None
     _leave(decision, node, to=to, reason=_reason(request), spare=spare, request=request.id)
     run = run_served(decision.state, node)
-    then = f"; run {run.spec.name} writes a checkpoint first" if run is not None else ""
+    then = _what_comes_first(run) if run is not None else ""
     return Reply("open", f"{node.node} is to be {STATE_WORDS.get(to, to)}{then}")
+
+
+def _what_comes_first(run: Run) -> str:
+    """Say what the run does before a node leaves it: ranks that ignore the contract get SIGTERM."""
+    attempt, name = run.attempt, run.spec.name
+    if attempt is None or attempt.state not in LAUNCHED:
+        return f"; run {name} is launched without it"
+    if "stop" in attempt.requests:
+        return f"; run {name} writes a checkpoint first"
+    return f"; the ranks of run {name} get SIGTERM first, and have {run.spec.stop_grace_seconds:g} s to end"
 
 
 def _is_out(decision: Decision, node: Node, to: Out) -> bool:

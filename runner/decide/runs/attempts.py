@@ -150,6 +150,23 @@ def on_progress(decision: Decision, progress: s.Progress) -> None:
     _advance(decision, attempt, mark)
 
 
+def on_heartbeat_step(decision: Decision, seen: r.HeartbeatStep) -> None:
+    """Note the furthest step of a silent node's ranks; of printed steps, those of the rank that counts so far."""
+    attempt = decision.state.attempt_of(seen.attempt)
+    if attempt is None or attempt.last_step is None or attempt.state == "ended":
+        return
+    rank = attempt.printed_by
+    if seen.is_printed:
+        size = decision.run_of(attempt.attempt).spec.ranks_per_node
+        if rank is None or attempt.nodes[rank // size] != seen.node:
+            return
+    printed_by = rank if seen.is_printed else None
+    mark = r.StepsAdvanced(
+        attempt=attempt.attempt, step=seen.step, printed_by=printed_by, at=seen.at
+    )
+    _advance(decision, attempt, mark)
+
+
 def _counts(attempt: Attempt, rank: int) -> bool:
     """Whether the steps that a rank prints are those of the attempt."""
     if attempt.last_step is None:
@@ -157,8 +174,16 @@ def _counts(attempt: Attempt, rank: int) -> bool:
     return attempt.printed_by is not None and rank <= attempt.printed_by
 
 
-def _last_mark(attempt: Attempt, step: int) -> r.StepsAdvanced:
-    return r.StepsAdvanced(attempt=attempt.attempt, step=step, printed_by=attempt.printed_by)
+def _last_mark(
+    decision: Decision, attempt: Attempt, ended: s.RankExited | s.RanksTerminated
+) -> r.StepsAdvanced:
+    age = ended.last_step_age_seconds
+    return r.StepsAdvanced(
+        attempt=attempt.attempt,
+        step=ended.last_step or 0,
+        printed_by=attempt.printed_by,
+        at=None if age is None else decision.now - max(0.0, age),
+    )
 
 
 def _advance(decision: Decision, attempt: Attempt, mark: r.StepsAdvanced) -> None:
@@ -217,7 +242,7 @@ def on_rank_exited(decision: Decision, exited: s.RankExited) -> None:
     if attempt is None or exited.rank in attempt.exit_codes:
         return
     if exited.last_step is not None:
-        _advance(decision, attempt, _last_mark(attempt, exited.last_step))
+        _advance(decision, attempt, _last_mark(decision, attempt, exited))
     decision.add(
         r.RankEnded(
             attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
@@ -294,7 +319,7 @@ def on_ranks_gone(decision: Decision, gone: s.RanksTerminated) -> None:
         return
     attempt = _current(decision, gone.attempt, gone.generation)
     if attempt is not None and gone.last_step is not None:
-        _advance(decision, attempt, _last_mark(attempt, gone.last_step))
+        _advance(decision, attempt, _last_mark(decision, attempt, gone))
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         decision.move_node(gone.node, "lost", reason)

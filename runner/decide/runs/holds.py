@@ -240,12 +240,9 @@ def settle_requests(decision: Decision, run: Run) -> None:
             continue
         is_new = attempt.attempt != pending.after
         if attempt.state == "running" and (is_new or pending.kind == "resume_run"):
-            _answer(
-                decision,
-                pending,
-                "done",
-                f"{attempt.attempt} runs, from step {attempt.resume_step}",
-            )
+            is_ours = attempt.resume or checkpoint_folder(decision.policy.cluster, run)
+            begin = f"from step {attempt.resume_step}" if is_ours else "as its script resumes"
+            _answer(decision, pending, "done", f"{attempt.attempt} runs, {begin}")
         elif is_new and attempt.state in ("stopping", "ended") and attempt.launched_at is not None:
             ended = f"{attempt.attempt} did not come up{because(attempt.reason)}"
             _answer(

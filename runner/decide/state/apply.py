@@ -237,7 +237,8 @@ def _advanced(state: State, record: r.StepsAdvanced) -> None:
     if attempt is not None and _is_newer(record, attempt):
         if attempt.first_step_at is None:
             attempt.first_step_at = state.now
-        attempt.last_step, attempt.last_step_at = record.step, state.now
+        at = state.now if record.at is None else record.at
+        attempt.last_step, attempt.last_step_at = record.step, at
         attempt.printed_by = record.printed_by
     if not run.was_left(record.attempt):
         run.best_step = max(run.best_step, record.step)

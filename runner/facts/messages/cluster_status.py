@@ -234,6 +234,8 @@ class RunStatus(Value):
     # Page -> rungs that it may still take within 24 hours, of pages with such a limit that have taken one.
     rungs_left: Mapping[str, int] = field(default_factory=dict)
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    # Steps that were made and are not part of the run's state; None in a status of an earlier release.
+    lost_steps: int | None = None
     folder: str = ""
     checkpoints: str = ""
     preload: tuple[str, ...] = ()

@@ -95,6 +95,19 @@ class MessageUnreadable(Value, kind="message_unreadable"):
     reason: str
 
 
+class HeartbeatStep(Value, kind="heartbeat_step"):
+    """The furthest step in the heartbeats of a node that is silent, and when it came: a dead agent sends no other message about it.
+
+    `is_printed`: its ranks report no steps; it is in their output. `at`: seconds on the controller's clock.
+    """
+
+    node: str
+    attempt: AttemptId
+    step: int
+    at: float
+    is_printed: bool = False
+
+
 class StaleMessage(Value, kind="stale_message"):
     """A request or a join that was sent too long ago, or by a clock that is off: it is refused, and its sender gets the reason."""
 
@@ -366,7 +379,7 @@ class RankEnded(AttemptRecord, kind="rank_ended"):
 class StepsAdvanced(AttemptRecord, kind="steps_advanced"):
     """The attempt has finished `step`. `printed_by`: the rank whose output shows it; None: ranks report their steps.
 
-    `tokens`, `num_skipped`: as in the signal.
+    `tokens`, `num_skipped`: as in the signal. `at`: by when it was done, if that was before this record.
     """
 
     step: int
@@ -375,6 +388,7 @@ class StepsAdvanced(AttemptRecord, kind="steps_advanced"):
     printed_by: int | None = None
     tokens: int = 0
     num_skipped: int = 0
+    at: float | None = None
 
 
 class StartTimed(AttemptRecord, kind="start_timed"):

@@ -227,12 +227,13 @@ class DevicesReleased(Signal, kind="devices_released"):
 class RankExited(LaunchSignal, kind="rank_exited"):
     """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, None if unobserved.
 
-    `unobserved`: why it is not known, if that is not that its keeper died.
+    `unobserved`: why it is not known, if that is not that its keeper died. `last_step_age_seconds`: since the agent saw that step.
     """
 
     rank: int
     exit_code: int | None
     last_step: int | None = None
+    last_step_age_seconds: float | None = None
     # Last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint.
     stderr_tail: str = ""
     unobserved: str = ""
@@ -243,9 +244,11 @@ class RanksTerminated(LaunchSignal, kind="ranks_terminated"):
 
     `fenced`: the agent killed them on its own, having lost the store and seen no step. `num_stacks`: ranks whose stacks were
     written down before, in the folder `stacks`; at most `rank_stacks.MAX_RANK_STACKS` are in `rank_stacks`.
+    `last_step_age_seconds`: since the agent saw that step.
     """
 
     last_step: int | None = None
+    last_step_age_seconds: float | None = None
     left_behind: tuple[int, ...] = ()
     fenced: bool = False
     num_stacks: int = 0

@@ -121,7 +121,7 @@ def test_a_draining_node_is_reported_once_and_checks_are_not() -> None:
     leaving = DrainStatus(to="maintenance", since=1.0, reason="fans")
     goes = replace(stays, nodes=(replace(stays.nodes[0], pending_drain=leaving),))
     lines = changes(stays, goes, run=1)
-    assert lines == ["n1 is to leave at a checkpoint (maintenance): fans"]
+    assert lines == ["n1 is to leave (maintenance): fans"]
     assert changes(goes, goes, run=1) == []
     assert changes(goes, out, run=1) == ["n1 is maintenance"]
 

@@ -77,7 +77,7 @@ def test_a_paused_run_starts_nothing_until_a_person_says_so() -> None:
     assert "AttemptPlanned" not in kinds(harness.settle())
     harness.take(q.ResumeRun(id="p2", by="bob", run="a"))
     launch(harness)
-    assert answer(harness, "p2") == ("done", "1.1.1 runs, from step 0")
+    assert answer(harness, "p2") == ("done", "1.1.1 runs, as its script resumes")
     assert run.hold is None
     assert run.pending_requests == []
 

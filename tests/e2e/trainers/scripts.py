@@ -1,10 +1,11 @@
 """Scripts around real trainers, which know nothing of Stoker: what they print is their own. A stamp of each step goes to a file.
 
-Each script takes its last step, a fault, and the step of the first attempt after which it comes: `nan` in rank 0's weights, or
-a `hang` of rank 1.
+Each script takes its last step, a fault, and the step of the first attempt after which it comes: `nan` in rank 0's weights, a
+`hang` of rank 1, or a `wait` of all ranks, which slow down, and make the fifth step from there once the file `go` is there.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ def harm(step, parameters):
             next(iter(parameters)).data.fill_(float("nan"))
         elif fault == "hang" and rank == 1:
             time.sleep(1e6)
+    if fault == "wait" and attempt == "1.1.0" and step >= at:
+        time.sleep(0.2)
+        while step >= at + 5 and not os.path.exists("go"):
+            time.sleep(0.05)
 """
 HUGGING_FACE = """
 import torch
@@ -92,8 +97,8 @@ points = torch.randn(2_000_000, 8)
 data = torch.utils.data.TensorDataset(points, points.sum(-1) + 0.3 * torch.randn(2_000_000))
 saves = ModelCheckpoint(dirpath="out", every_n_train_steps=10, save_last=True)
 trainer = Trainer(
-    max_steps=last, devices=int(os.environ["LOCAL_WORLD_SIZE"]), accelerator="cpu", strategy="ddp",
-    logger=False, enable_model_summary=False,
+    max_steps=last, devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
+    accelerator="cpu", strategy="ddp", logger=False, enable_model_summary=False,
     # Where rich is installed the default is another bar, which writes nothing to a file before its end.
     callbacks=[Own(), saves, TQDMProgressBar()],
 )
@@ -116,6 +121,7 @@ class Optimizer(torch.optim.AdamW):
     def step(self, *values):
         super().step(*values)
         self.num = getattr(self, "num", 0) + 1
+        time.sleep(0.02)
         harm(self.num, self.param_groups[0]["params"])
 
 builtins.print, torch.optim.AdamW = print_and_stamp, Optimizer
@@ -142,12 +148,23 @@ class Stamp(NamedTuple):
     at: float
 
 
-def write(harness: ClusterHarness, trainer: str) -> None:
-    """Write a trainer's script as main.py, and what it needs."""
+def start(
+    harness: ClusterHarness, trainer: str, *words: object, nodes: int = 1, **fields: object
+) -> None:
+    """Write a trainer's script as main.py with what it needs, and its run, of two ranks that are forked."""
     harness.write_script(_BEGIN + SCRIPTS[trainer], "main.py")
     if trainer == "nanogpt":
         for name in ("train.py", "model.py", "input.txt"):
             (harness.folder / name).write_text((EXAMPLES / "nanogpt" / name).read_text())
+    harness.write_run(
+        command=" ".join(["{python} main.py", *map(str, words)]),
+        python=sys.executable,
+        nodes=nodes,
+        ranks_per_node=2 // nodes,
+        preload=PRELOAD[trainer],
+        environment={"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+        **fields,
+    )
 
 
 def stamps(harness: ClusterHarness) -> list[Stamp]:
