@@ -1,16 +1,22 @@
 """Alerts: from a drill in a real run through a real Prometheus and Alertmanager to a webhook, and the dead-man's switch."""
 
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster_harness import ClusterHarness, run_of
 from tests.e2e.monitoring.servers import Webhook, alertmanager, prometheus, until
-from tests.e2e.monitoring.training import end, monitored_run
+from tests.e2e.monitoring.training import SCRIPT, Monitored, end, monitored_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SWITCH = "/dead-mans-switch"
+# While the file is there, the loss is no number.
+POISON = """    if os.path.exists("poison"):
+        loss = float("nan")
+"""
 
 
 def test_an_alert_of_a_drill_arrives_once_and_resolves_and_a_dead_supervisor_is_noticed(
@@ -47,4 +53,52 @@ def test_an_alert_of_a_drill_arrives_once_and_resolves_and_a_dead_supervisor_is_
         until(lambda: paths("StokerNotScraped", "resolved") == {"/page"}, "the page resolves")
         assert len(webhook.of("StokerNotScraped", "firing")) == 1
         assert "StokerStatusStale" not in server.alerts()
+    end(monitored)
+
+
+def advised_run(harness: ClusterHarness) -> Monitored:
+    """Start a supervisor, a node and a spare, and a run about which Stoker does nothing by itself; return once it trains."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    harness.write_cluster(nodes=1, slots=1, spares=1, limits={"metrics_port": port})
+    harness.write_script(SCRIPT.replace("    time.sleep(0.05)", POISON + "    time.sleep(0.05)"))
+    command = {"command": "{python} train.py", "python": sys.executable}
+    harness.write_run(**command, nodes=1, ranks_per_node=1, mode="advise", checkpoints="saved")
+    harness.start("supervise")
+    harness.until(harness.view, "a first status")
+    handed = harness.stoker("run", "run.yaml", "--detach")
+    assert handed.returncode == 0, handed
+    harness.training(past_step=3)
+    return Monitored(harness, port)
+
+
+def test_a_proposal_that_waits_is_a_ticket_and_a_run_that_fails_is_a_page(
+    harness: ClusterHarness, webhook: Webhook, tmp_path: Path
+) -> None:
+    """The ticket resolves once the run's numbers are back; each alert comes once, to its receiver, and names its run."""
+    monitored = advised_run(harness)
+    with (
+        alertmanager(tmp_path / "alertmanager", webhook=webhook.address) as manager,
+        prometheus(
+            tmp_path / "prometheus", metrics_port=monitored.metrics_port, alertmanager=manager
+        ),
+    ):
+
+        def notified(alert: str, status: str) -> list[tuple[str, str]]:
+            return [(path, each["labels"]["name"]) for path, each in webhook.of(alert, status)]
+
+        ticket = [("/ticket", harness.name)]
+        poison = harness.folder / "poison"
+        poison.touch()
+        until(lambda: notified("StokerProposalWaits", "firing") == ticket, "a ticket")
+        assert not notified("StokerRunFailed", "firing")
+        poison.unlink()
+        until(lambda: notified("StokerProposalWaits", "resolved") == ticket, "it resolves")
+
+        # On the spare.
+        harness.write_run(name="broken", command="false", nodes=1)
+        assert harness.stoker("run", "run.yaml", "--detach").returncode == 0
+        page = [("/page", "broken")]
+        until(lambda: notified("StokerRunFailed", "firing") == page, "a page")
+        assert notified("StokerProposalWaits", "firing") == ticket
     end(monitored)
