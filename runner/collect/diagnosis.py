@@ -28,7 +28,7 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
 from runner.rootcause.line_context import in_context
-from runner.rootcause.log_ends import LogEnding, match_of_end, match_of_failure
+from runner.rootcause.log_ends import LogEnding, match_of_cut, match_of_end, match_of_failure
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
@@ -37,6 +37,8 @@ from runner.rootcause.tracebacks.objects import Traceback
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
 # Matches of one signature in one file that are returned, and numeric incidents of one log.
 MAX_REPEATS, MAX_NUMERIC = 2, 100
+# Lines of source and marks below the last frame of a traceback that the end of a log cut off; chosen.
+MAX_CUT_OFF = 4
 _RANK_IN_NAME = re.compile(
     r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
     re.IGNORECASE,
@@ -201,7 +203,7 @@ class Log:
             for match in after
         )
         if not is_explained:
-            match = match_of_end(end)
+            match = match_of_end(end) or self._match_of_cut(end)
         elif all(match.fault in ("", "unknown") and match.role != "ended-well" for match in after):
             # That something failed is known, and a line of the end may show what.
             match = match_of_failure(end)
@@ -212,6 +214,17 @@ class Log:
         if match.fault == "unknown" and self._scan.is_harmless(match.text):
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
+
+    def _match_of_cut(self, end: LogEnding) -> Match | None:
+        """Return the last line of a log that ends within a traceback, whose exception is missing; None for any other."""
+        cut = [
+            one
+            for one in self.tracebacks
+            if one.last > end.num_lines - MAX_CUT_OFF and one.kind == "python"
+            if not all(raised.name for raised in one.chain)
+        ]
+        is_of_run = bool(cut) and not any(one.is_ignored or one.is_logged for one in cut)
+        return match_of_cut(end) if is_of_run else None
 
     def without_reader(self) -> "Log":
         """Return what was found in the whole file, judged, and without what reads it: small, and fit for another process."""

@@ -18,6 +18,8 @@ _EXCEPTION = re.compile(
     # Of C modules: zlib.error, struct.error.
     r"|[a-z_][\w.]*\.error: )"
 )
+# What Python's module `warnings` prints: what is known of the words is of where they are raised.
+_WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (
@@ -47,6 +49,8 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
         lines = lines_of.setdefault((match.file, match.rank), {})
         lines[match.role] = match.line
         if match.role in _OF_TRACEBACKS and _is_below("ignored", match, lines, IGNORED_LINES):
+            continue
+        if _WARNED.search(match.text) and (match.known_by == "catalogue" or match.role in _GENERIC):
             continue
         if match.role in _RAISED and not _is_raised(match, lines):
             continue

@@ -126,6 +126,13 @@ def match_of_failure(end: LogEnding) -> Match | None:
     return _match(end, "log-ends-sick", "unknown", failure) if is_known else None
 
 
+def match_of_cut(end: LogEnding) -> Match | None:
+    """Return the last line of a log that ends within a traceback; None where it ended well before."""
+    if end.last is None or end.ended_well is not None:
+        return None
+    return _match(end, "log-ends-in-a-traceback", "unknown", end.last)
+
+
 def _failure(end: LogEnding) -> EndLine | None:
     """Return a line of the end that reads like a failure though it has no level; a family must know what it is about."""
     if end.is_complete or end.ended_well is not None:

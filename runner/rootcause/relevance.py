@@ -16,8 +16,10 @@ DEFAULT_TIMEOUT_SECONDS = 1800.0
 PRECURSOR_SLACK_SECONDS = 120.0
 # After the scheduler's word, in which ranks still make steps; chosen.
 GRACE_LINES = 40
-# How emitters begin a line at level warning: what they report was handled, if steps follow.
-_WARNING = re.compile(r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: )")
+# How emitters begin a line at level warning, or below: what they report was handled, if steps follow.
+_WARNING = re.compile(
+    r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: |(?:INFO|DEBUG)\b)"
+)
 # Of one link in one log, so many times down: a cable or a port is bad, whatever its last state. Chosen.
 LEAST_FLAPS = 3
 # Digits of a timeout; chosen.

@@ -49,6 +49,9 @@ _LEVEL = re.compile(
     # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph; of oneCCL.
     r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] "
     r"|\bCCL_ERROR\||\bError response from daemon: "
+    # MPI's handler of errors, and checks of calls to CUDA in programs of C++.
+    r"|^\*\*\* (?:An error occurred in MPI_|MPI_ERRORS_ARE_FATAL)|^\s*Error \S.{1,120} at line \d+ in file \S"
+    r"|^(?:GPU ?assert|CUDA[ _]?(?:error|failure|ERROR|Error|Failure)|cudaCheckError\(\) failed) ?[:(]"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(

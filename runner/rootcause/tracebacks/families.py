@@ -64,6 +64,8 @@ _ERRNO_TEXTS: tuple[tuple[str, Family], ...] = (
     ("can't allocate memory", "memory"),
     ("Too many open files", "limit"),
     ("can't start new thread", "limit"),
+    # The other end of a socket had no descriptor left: multiprocessing/reduction.py.
+    ("received 0 items of ancdata", "limit"),
     ("No such file or directory", "missing"),
     ("Permission denied", "permission"),
     ("Connection refused", "connection"),

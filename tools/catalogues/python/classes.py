@@ -17,6 +17,8 @@ Area = Literal[
 _AREA_PATTERNS: tuple[tuple[str, Area], ...] = (
     # Which class a name stands for, of a tokenizer too.
     (r"(?:^|/)models/auto/", "settings"),
+    # The recomputation of activations, which is called checkpointing too.
+    (r"(?:^|/)utils/checkpoint\.py|activation_checkpoint|checkpoint_wrapper", "runtime"),
     (r"rendezvous|elastic/|tcp_?store|/clusters/|launcher|(?:^|/)run\.py", "rendezvous"),
     (
         r"object_store|(?:^|/)(?:remote|cloud)|/hub\.py|s3fs|gcsfs|adlfs|file_utils|file_download"
@@ -42,7 +44,7 @@ AREAS = tuple((re.compile(pattern), area) for pattern, area in _AREA_PATTERNS)
 _MUST = re.compile(
     r"(?i)\b(?:must|should|cannot|can't|can only|needs? to|ha(?:s|ve) to|expect(?:s|ed|ing)?|unsupported"
     r"|(?:not|n't) (?:yet |currently )?support\w*|only supports?|supports? only|invalid|unknown"
-    r"|unrecognized|unexpected keyword|deprecated|please (?:install|set|use|specify|pass|provide|make sure)"
+    r"|unrecognized|unexpected keyword|deprecated|please (?:install|set|use|specify|pass|provide|select|choose|add|upgrade|make sure)"
     r"|pip install|exclusive|require[sd]?|specif\w+|is not (?:a )?valid|not (?:been )?implemented"
     r"|incompatible|available|choose|either|instead)\b"
 )
@@ -188,6 +190,12 @@ OVERRIDES: tuple[Override, ...] = (
         "a change of default; the file is whole",
     ),
     Override("torch_serialization", "Weights only load failed", "config_error", "likewise"),
+)
+
+# Written at level error by habit, of what programs go on after: the library, and the text.
+HARMLESS: tuple[tuple[str, str], ...] = (
+    # An attribute of a tokenizer is asked for, and None is the answer.
+    ("transformers", "Using {}, but it is not set yet."),
 )
 
 

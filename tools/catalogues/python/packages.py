@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from tools.catalogues.python.classes import Area, area_of, class_of
+from tools.catalogues.python.classes import HARMLESS, Area, area_of, class_of
 from tools.catalogues.python.libraries import LIBRARIES, Library
 from tools.catalogues.python.statements import Statement, statements
 from tools.catalogues.python.texts import FIELD
@@ -71,10 +71,11 @@ def row_of(statement: Statement, at: str, area: Area, library: str = "") -> Row 
         # "expected a tensor": the traceback above shows whose it is, the text does not.
         return None
     found = class_of(statement, area, library)
+    is_harmless = any(name == library and words in text for name, words in HARMLESS)
     return Row(
         f"{at} {statement.exception}".strip(),
         text,
-        statement.level,
+        "warning" if is_harmless else statement.level,
         found.fault,
         layer=found.layer,
         scope=None if found.scope == "user" else found.scope,
