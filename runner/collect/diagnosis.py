@@ -180,6 +180,7 @@ class Log:
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
         judged = with_likeliest(judged, installed_wordings())
         judged += with_likeliest(self._match_of_end(judged), installed_wordings())
+        judged += self._match_of_cut(judged)
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
             if self._origin.node
@@ -203,7 +204,7 @@ class Log:
             for match in after
         )
         if not is_explained:
-            match = match_of_end(end) or self._match_of_cut(end)
+            match = match_of_end(end)
         elif all(match.fault in ("", "unknown") and match.role != "ended-well" for match in after):
             # That something failed is known, and a line of the end may show what.
             match = match_of_failure(end)
@@ -215,8 +216,9 @@ class Log:
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 
-    def _match_of_cut(self, end: LogEnding) -> Match | None:
-        """Return the last line of a log that ends within a traceback, whose exception is missing; None for any other."""
+    def _match_of_cut(self, judged: Sequence[Match]) -> list[Match]:
+        """Return the last line of a log that ends within a traceback, whose exception is missing, where no line shows more."""
+        end = self.end()
         cut = [
             one
             for one in self.tracebacks
@@ -224,7 +226,14 @@ class Log:
             if not all(raised.name for raised in one.chain)
         ]
         is_of_run = bool(cut) and not any(one.is_ignored or one.is_logged for one in cut)
-        return match_of_cut(end) if is_of_run else None
+        is_explained = any(
+            one.role == "traceback" or (one.weight == "primary" and one.fault)
+            for one in in_context(judged)
+        )
+        match = match_of_cut(end) if is_of_run and not is_explained else None
+        if match is None:
+            return []
+        return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 
     def without_reader(self) -> "Log":
         """Return what was found in the whole file, judged, and without what reads it: small, and fit for another process."""

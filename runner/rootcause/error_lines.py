@@ -13,8 +13,8 @@ from runner.facts.matches import ECHOES, Match
 from runner.rootcause.tracebacks.single_lines import finding_of_line
 from runner.rootcause.wordings import Wordings, judge_line
 
-# Below it a line stays unknown; chosen.
-LEAST_CONFIDENCE = 0.45
+# Below it a line stays unknown: a guess that is wrong more often than right answers worse than none.
+LEAST_CONFIDENCE = 0.5
 # Words of a line that the model must know to decide: of fewer, one decides alone. Chosen.
 LEAST_KNOWN = 5
 # Lines of one log that are judged: the first ones matter. Chosen.

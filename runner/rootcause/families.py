@@ -135,7 +135,8 @@ FAMILIES: tuple[Family, ...] = (
     _program(
         "device-memory",
         r"\b(?:RESOURCE_EXHAUSTED|pjrt\w*|stream_executor|bfc_allocator)\b.{0,80}\bout of memory\b|"
-        r"\b(?:cuda|gpu|hip|device|vram|hbm|xpu|npu|xla)\b.{0,60}\b(?:out[ _]of[ _]memory|OOM|memory exhausted)\b"
+        r"\b(?:cuda|gpu|hip|device|vram|hbm|xpu|npu|xla|(?:cuda|hip)Malloc\w*)\b.{0,60}"
+        r"\b(?:out[ _]of[ _]memory|OOM|memory exhausted)\b"
         r"|\b(?:out[ _]of[ _]memory|OOM)\b.{0,60}\b(?:cuda|gpu|hip|device|vram|hbm)\b"
         r"|\b(?:failed|unable|cannot) to allocate\b.{0,40}\b(?:device|gpu|cuda|hbm)\b",
         "cuda_oom",
@@ -466,7 +467,7 @@ FAMILIES: tuple[Family, ...] = (
         "build-or-arguments",
         r"\b(?:undefined symbol|shared object|version .{0,40}not found|unrecognized (?:argument|option)|unknown (?:argument"
         r"|option|key|flag)"
-        r"|missing required|is required|usage:|no module named|command not found|not installed|no such (?:option|command)"
+        r"|missing required|is required|usage(?=: )|no module named|command not found|not installed|no such (?:option|command)"
         r"|unsupported|exec format error|cannot execute"
         r"|must be|not supported|invalid (?:argument|value|option|config\w*|choice|parameter)|incompatible)\b",
         "config_error",

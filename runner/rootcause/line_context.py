@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Layer, Match, Role
+from runner.rootcause.families import family_of
 from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
 # Between a traceback's frames and its exception, with lines of other ranks; chosen.
@@ -32,6 +33,8 @@ _DATA_WORDS = (
 )
 
 
+# Families whose words say more than that an assertion failed.
+_OF_FILES = ("checkpoints", "data-sets")
 # Line of the last match of each role, of one rank, or of all lines without a rank.
 _Lines = dict[Role, int]
 
@@ -109,6 +112,8 @@ def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
     is_serialization = _is_below("frame-of-serialization", match, lines)
     if match.role == "exception-of-code":
         is_lookup = any(word in match.text for word in ("KeyError", "IndexError"))
+        if "AssertionError" in match.text and (family := family_of(match.text)) is not None:
+            return family.fault if family.name in _OF_FILES else ""
         return "data_error" if is_lookup and is_data else ""
     if match.role == "disk-full":
         is_named = _fault_of_path(match.text.lower()) == "checkpoint_io"

@@ -51,7 +51,7 @@ _LEVEL = re.compile(
     r"|\bCCL_ERROR\||\bError response from daemon: "
     # MPI's handler of errors, and checks of calls to CUDA in programs of C++.
     r"|^\*\*\* (?:An error occurred in MPI_|MPI_ERRORS_ARE_FATAL)|^\s*Error \S.{1,120} at line \d+ in file \S"
-    r"|^(?:GPU ?assert|CUDA[ _]?(?:error|failure|ERROR|Error|Failure)|cudaCheckError\(\) failed) ?[:(]"
+    r"|^(?:GPU ?assert|CUDA[ _]?(?:error|failure|ERROR|Error|Failure)|cudaCheckError\(\) failed) ?(?:[:(]|at \S)"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(
@@ -68,6 +68,8 @@ _FAILURE = re.compile(
     r"(?i)\b(?:fail(?:ed|ure|s)|fatal|cannot|can't|could not|couldn't|unable to|refused|denied|abort(?:ed|ing)?|panic"
     r"|corrupt(?:ed|ion)?|timed out|time-?out|not found|exceeded|lost|unreachable|unavailable|not responding|dead|died"
     r"|crash(?:ed)?|killed|expired|evicted|preempted|out of memory)\b"
+    # argparse, before the line of the error.
+    r"|^usage: \S+ \["
 )
 # Levels below a warning, and statements that others are at work.
 _LOWER_LEVEL = re.compile(

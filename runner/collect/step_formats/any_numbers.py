@@ -29,6 +29,11 @@ _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 MARK = (
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
     rf"(?:\s*[:=]{_COLOURS}\s*|\s+){_COLOURS}{_VALUE}"
+    # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
+    rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
+)
+_JOINED = re.compile(
+    r"(?<=[A-Za-z])_(?=(?:[-+]?\d+\.\d+(?:[eE][-+]?\d+)?|[-+]?(?:[Nn]a[Nn]|[Ii]nf))(?:[\s,;|)\]]|$))"
 )
 # Sentences about a loss, which report no step.
 _SENTENCE = re.compile(
@@ -107,6 +112,7 @@ _OF_OTHERS = (
 
 def read_any(text: str) -> Reading | None:
     """Read the numbers of a line; None: it has none of ours."""
+    text = _JOINED.sub("=", text)
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)
     if not any(name in numbers for name in ("loss", "validation_loss", "grad_norm", "loss_scale")):

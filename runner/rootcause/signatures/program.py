@@ -61,6 +61,7 @@ PROGRAM = (
         r"|The NVIDIA driver on your system is too old|Torch not compiled with CUDA enabled"
         r"|Unable to load any of \{lib\w+|Invalid handle\. Cannot load symbol \w"
         r"|Could not load library lib\w+\.so|\boperator \w+::\w+ does not exist"
+        r"|ptxas fatal +: |`ptxas` failed with error code"
         r"|CUDA Setup failed despite (?:GPU|CUDA) being available",
         source="CUDA and HIP runtimes; ld.so",
         sample="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
@@ -95,7 +96,8 @@ PROGRAM = (
         r"|invalid value \((?:nan|inf)\) encountered"
         r"|loss returned in .{0,60} is nan"
         r"|\b\d+/\d+\s+[\d.]+G\s+nan\s+nan\b|'eval_loss': '?nan\b"
-        r"|'(?:train_)?loss': nan\b|'loss': 0\.0, 'grad_norm': nan\b|\bwith loss = nan\b"
+        r"|'(?:train_)?loss': '?nan\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b|\bwith loss = nan\b"
+        r"|\bInvalid loss, terminating training\b"
         r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
         fault="nan_loss",
@@ -276,7 +278,8 @@ PROGRAM = (
     _data(
         "sample-unusable",
         r"stack expects each tensor to be equal size|index out of range in self"
-        r"|Unable to (?:synchronously )?open file \(|is not a file in the archive",
+        r"|Unable to (?:synchronously )?open file \(|is not a file in the archive"
+        r"|Cannot load file containing pickled data when allow_pickle=False",
         source=_TORCH + ", collate and embedding; HDF5",
         sample="RuntimeError: stack expects each tensor to be equal size, but got [12] at entry 0 and [9] at entry 3",
         near="the stack expects a tensor of size 12",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from runner.rootcause.tracebacks.exception_classes import Family
 from runner.rootcause.tracebacks.families import family_of
 from runner.rootcause.tracebacks.objects import Raised
+from runner.rootcause.tracebacks.package_subjects import PACKAGES
 from runner.rootcause.tracebacks.rules import ShownFault, finding_of
 from runner.rootcause.tracebacks.stacks import Stack
 
@@ -27,15 +28,25 @@ _RAISED = re.compile(
 _EMPTY = Stack(frames=(), places=(), phase="unknown")
 # Their frames, or other lines, show what they are about.
 _OPEN: tuple[Family, ...] = ("value", "other", "code", "lookup", "os", "import")
+# What reports a run may fail, and the run goes on.
+_OF_SERVICES: tuple[Family, ...] = ("connection", "timeout", "peer", "other")
+# Clients of object stores, and of the Hub.
+_STORES = ("boto3", "botocore", "s3transfer", "s3fs", "gcsfs", "adlfs", "azure", "huggingface_hub")
+_OF_STORES = ShownFault("filesystem", "package")
+_OF_TRACKING = ShownFault("unknown", "nothing", "other")
 
 
 def finding_of_line(text: str) -> ShownFault | None:
     """Return the fault of an exception without frames; None where its class and its message do not show one.
 
-    The fault is "unknown" where it reports only that another process failed.
+    The fault is "unknown" where it reports only that another process failed, or what reports the run.
     """
     for raised in _raised_in(text):
         family = family_of(raised)
+        if family in _OF_SERVICES and _is_of_tracking(raised.name):
+            return _OF_TRACKING
+        if family in _OF_SERVICES[:2] and raised.name.partition(".")[0] in _STORES:
+            return _OF_STORES
         is_status = family == "code" and "." in raised.name
         if family in _OPEN and not is_status:
             continue
@@ -43,6 +54,11 @@ def finding_of_line(text: str) -> ShownFault | None:
         if family == "launcher" or (finding.by == "class" and finding.fault):
             return finding
     return None
+
+
+def _is_of_tracking(name: str) -> bool:
+    """Whether a package that reports runs defines a class."""
+    return PACKAGES.get(f"{name.partition('.')[0]}/") == "tracking"
 
 
 def _raised_in(text: str) -> Iterator[Raised]:

@@ -44,7 +44,8 @@ AREAS = tuple((re.compile(pattern), area) for pattern, area in _AREA_PATTERNS)
 _MUST = re.compile(
     r"(?i)\b(?:must|should|cannot|can't|can only|needs? to|ha(?:s|ve) to|expect(?:s|ed|ing)?|unsupported"
     r"|(?:not|n't) (?:yet |currently )?support\w*|only supports?|supports? only|invalid|unknown"
-    r"|unrecognized|unexpected keyword|deprecated|please (?:install|set|use|specify|pass|provide|select|choose|add|upgrade|make sure)"
+    r"|unrecognized|unexpected keyword|deprecated|please (?:install|set|use|specify|pass|provide|make sure)"
+    r"|please (?:select|choose|add|upgrade)"
     r"|pip install|exclusive|require[sd]?|specif\w+|is not (?:a )?valid|not (?:been )?implemented"
     r"|incompatible|available|choose|either|instead)\b"
 )
@@ -176,6 +177,13 @@ OVERRIDES: tuple[Override, ...] = (
     Override("torch_data", "DataLoader timed out", "data_error", "a worker read no batch in time"),
     Override("torchdata", "DataLoader timed out", "data_error", "likewise"),
     Override("torchdata", "exited unexpectedly", "", "likewise"),
+    Override("torch_data", "batch must contain tensors", "data_error", "a sample of another type"),
+    Override(
+        "torch_data",
+        "each element in list of batch",
+        "data_error",
+        "samples of one batch that do not fit together",
+    ),
     Override("torch_data", "exited unexpectedly", "", "a symptom: the worker's own end says why"),
     Override(
         "deepspeed",
