@@ -266,7 +266,7 @@ class Reconciler:
             return
         self.gang = gang = self._make_gang(launch.assignment, message["ranks"], launch.sent_at)
         gang.not_forked_reason = message["not_forked_reason"]
-        self.log_search.on_gang_started(gang)
+        self.log_search.on_gang_started(gang, launched_at=launch.sent_at)
         self._exits, self._logged_untruncated = [], set()
         self._emitter.emit(gang.started())
         if not gang.not_forked_reason:

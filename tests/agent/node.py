@@ -205,9 +205,15 @@ class Node:
 
     # -- what the agent sent
 
-    def wait_for(self, kind: str, holds: Callable[[Any], bool] = lambda _: True) -> Any:
+    def wait_for(
+        self,
+        kind: str,
+        holds: Callable[[Any], bool] = lambda _: True,
+        *,
+        seconds: float = WAIT_SECONDS,
+    ) -> Any:
         """Return the first durable signal of this class that holds, among those received and those to come."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             for fact in self.received:
                 if type(fact).__name__ == kind and holds(fact):

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from runner.agent.event_loop import EventLoop
+from runner.agent.logs.processor_share import ProcessorShare
 from runner.errors import WireError
 from runner.facts import wire
 from runner.facts.specs.programs import module_command
@@ -50,6 +51,8 @@ class Reader:
     _unsent: bytes = b""
     _num_deaths: int = 0
     _is_closed: bool = False
+    _share: ProcessorShare | None = None
+    _nice: int = NICE
 
     @property
     def is_running(self) -> bool:
@@ -62,6 +65,20 @@ class Reader:
             return
         self._unsent += wire.encode(request) + b"\n"
         self._push(time.monotonic() + LIMIT_SECONDS)
+        if self._share is not None:
+            self._share.mark()
+
+    def is_starved(self) -> bool:
+        """Whether the child would work, but got hardly any of a processor since its last request, message or such a question."""
+        return self._share is not None and self._share.is_starved()
+
+    def hasten(self) -> None:
+        """Let it, and those to come, no longer come after all others: no rank is here to come first."""
+        self._nice = 0
+        if self._child is not None:
+            # Raising the priority of what runs takes a privilege.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._child.pid, 0)
 
     def reset_backoff(self) -> None:
         """Count its deaths from 0."""
@@ -111,7 +128,7 @@ class Reader:
             raise OSError(
                 f"the reader before it, pid {self._killed[0].pid}, is killed and has not ended"
             )
-        command = ["nice", "-n", str(NICE), *module_command("runner.collect")]
+        command = ["nice", "-n", str(self._nice), *module_command("runner.collect")]
         with (self.folder / ERRORS_NAME).open("wb") as errors:
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
@@ -121,6 +138,7 @@ class Reader:
         os.set_blocking(child.stdin.fileno(), False)
         os.set_blocking(child.stdout.fileno(), False)
         self._child, self._unfinished_line = child, b""
+        self._share = ProcessorShare(child.pid)
         self.loop.watch(child.stdout.fileno(), self._on_readable)
         return child
 
@@ -139,6 +157,8 @@ class Reader:
         if len(self._unfinished_line) > MAX_RESULT_BYTES:
             self.fail(f"sent a line of more than {MAX_RESULT_BYTES} bytes")
             return
+        if lines and self._share is not None:
+            self._share.mark()
         for line in lines:
             try:
                 message = wire.decode(line, limit_bytes=MAX_RESULT_BYTES)
@@ -148,7 +168,7 @@ class Reader:
             self.on_message(message)
 
     def _drop(self) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._share = self._child, None, None
         self._unsent = b""
         if child is None:
             return

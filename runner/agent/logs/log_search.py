@@ -70,6 +70,7 @@ class LogSearch:
         self._loop, self._emitter, self._folders = loop, emitter, folders
         self._positions_path = config.folder / POSITIONS_NAME
         setting = config.cluster.kernel_log
+        self._most_finish_seconds = config.cluster.heartbeat_timeout_seconds
         self._kernel_log = setting.replace("{node}", config.node)
         # The kernel's log is that of other nodes of this machine, too.
         self._is_kernel_log_shared = config.shares_machine and "{node}" not in setting
@@ -94,17 +95,28 @@ class LogSearch:
         self._without_output: LocalGang | None = None
         self._number = 0
 
-    def on_gang_started(self, gang: LocalGang, *, adopted: bool = False) -> None:
-        """Follow the logs of a gang, soon; those of an adopted gang from their saved positions."""
+    def on_gang_started(
+        self, gang: LocalGang, *, launched_at: float | None = None, adopted: bool = False
+    ) -> None:
+        """Follow the logs of a gang, soon; those of an adopted gang from their saved positions.
+
+        `launched_at`, by the monotonic clock: when its ranks were ordered. On a busy machine the kernel may kill one before the
+        agent knows that it has started.
+        """
         if self._followed is not None:
             # The kernel's lines from now on are not about the gang before.
             self._stop_following()
         self._gang = gang
+        since = time.monotonic() if launched_at is None else launched_at
+        # Of these lines the follower of the idle node has reported some.
+        before, own = self._follow_request, self._own_kernel_log
+        reported = {} if before.gang or own not in before.places else {own: before.places[own]}
         self._follow_request = FollowRequest(
             gang=str(gang.attempt),
             files=output_files.ranks_by_path(gang.plan.output_folder, gang.plan.ranks),
             kernel_log=self._kernel_log,
-            since_microseconds=int(time.monotonic() * 1e6),
+            since_microseconds=int(since * 1e6),
+            places=reported,
             metric_pattern=gang.plan.metric_pattern,
         )
         if adopted:
@@ -197,11 +209,31 @@ class LogSearch:
             self._loop.at("search again", now, self._retry)
 
     def finish(self, then: Callable[[], None]) -> None:
-        """Call back after the last search, or after FINISH_SECONDS: an agent that leaves first reports why its ranks failed."""
+        """Call back after the last search, or after FINISH_SECONDS: an agent that leaves first reports why its ranks failed.
+
+        Where the reader gets hardly any of a processor, it has until the heartbeat timeout.
+        """
+        self._reader.hasten()
         self._search()
         self._when_finished = then
-        self._loop.at("finish", time.monotonic() + FINISH_SECONDS, then)
+        now = time.monotonic()
+        on_due = partial(self._on_finish_due, now + self._most_finish_seconds)
+        self._loop.at("finish", now + FINISH_SECONDS, on_due)
         self._check_finished()
+
+    def _on_finish_due(self, until: float) -> None:
+        now = time.monotonic()
+        if now < until and self._reader.is_starved():
+            again = partial(self._on_finish_due, until)
+            self._loop.at("finish", now + FINISH_SECONDS, again)
+            return
+        log.warning(
+            "leaves without the last lines of its ranks: the log reader had not read them after %.1f s; they are in %s",
+            now - (until - self._most_finish_seconds),
+            ", ".join(sorted({gang.plan.output_folder for gang, _ in self._pending.values()})),
+        )
+        if self._when_finished is not None:
+            self._when_finished()
 
     def _check_finished(self) -> None:
         if self._when_finished is not None and not self._pending:
@@ -215,6 +247,9 @@ class LogSearch:
         self._reader.close()
 
     def _on_hang(self) -> None:
+        if self._reader.is_starved():
+            self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
+            return
         self._reader.fail(f"sent nothing for {LIMIT_SECONDS:g} s")
 
     @property
@@ -269,7 +304,12 @@ class LogSearch:
         self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, on_deadline)
 
     def _on_deadline(self, number: int) -> None:
-        if number in self._pending:
+        if number not in self._pending:
+            return
+        if self._reader.is_starved():
+            again = partial(self._on_deadline, number)
+            self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, again)
+        else:
             self._reader.fail(f"did not answer for {LIMIT_SECONDS:g} s")
 
     def _on_message(self, message: object) -> None:

@@ -12,16 +12,15 @@ import pytest
 from runner.agent.logs.log_search import FOLLOW_SECONDS, LINGER_SECONDS, POSITIONS_NAME
 from runner.facts import wire
 from runner.facts.matches import Match
-from tests.agent.node import REPORTER, SILENT, Node, wait_until
-from tests.memory_limit import memory_limit
+from tests.agent.node import REPORTER, SILENT, WAIT_SECONDS, Node, wait_until
+from tests.control_groups import memory_limit
 
 pytestmark = pytest.mark.e2e
 LIMIT_BYTES = 64 << 20
-# Rank 1 enters the group once its logs are followed, and takes memory until it is killed.
+# Rank 1 enters the group and takes memory until it is killed. Lines of the kernel count from the start of the gang.
 HOARDER = """
 import json, os, sys, time
 do = json.loads(sys.argv[1])
-time.sleep(2.0)
 while os.environ["RANK"] != "1":
     time.sleep(1.0)
 with open(do["group"], "w") as tasks:
@@ -29,6 +28,15 @@ with open(do["group"], "w") as tasks:
 taken = []
 while True:
     taken.append(b"x" * (1 << 22))
+"""
+# Writes what the kernel would log if it had killed this process just after its start; argument 1 is JSON with the log's path.
+KILLED_AT_ONCE = """
+import json, os, sys, time
+ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
+began = (ticks + 1) / os.sysconf("SC_CLK_TCK")
+with open(json.loads(sys.argv[1])["kernel"], "a") as log:
+    log.write(f"[{began:.6f}] Out of memory: Killed process {os.getpid()} (python3) total-vm:9kB, anon-rss:9kB\\n")
+time.sleep(1000)
 """
 LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off the bus."
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
@@ -98,10 +106,12 @@ def has_saved(node: Node, path: Path) -> bool:
     )
 
 
-def wait_for_line(node: Node, text: str) -> Any:
+def wait_for_line(node: Node, text: str, *, seconds: float = WAIT_SECONDS) -> Any:
     """Return the signal that reports a line."""
     return node.wait_for(
-        "LinesMatched", lambda fact: any(text in match.text for match in fact.matches)
+        "LinesMatched",
+        lambda fact: any(text in match.text for match in fact.matches),
+        seconds=seconds,
     )
 
 
@@ -210,6 +220,16 @@ def test_the_agent_reports_kernel_lines_from_the_time_of_the_run(node: Node) -> 
     assert faults["gpu_lost"].named["gpu"] == "0000:a1:00"
 
 
+def test_lines_about_a_rank_count_from_its_order_not_from_the_agents_notice(node: Node) -> None:
+    """The kernel may have killed a rank before a busy agent reads that it has started."""
+    node.start_agent()
+    do = {"kernel": str(kernel_of(node))}
+    (pid,) = node.launch(node.plan(KILLED_AT_ONCE, do, ranks_per_node=1), generation=1).values()
+    output = wait_for_line(node, "Killed process")
+    assert [(match.fault, match.rank) for match in output.matches] == [("host_oom", 0)]
+    assert f"Killed process {pid} " in output.matches[0].text
+
+
 def test_the_agent_reports_kernel_lines_of_a_node_without_ranks_once(node: Node) -> None:
     """Before a gang, while there is no agent for a moment, and after a gang, whose own lines are not reported again."""
     kernel = kernel_of(node)
@@ -264,7 +284,8 @@ def test_the_agent_reports_a_rank_that_the_kernel_kills_for_memory_on_a_shared_m
         try:
             node.start_agent()
             pids = node.launch(node.plan(HOARDER, {"group": str(group)}), generation=1)
-            output = wait_for_line(node, "Killed process")
+            # A rank that takes memory and a reader of low priority: both take their time on a busy machine.
+            output = wait_for_line(node, "Killed process", seconds=5 * WAIT_SECONDS)
             assert node.wait_for("RankExited").exit_code == -signal.SIGKILL
             found = [
                 (match.fault, match.rank) for match in output.matches if match.rank is not None

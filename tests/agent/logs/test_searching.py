@@ -1,11 +1,13 @@
 """The agent searches the output of ranks that ended by themselves, and reports known lines."""
 
-import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from tests.agent.node import REPORTER, Node
+from tests.agent.node import REPORTER, WAIT_SECONDS, Node
+from tests.control_groups import processor_limit
 
 pytestmark = pytest.mark.e2e
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB\n"
@@ -32,26 +34,36 @@ def test_the_agent_reports_known_lines_of_a_dead_rank_after_its_death(node: Node
     ],
 )
 def test_the_agent_reports_no_lines_of_ranks_that_ended_well_or_wrote_nothing_known(
-    node: Node, do: dict[str, Any]
+    make_node: Callable[..., Node], do: dict[str, Any]
 ) -> None:
     """A finished gang is not searched; of a rank that failed the agent says that all was read, and no line that means nothing."""
-    node.start_agent()
+    node = make_node(heartbeat_timeout_seconds=WAIT_SECONDS)
+    agent = node.start_agent()
     node.launch(node.plan(REPORTER, do, ranks_per_node=1), generation=1)
     node.wait_for("RankExited")
-    # a search takes half a second
-    time.sleep(3.0)
+    # It leaves once all searches have ended.
+    agent.terminate()
+    assert agent.wait(WAIT_SECONDS) == 0
     found = [fact for fact in node.signals("LinesMatched") if not fact.ranks_alive]
     assert [match for fact in found for match in fact.matches] == []
     assert [fact.is_last for fact in found] == ([True] if "exit" in do else [])
 
 
-def test_an_agent_that_leaves_first_reports_what_its_ranks_died_of(node: Node) -> None:
-    """A run that cannot work is over in a second, and so is its cluster."""
+@pytest.mark.parametrize("ratio", [1.0, 0.1], ids=["idle", "no processor"])
+def test_an_agent_that_leaves_first_reports_what_its_ranks_died_of(
+    make_node: Callable[..., Node], ratio: float
+) -> None:
+    """A run that cannot work is over in a second, and so is its cluster; on a busy machine the last lines take longer."""
+    node = make_node(heartbeat_timeout_seconds=WAIT_SECONDS)
     agent = node.start_agent()
     node.launch(node.plan(REPORTER, {"steps": 1, "exit": 3, "last_words": OOM}), generation=1)
     node.wait_for("RankExited")
-    agent.terminate()
-    assert agent.wait(30) == 0
+    with processor_limit(ratio) if ratio < 1.0 else nullcontext() as tasks:
+        if tasks is not None:
+            # The log reader is the agent's child.
+            tasks.write_text(str(agent.pid))
+        agent.terminate()
+        assert agent.wait(WAIT_SECONDS) == 0
     kinds = [
         type(fact).__name__ for fact in node.signals("LinesMatched") + node.signals("NodeLeft")
     ]

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
+from tests.control_groups import memory_limit
 from tests.e2e.cluster_harness import ClusterHarness
-from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk
 from tests.suite.share import current
 from trainer.faults.injection_plan import VARIABLE
