@@ -167,6 +167,7 @@ def fleet_checks(num_nodes: int, *, measured_at: float = 1.7e9) -> CheckStatus:
                 hardware_class="8 x H100",
                 measured_at=measured_at,
                 num_behind=0 if number % failing else 1,
+                num_values=num_values,
                 values=tuple(
                     MeasuredValue(
                         name="matmul_bf16",

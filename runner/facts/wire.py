@@ -219,6 +219,24 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     return from_message(plain)
 
 
+def decode_partly(cls: type, kind: str, data: bytes, *, limit_bytes: int) -> Any:
+    """Decode a message of a kind as a class that leaves some of its fields as bytes (`Raw`); None where only `decode` can tell."""
+    if len(data) > limit_bytes or not data.startswith(_PREFIX + kind.encode() + b'"'):
+        return None
+    try:
+        return _decoder(cls).decode(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def decode_part(target: Any, data: bytes) -> Any:
+    """Decode a part of a message that `decode_partly` left as bytes; raise WireError when it does not fit."""
+    try:
+        return _decoder(target).decode(data)
+    except (ValueError, RecursionError):
+        return from_plain(target, json.loads(data))
+
+
 def from_message(plain: Any) -> Any:
     """Turn a dict made by `to_message` back into its message."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str):

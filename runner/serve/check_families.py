@@ -6,11 +6,17 @@ values of nodes are left out, of nodes without trouble first; `stoker nodes NODE
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
+from msgspec import Raw
+from msgspec.structs import force_setattr
+
+from runner.facts import wire
 from runner.facts.messages.cluster_status import CheckStatus, NodeChecks
-from runner.facts.messages.records_checks import OutcomeGroup
+from runner.facts.messages.records_checks import MeasuredValue, OutcomeGroup
 from runner.serve.exposition import MetricFamily, gauge
+from runner.serve.status_reader import decode_check_status
+from runner.store.protocol import MAX_LARGE_BYTES
 
 # Of checks and nodes, and of measured values: with them 2,000 nodes fit into 5 MB and 100 ms (bench.scrape).
 MAX_CHECK_ROWS, MAX_VALUE_ROWS = 5_000, 5_000
@@ -65,11 +71,52 @@ def _totals(groups: Sequence[tuple[str, OutcomeGroup]]) -> dict[tuple[str, str],
     return totals
 
 
+class _UnreadChecks(NodeChecks):
+    """The same with its values as they came."""
+
+    values: Raw = Raw(b"[]")  # type: ignore[assignment]  # until `decode_shown` has put values there
+
+
+class _UnreadCheckStatus(CheckStatus):
+    nodes: tuple[_UnreadChecks, ...] = ()
+
+
+def decode_shown(payload: bytes) -> CheckStatus:
+    """Decode results of checks, of the values of nodes only those that `checks` shows: most of a large fleet's are not.
+
+    Raises PermanentError when they are something else.
+    """
+    status: _UnreadCheckStatus | None = wire.decode_partly(
+        _UnreadCheckStatus, "check_status", payload, limit_bytes=MAX_LARGE_BYTES
+    )
+    # An earlier release does not count them.
+    if status is None or any(not each.num_values and each.values for each in status.nodes):
+        return decode_check_status(payload)
+    shown = _within_limit(_measured(status))
+    parts: list[Any] = [each.values for each in shown]
+    read = wire.decode_part(
+        tuple[tuple[MeasuredValue, ...], ...], b"[" + b",".join(map(bytes, parts)) + b"]"
+    )
+    for node in status.nodes:
+        force_setattr(node, "values", ())
+    for each, values in zip(shown, read, strict=True):
+        force_setattr(each, "values", values)
+    return status
+
+
+def _measured(status: CheckStatus) -> list[NodeChecks]:
+    return [each for each in status.nodes if each.measured_at is not None]
+
+
+def _num_values(node: NodeChecks) -> int:
+    return node.num_values or len(node.values)
+
+
 def _within_limit(nodes: Sequence[NodeChecks]) -> list[NodeChecks]:
     """Return the nodes whose values fit, those with values behind their peers' first."""
     shown, num_rows = list[NodeChecks](), 0
     for each in sorted(nodes, key=lambda each: -each.num_behind):
-        num_rows += len(each.values)
+        num_rows += _num_values(each)
         if num_rows > MAX_VALUE_ROWS:
             break
         shown.append(each)
@@ -77,7 +124,7 @@ def _within_limit(nodes: Sequence[NodeChecks]) -> list[NodeChecks]:
 
 
 def _values(status: CheckStatus) -> Iterator[MetricFamily]:
-    measured = [each for each in status.nodes if each.measured_at is not None]
+    measured = _measured(status)
     shown = _within_limit(measured)
     values = {
         (each.node, value.name, value.subject, value.unit): value.value
@@ -94,6 +141,6 @@ def _values(status: CheckStatus) -> Iterator[MetricFamily]:
     text = "Measured values that are behind those of peers, or beyond a floor."
     yield gauge("stoker_node_values_behind", text, behind, "node")
     text = "Measured values that are not in these metrics, because there are too many."
-    num_published = sum(len(each.values) for each in measured)
-    num_left_out = status.num_left_out + num_published - sum(len(each.values) for each in shown)
+    num_published, num_shown = (sum(map(_num_values, each)) for each in (measured, shown))
+    num_left_out = status.num_left_out + num_published - num_shown
     yield gauge("stoker_measured_values_left_out", text, num_left_out)

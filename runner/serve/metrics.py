@@ -18,7 +18,6 @@ from runner.serve.exposition import CONTENT_TYPE, MetricFamily, gauge, render
 from runner.serve.port_holder import holder_of
 from runner.serve.status_reader import (
     StoreStatus,
-    decode_check_status,
     read_check_payload,
     read_status,
     read_store_status,
@@ -49,7 +48,7 @@ class RenderedChecks:
             return b""
         newest = self._newest
         if newest is None or newest[0] != payload:
-            text = render(check_families.checks(decode_check_status(payload)))
+            text = render(check_families.checks(check_families.decode_shown(payload)))
             self._newest = newest = payload, text
         return newest[1]
 

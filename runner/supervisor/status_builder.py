@@ -275,6 +275,7 @@ class StatusBuilder:
                 hardware_class=hardware.hardware_class if hardware is not None else "",
                 measured_at=hardware.measured_at if hardware is not None else None,
                 num_behind=len(hardware.behind) if hardware is not None else 0,
+                num_values=len(values),
                 values=values,
             )
         )

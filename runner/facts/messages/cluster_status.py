@@ -320,13 +320,17 @@ class ClusterStatus(Value, kind="status"):
 
 
 class NodeChecks(Value):
-    """The last outcome of each check of one node, and what was measured of its hardware. `num_behind`: of those values."""
+    """The last outcome of each check of one node, and what was measured of its hardware.
+
+    `num_behind`: of those values; `num_values`: how many they are, for readers that read few; 0: not counted.
+    """
 
     node: str
     outcomes: tuple[OutcomeGroup, ...] = ()
     hardware_class: str = ""
     measured_at: float | None = None
     num_behind: int = 0
+    num_values: int = 0
     values: tuple[MeasuredValue, ...] = ()
 
 

@@ -1,12 +1,17 @@
 """Families about runs, pages and large fleets: what they say, and that their number stays bounded."""
 
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.scrape import fleet_checks, fleet_status
+from runner.errors import PermanentError
+from runner.facts import wire
 from runner.facts.messages.cluster_status import (
     CheckStatus,
     ClusterStatus,
@@ -23,8 +28,10 @@ from runner.facts.messages.records_checks import OutcomeGroup
 from runner.facts.messages.signals import StepRecord
 from runner.facts.remedies.applied import AppliedRemedy
 from runner.history.run_counters import BUCKET_SECONDS, RECOVERY_PHASES
+from runner.serve.check_families import checks, decode_shown
+from runner.serve.exposition import render
 from runner.serve.metrics import metrics_text
-from runner.serve.status_reader import StoreStatus
+from runner.serve.status_reader import StoreStatus, decode_check_status
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 STORE = StoreStatus(lease_token=1, lease_left_seconds=4.0, read_seconds=0.002)
@@ -228,6 +235,37 @@ def test_of_too_many_checks_those_that_passed_are_left_out_first() -> None:
     assert len(rows) == 30
     assert found["stoker_node_checks_left_out", ()] == 6000
     assert found["stoker_check_nodes", (("check", "check_7"), ("outcome", "PASS"))] == 600
+
+
+def _uncounted(status: CheckStatus) -> CheckStatus:
+    return replace(status, nodes=tuple(replace(each, num_values=0) for each in status.nodes))
+
+
+def _not_finite(status: CheckStatus) -> CheckStatus:
+    """One value that is shown, and one that is not, are no numbers."""
+    nodes = list(status.nodes)
+    for place in (0, -1):
+        first, *rest = nodes[place].values
+        nodes[place] = replace(nodes[place], values=(replace(first, value=math.nan), *rest))
+    return replace(status, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize("num", [0, 100, 400])
+@pytest.mark.parametrize("change", [lambda status: status, _uncounted, _not_finite])
+def test_a_scrape_reads_only_the_values_that_it_shows(
+    num: int, change: Callable[[CheckStatus], CheckStatus]
+) -> None:
+    """Its text is that of all of them: of few and many nodes, of a release that did not count them, and of values that are NaN."""
+    status = change(fleet_checks(num)) if num else fleet_checks(num)
+    payload = wire.encode(status)
+    assert render(checks(decode_shown(payload))) == render(checks(decode_check_status(payload)))
+
+
+def test_a_register_of_something_else_is_no_result_of_checks() -> None:
+    """However it begins."""
+    for payload in (wire.encode(ClusterStatus(cluster="c", now=1.0, wall=1.0)), b"{}", b"\xff"):
+        with pytest.raises(PermanentError, match=re.escape("status.checks")):
+            decode_shown(payload)
 
 
 @pytest.mark.parametrize("num", [0, 2000])
