@@ -1,10 +1,12 @@
-"""`python -m runner.collect`: the log reader of an agent, which sends requests to its standard input and reads its standard output.
+"""`python -m runner.collect [--nice=N]`: the log reader of an agent. It reads requests from its standard input and writes answers to
+its standard output.
 
 It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for it. It ends with its agent.
 """
 
 import os
 import select
+import sys
 import time
 from pathlib import Path
 
@@ -115,6 +117,8 @@ def _send(message: object) -> None:
 
 
 if __name__ == "__main__":
+    # Once all is imported: before, it would take a busy machine minutes.
+    os.nice(int(sys.argv[1].partition("=")[2]) if sys.argv[1:] else 0)
     try:
         LogReader().serve()
     except (BrokenPipeError, KeyboardInterrupt):

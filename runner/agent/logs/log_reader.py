@@ -27,7 +27,7 @@ LIMIT_SECONDS = 30.0
 RETRY_WRITE_SECONDS = 0.05
 # After the first, second and later deaths.
 RESTART_BACKOFF_SECONDS = (1.0, 5.0, 60.0)
-# Training and restarts come first.
+# Training and restarts come first, once it has imported what it needs: on a busy machine that alone would take it minutes.
 NICE = 10
 ERRORS_NAME = "reader.err"
 # A result names every log of a node.
@@ -73,7 +73,7 @@ class Reader:
         return self._share is not None and self._share.is_starved()
 
     def hasten(self) -> None:
-        """Let it, and those to come, no longer come after all others: no rank is here to come first."""
+        """Let it, and those to come, no longer come after all others: no rank here is to come first."""
         self._nice = 0
         if self._child is not None:
             # Raising the priority of what runs takes a privilege.
@@ -128,7 +128,7 @@ class Reader:
             raise OSError(
                 f"the reader before it, pid {self._killed[0].pid}, is killed and has not ended"
             )
-        command = ["nice", "-n", str(self._nice), *module_command("runner.collect")]
+        command = [*module_command("runner.collect"), f"--nice={self._nice}"]
         with (self.folder / ERRORS_NAME).open("wb") as errors:
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0

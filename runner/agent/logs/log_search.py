@@ -70,7 +70,7 @@ class LogSearch:
         self._loop, self._emitter, self._folders = loop, emitter, folders
         self._positions_path = config.folder / POSITIONS_NAME
         setting = config.cluster.kernel_log
-        self._most_finish_seconds = config.cluster.heartbeat_timeout_seconds
+        self._most_wait_seconds = config.cluster.heartbeat_timeout_seconds
         self._kernel_log = setting.replace("{node}", config.node)
         # The kernel's log is that of other nodes of this machine, too.
         self._is_kernel_log_shared = config.shares_machine and "{node}" not in setting
@@ -164,9 +164,14 @@ class LogSearch:
         self._failed_ranks.add(rank)
 
     def read_all(self, gang: LocalGang, then: Callable[[], None]) -> None:
-        """Read all that the ranks of a gang have written, then call back; after READ_ALL_SECONDS in any case."""
+        """Read all that the ranks of a gang have written, then call back.
+
+        After READ_ALL_SECONDS in any case, or after the heartbeat timeout where the reader gets hardly any of a processor.
+        """
         self._when_all_read = then
-        self._loop.at("read all", time.monotonic() + READ_ALL_SECONDS, self._on_all_read)
+        now = time.monotonic()
+        on_due = partial(self._on_read_due, now + self._most_wait_seconds)
+        self._loop.at("read all", now + READ_ALL_SECONDS, on_due)
         if self._reader.is_running:
             self._request_rest(gang)
             return
@@ -190,6 +195,14 @@ class LogSearch:
             self._reader.send(self._follow_request)
         self._number += 1
         self._reader.send(ReadAllRequest(number=self._number, gang=str(gang.attempt)))
+
+    def _on_read_due(self, until: float) -> None:
+        now = time.monotonic()
+        if now < until and self._reader.is_starved():
+            again = partial(self._on_read_due, until)
+            self._loop.at("read all", now + READ_ALL_SECONDS, again)
+        else:
+            self._on_all_read()
 
     def _on_all_read(self) -> None:
         self._loop.cancel("read all")
@@ -217,7 +230,7 @@ class LogSearch:
         self._search()
         self._when_finished = then
         now = time.monotonic()
-        on_due = partial(self._on_finish_due, now + self._most_finish_seconds)
+        on_due = partial(self._on_finish_due, now + self._most_wait_seconds)
         self._loop.at("finish", now + FINISH_SECONDS, on_due)
         self._check_finished()
 
@@ -229,7 +242,7 @@ class LogSearch:
             return
         log.warning(
             "leaves without the last lines of its ranks: the log reader had not read them after %.1f s; they are in %s",
-            now - (until - self._most_finish_seconds),
+            now - (until - self._most_wait_seconds),
             ", ".join(sorted({gang.plan.output_folder for gang, _ in self._pending.values()})),
         )
         if self._when_finished is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runner.agent.logs.log_reader import NICE
 from runner.agent.logs.log_search import FOLLOW_SECONDS, LINGER_SECONDS, POSITIONS_NAME
 from runner.facts import wire
 from runner.facts.matches import Match
@@ -181,6 +182,17 @@ def test_the_agent_reports_a_line_that_a_program_repeats_twice(node: Node) -> No
     write(output, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.")
     wait_for_line(node, "DataLoader")
     assert [match.signature for match in reported(node)].count("cuda-oom") == 2
+
+
+def test_ranks_come_before_the_reader_once_it_reads(node: Node) -> None:
+    """It starts like any process, for a busy machine would not let it start otherwise, and lowers its priority before it reads."""
+    node.start_agent()
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
+    output = node.state / "attempts" / "1.1.0" / "rank0.out"
+    write(output, OOM)
+    wait_for_line(node, OOM)
+    (searcher,) = searchers(node)
+    assert os.getpriority(os.PRIO_PROCESS, searcher) == NICE
 
 
 def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: Node) -> None:
