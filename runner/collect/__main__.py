@@ -1,5 +1,5 @@
-"""`python -m runner.collect [--nice=N]`: the log reader of an agent. It reads requests from its standard input and writes answers to
-its standard output.
+"""`python -m runner.collect [--nice=N]`: the log reader of an agent. It reads requests from its standard input and writes
+answers to its standard output.
 
 It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for it. It ends with its agent.
 """
