@@ -33,7 +33,7 @@ class Checkpoints(NamedTuple):
         variables = os.environ
         root = variables.get("STOKER_CHECKPOINTS", "")
         if not root:
-            return cls(fallback, "", 0, "", "")
+            return cls.alone(fallback)
         return cls(
             root=Path(root),
             attempt=variables.get("STOKER_ATTEMPT", "0.0.0"),
@@ -41,6 +41,11 @@ class Checkpoints(NamedTuple):
             run=variables.get("STOKER_RUN", ""),
             resume=variables.get("STOKER_RESUME", ""),
         )
+
+    @classmethod
+    def alone(cls, root: Path) -> "Checkpoints":
+        """Return those of a process without Stoker."""
+        return cls(root, "", 0, "", "")
 
     def folder(self, step: int) -> Path:
         """Return the folder of a step."""

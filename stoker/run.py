@@ -20,26 +20,43 @@ EXIT_STOPPED = 75
 # Between looks whether all ranks have come. Chosen, not measured.
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.002, 0.05
 
+# Set by a rank as it attaches: what it starts inherits this with the other variables.
+_RANK_PID = "STOKER_RANK_PID"
+
 _attached: "Run | None" = None
 
 
 def attach(*, checkpoints: str | os.PathLike[str] = "checkpoints") -> "Run":
     """Return the run of this process; the same object however often it is called.
 
-    `checkpoints`: the folder for checkpoints where no Stoker started this process.
+    `checkpoints`: the folder for checkpoints where no Stoker started this process. A process that a rank has started is no rank:
+    there all is as without Stoker.
     """
     global _attached
     if _attached is None:
-        _attached = Run(Channel.from_environment(), fallback=Path(checkpoints))
+        fallback = Path(checkpoints)
+        if _belongs_to_a_rank():
+            _attached = Run(Channel(), fallback=fallback, checkpoints=Checkpoints.alone(fallback))
+        else:
+            _attached = Run(Channel.from_environment(), fallback=fallback)
     return _attached
+
+
+def _belongs_to_a_rank() -> bool:
+    """Whether a rank that has attached started this process, which has the rank's variables then and is none."""
+    if not os.environ.get("STOKER_ATTEMPT"):
+        return False
+    return os.environ.setdefault(_RANK_PID, str(os.getpid())) != str(os.getpid())
 
 
 class Run:
     """One rank of a run. All of it works the same without Stoker, and reports go nowhere then."""
 
-    def __init__(self, channel: Channel, *, fallback: Path) -> None:
+    def __init__(
+        self, channel: Channel, *, fallback: Path, checkpoints: Checkpoints | None = None
+    ) -> None:
         self._channel = channel
-        self._checkpoints = Checkpoints.from_environment(fallback)
+        self._checkpoints = checkpoints or Checkpoints.from_environment(fallback)
         attempt = os.environ.get("STOKER_ATTEMPT", "")
         self._agreement = Agreement(world_size(), attempt, rank=self.rank)
         self._report = channel.report

@@ -150,6 +150,38 @@ def test_without_stoker_the_same_script_runs_and_resumes(tmp_path: Path) -> None
     ]
 
 
+CHILD = """
+import os, subprocess, sys, stoker
+if len(sys.argv) == 1:
+    assert stoker.attach().resume_folder.name == "1.1.0-00000002"
+    sys.exit(subprocess.run([sys.executable, *sys.orig_argv[1:], "child"]).returncode)
+run = stoker.attach()
+run.step(1, loss=0.5)
+with run.checkpoint(9) as folder:
+    (folder / "state").write_text("of an evaluation")
+print(run.is_supervised, run.should_stop, run.resume_folder)
+"""
+
+
+def test_a_process_that_a_rank_starts_is_no_rank(tmp_path: Path) -> None:
+    """An evaluation with a client of its own seals nothing among the run's checkpoints; the rank itself need have no channel."""
+    root = tmp_path / "run"
+    root.mkdir()
+    variables = {"RESUME": str(root / "1.1.0-00000002"), "CHECKPOINTS": str(root)}
+    variables |= {"ATTEMPT": "1.1.1", "GENERATION": "1", "RUN": "tiny", "CHANNEL": ""}
+    environment = {f"STOKER_{name}": value for name, value in variables.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "False", "checkpoints/step-00000009"]
+    assert list(root.iterdir()) == []
+
+
 ENDING = """
 import socket, sys, json, os
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

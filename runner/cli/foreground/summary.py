@@ -60,7 +60,7 @@ def summary_text(summary: Summary, *, is_watched: bool = False) -> str:
     lines = [
         f"run {run.run} {run.name} {run.state}{output.because(run.reason)}",
         *_causes(summary, more="" if is_watched else " (more: stoker story {})"),
-        f"  steps       {step_of(run)} in {counted(run.num_attempts, 'attempt')}",
+        f"  steps       {step_of(run)} in {counted(run.num_attempts, 'attempt')}{_unread(run)}",
         f"  loss        {output.number(summary.first_loss)} at the start, {output.number(summary.last_loss)} at the end",
         f"  wall time   {output.seconds(summary.wall_seconds)}",
         f"  ETTR        {output.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",
@@ -74,6 +74,13 @@ def summary_text(summary: Summary, *, is_watched: bool = False) -> str:
         lines.append(f"  lost time   {', '.join(lost)}")
     lines += [f"  steps lost  {summary.steps_lost}", f"  files       {run.folder}"]
     return "\n".join([*lines, "", incidents_table(summary.incidents)])
+
+
+def _unread(run: RunStatus) -> str:
+    """Say that no step is known of a run that may have made some."""
+    if run.step or not run.num_attempts:
+        return ""
+    return ": none was reported, and none read from the output (`stoker docs what_you_get`)"
 
 
 def _causes(summary: Summary, *, more: str) -> list[str]:

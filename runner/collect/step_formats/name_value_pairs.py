@@ -15,7 +15,7 @@ from runner.collect.step_formats.epoch_steps import MAX_STEP, Place
 from runner.facts.messages.signals import StepRecord
 
 _NUMBER = (
-    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+    r"[-+]?(?:\d{1,3}(?:(?:,\d{3})+|(?:_\d{3})+)(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
     # Lightning fills numbers up with zeros: "nan.0".
     r"|[-+]?(?:[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)(?:\.0*)?"
 )
@@ -99,7 +99,7 @@ class Reading:
 
 
 def number(text: str, factor: float = 1.0) -> float | None:
-    """Parse a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A written unit outranks `factor`; None: no number."""
+    """Parse a number: 1.23E+00, nan, Infinity, 1,234, 1_234, 2.5K, 12 %. A written unit outranks `factor`; None: no number."""
     if "_" not in text:
         # The most frequent case by far: a number alone.
         with contextlib.suppress(ValueError):
@@ -108,7 +108,7 @@ def number(text: str, factor: float = 1.0) -> float | None:
     if match is None:
         return None
     unit = (match["unit"] or "").strip()
-    digits = match["number"].replace(",", "")
+    digits = match["number"].replace(",", "").replace("_", "")
     if digits[-1] in ".0" and digits.lstrip("+-")[:1] in "nNiI":
         digits = digits.partition(".")[0]
     if unit in ("s", "sec"):

@@ -197,7 +197,7 @@ def test_a_changed_diagnosis_is_reported() -> None:
     assert lines == ["i1 is node_silent on n2: n2 is dead"]
 
 
-def test_a_run_that_ends_with_ruined_numbers_says_so_in_its_summary() -> None:
+def test_a_run_that_ends_with_ruined_numbers_is_named_in_its_summary() -> None:
     """Beside its state, which is finished; one that healed says nothing."""
     reason = "the run finished, and its numbers are not back: loss 10.8, 3.2 before the onset"
     ruined = IncidentStatus(
@@ -287,3 +287,11 @@ def test_an_empty_run_has_a_summary() -> None:
     assert quiet.wall_seconds is None
     assert "no incident" in summary_text(quiet)
     assert summarize(view(), replace(RUN, ettr_ratio=1.0)).wall_seconds is None
+
+
+@pytest.mark.parametrize(("step", "is_named"), [(0, True), (7, False)])
+def test_a_run_of_which_no_step_is_known_is_named(step: int, is_named: bool) -> None:
+    """With the page that has the way out."""
+    ended = replace(RUN, state="finished", step=step, num_attempts=1)
+    text = summary_text(summarize(view(run=ended), ended))
+    assert ("none was reported, and none read from the output (`stoker docs" in text) is is_named

@@ -159,6 +159,47 @@ def test_a_loss_scale_that_collapses_in_sentences_alone_is_found(engine: Engine)
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        "\x1b[1mstep {n} loss {loss}\x1b[0m\n",
+        "\x1b[1mstep\x1b[0m \x1b[32m{n}\x1b[0m \x1b[1mloss\x1b[0m \x1b[31;1m{loss}\x1b[0m\n",
+        "\x1b[1;36mstep\x1b[0m=\x1b[1;35m{n}\x1b[0m \x1b[1;36mloss\x1b[0m=\x1b[1;35m{loss}\x1b[0m\n",
+        "\x1b[38;5;208mstep:\x1b[0m \x1b[38;2;255;0;0m{n}\x1b[0m, \x1b[38;5;82mloss:\x1b[39m {loss}\n",
+        "\x1b]0;training\x07step {n} loss {loss}\n",
+        *("\x1b[2K\rstep {n} loss {loss}", "\rstep {n} loss {loss}"),
+        *("Schritt {n}: loss {loss}\n", "第{n}步 loss: {loss}\n", "Étape {n} | loss={loss}\n"),
+        *("step {n:,} loss {loss}\n", "step {n:_} loss {loss}\n"),
+    ],
+)
+def test_bold_colours_bars_and_other_words_around_the_numbers_change_nothing(
+    form: str, engine: Engine
+) -> None:
+    """As rich, termcolor and redrawn lines have them; a step that only another language names is counted by the order."""
+    first = 998 if "step" in form else 1
+    due = [(step, 3 - step / 1000) for step in range(first, first + 5)]
+    log = "".join(form.format(n=step, loss=loss) for step, loss in due)
+    read = records_of(log.encode(), engine, 1 << 20)
+    assert [(record.step, record.loss) for record in read] == due
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(
+            "Schritt {n}: Verlust {loss}\n",
+            "Étape {n} | perte : {loss}\n",
+            "Paso {n}: pérdida {loss}\n",
+        ),
+        *("步数: {n}, 损失: {loss}\n", "ステップ {n} 損失 {loss}\n", "Шаг {n}: потери {loss}\n"),
+    ],
+)
+def test_of_lines_in_another_language_nothing_is_believed(form: str, engine: Engine) -> None:
+    """No step and no loss; a pattern of the run's own reads them."""
+    log = "".join(form.format(n=n, loss=3 - n / 10) for n in range(1, 6)).encode()
+    assert records_of(log, engine, 1 << 20) == []
+
+
+@pytest.mark.parametrize(
     "line",
     [
         *(

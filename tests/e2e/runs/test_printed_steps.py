@@ -111,6 +111,46 @@ def test_all_that_a_short_run_printed_is_in_its_summary(
     assert "steps       30 in 1 attempt" in output, output
 
 
+@pytest.mark.parametrize(
+    ("written", "pattern", "steps"),
+    [
+        ("print(f'Schritt {n}: Verlust {9 - n / 10}')", "", "0 in 1 attempt: none was reported"),
+        (
+            "print(f'Schritt {n}: Verlust {9 - n / 10}')",
+            r"Schritt (?P<step>\d+): Verlust (?P<loss>[\d.]+)",
+            "30 in 1 attempt",
+        ),
+        (
+            "print(f'step {n} loss {9 - n / 10}', file=open('own.log', 'a'))",
+            "",
+            "0 in 1 attempt: none was reported",
+        ),
+        (
+            "print(f'step {31 - n if n > 20 else n} loss 1.5')",
+            "",
+            "20 in 1 attempt",
+        ),
+    ],
+    ids=["another language", "with a pattern", "a file of its own", "backwards"],
+)
+def test_steps_that_cannot_be_read_are_no_incident_and_are_named(
+    written: str, pattern: str, steps: str, make_cluster: Callable[[], ClusterHarness]
+) -> None:
+    """The run finishes without an incident, and its summary says that no step was read; the way out reads them."""
+    harness = make_cluster()
+    harness.write_script(
+        f"import time\nfor n in range(1, 31):\n    {written}\n    time.sleep(0.02)\n"
+    )
+    more = {"metric_pattern": pattern} if pattern else {}
+    harness.write_run(
+        command="{python} train.py", python=sys.executable, nodes=1, ranks_per_node=1, **more
+    )
+    code, output = harness.finish(harness.start("run", "run.yaml"))
+    assert code == 0, harness.report()
+    assert f"steps       {steps}" in output, output
+    assert "no incident" in output, output
+
+
 def test_ranks_that_print_steps_and_stop_are_found(
     make_cluster: Callable[[], ClusterHarness],
 ) -> None:
