@@ -454,6 +454,16 @@ FAMILIES: tuple[Family, ...] = (
         confidence=0.7,
     ),
     _program(
+        "files-of-the-system",
+        r"(?:^|[\s'\"`(=:])/(?:etc|var|run|usr|lib64|lib|proc|sys|boot)/.{0,160}(?:no such file|not found|does not exist"
+        r"|permission denied)"
+        r"|\b(?:not found|no such file|missing|cannot stat|couldn't (?:open|stat))\b.{0,60}/(?:etc|sys|proc|usr|run|lib64?)/",
+        "config_error",
+        sample="topod: error: Domain socket directory /var/spool/topod: No such file or directory",
+        near="loader: error: Domain socket directory /data/spool/topod: No such file or directory",
+        confidence=0.55,
+    ),
+    _program(
         "job-commands",
         r"\b(?:srun|sbatch|salloc|scontrol|slurm\w*|qsub|bsub|mpirun|mpiexec|prterun|prun|kubectl|ray)(?:-\w+)?: (?:error"
         r"|fatal)\b"

@@ -329,7 +329,7 @@ DEVICE = (
         "gpu-driver-fault",
         r"(?i)nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)"
         r"|NVRM:.*(?:GSP|gsp).*(?:heartbeat|RPC).*(?:timeout|timed out)"
-        r"|Reset required \[NV_ERR_RESET_REQUIRED\]|Failed to initialize NVML: (?:Unknown|GPU)"
+        r"|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
         r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
         r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"

@@ -13,7 +13,7 @@ _status = partial(Signature, layer="device", scope="gpu", source=_SOURCE)
 DRIVER_STATUS = (
     _status(
         "driver-status-lost",
-        _NVRM + r"(?:GPU_IS_LOST|GPU_NOT_FULL_POWER|GPU_DMA_NOT_INITIALIZED)\b",
+        _NVRM + r"(?:GPU_IS_LOST|RESET_REQUIRED|GPU_NOT_FULL_POWER|GPU_DMA_NOT_INITIALIZED)\b",
         fault="gpu_lost",
         sample="NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) "
         "returned from gpuSanityCheck(pGpu) @ gpu.c:812",
@@ -38,8 +38,7 @@ DRIVER_STATUS = (
     ),
     _status(
         "driver-status-failed",
-        _NVRM
-        + r"(?:TIMEOUT|TIMEOUT_RETRY|RESET_REQUIRED|GPU_IN_FULLCHIP_RESET|FLCN_ERROR|FATAL_ERROR|RC_ERROR"
+        _NVRM + r"(?:TIMEOUT|TIMEOUT_RETRY|GPU_IN_FULLCHIP_RESET|FLCN_ERROR|FATAL_ERROR|RC_ERROR"
         r"|MEMORY_TRAINING_FAILED"
         r"|RISCV_ERROR|INSUFFICIENT_POWER)\b"
         r"|NVRM: nvAssertFailed(?:NoLog)?: Assertion failed: |NVRM: rm_init_adapter failed",

@@ -71,7 +71,7 @@ ENDING = (
     ),
     _launcher(
         "state-of-failure",
-        r"\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
+        r"CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
         r"|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
         r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES + "; Kubernetes, kubectl get pods",
@@ -90,7 +90,7 @@ ENDING = (
     ),
     _ended(
         "cancelled",
-        r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT|scancel(?:led)?: "
+        r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: \*\*\*| DUE TO (?:[^T]|T[^A])|[ \t\r]*$)|scancel(?:led)?: "
         r"|srun: Job step aborted: Waiting up to|\*\*\* JOB \d+ CANCELLED AT",
         layer="launcher",
         source=_SLURM + ": on request, or because a task of the step died",

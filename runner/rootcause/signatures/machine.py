@@ -20,6 +20,13 @@ MACHINE = (
         sample="Warning  Evicted  4m  kubelet  The node was low on resource: memory. Threshold quantity: 100Mi, available: 3Mi.",
         near="Warning  Evicted  4m  kubelet  The node was low on resource: ephemeral-storage.",
     ),
+    _storage(
+        "node-short-of-disk",
+        r"[Ff]ailed to admit pod .*\bDiskPressure\b",
+        source="Kubernetes, kubelet's eviction manager: the node takes no pods until disk is free",
+        sample="eviction_manager.go:159] Failed to admit pod train-3_ns(1f) - node has conditions: [DiskPressure]",
+        near="eviction_manager.go:159] Failed to admit pod train-3_ns(1f) - node has conditions: [PIDPressure]",
+    ),
     _oom(
         "oom-kill",
         r"(?:Out of memory(?: \([^)]*\))?: Killed process|"

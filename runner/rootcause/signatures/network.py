@@ -20,6 +20,14 @@ NETWORK = (
         near="NCCL WARN NET/IB : Got completion from peer 10.9.8.7<41234> with error 5, opcode 0, len 0, vendor err 249",
     ),
     _network(
+        "ib-completion-flushed",
+        r"NET/IB ?: Got completion from peer \S* ?with (?:error|status=\S*?\(?)\s*5\b",
+        layer="consequence",
+        source=_NCCL + ", net_ib.cc: work was flushed, since the connection had failed before",
+        sample="NET/IB : Got completion from peer 10.9.8.7<41234> with error 5, opcode 0, len 0, vendor err 249",
+        near="NET/IB : Got completion from peer 10.9.8.7<41234> with error 12, opcode 0, len 0, vendor err 129",
+    ),
+    _network(
         "ib-port-event",
         r"NET/IB ?: \S+:\d+ (?:async fatal event|"
         r"Got async event ?: (?:port error|device fatal|local catastrophic))"

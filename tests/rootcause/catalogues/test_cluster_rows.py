@@ -131,6 +131,10 @@ def test_a_catalogue_has_errors_and_what_is_harmless(name: str, errors: int, har
         ("ascend", "reason=[driver error:device not exist]", "error", "gpu_lost"),
         ("ascend", "Stream synchronize timeout. %s", "error", "nccl_timeout"),
         ("habana", "critical error that requires a restart", "error", "gpu_lost"),
+        ("kubernetes_events", "must evict pod(s) to reclaim nodefs", "error", "filesystem"),
+        ("kubernetes_events", "kubelet has no disk pressure", "info", ""),
+        ("ascend", "hcclCommInitRootInfoConfig(%s), error code", "error", "rendezvous"),
+        ("ascend", "HcclAllGather, error code is 9", "error", "nccl_timeout"),
         ("gpfs", "GPFS is not ready to handle", "error", "filesystem"),
     ],
 )
