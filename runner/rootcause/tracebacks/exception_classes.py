@@ -186,6 +186,11 @@ QUALIFIED: dict[str, Family] = {
     "c10::DistBackendError": "collective",
     "c10::OutOfMemoryError": "gpu-memory",
     "ray.exceptions.OutOfMemoryError": "memory",
+    "ray.exceptions.ObjectStoreFullError": "memory",
+    "ray.exceptions.OutOfDiskError": "storage",
+    "ray.exceptions.RuntimeEnvSetupError": "settings",
+    "ray.exceptions.ActorUnschedulableError": "settings",
+    "ray.exceptions.TaskUnschedulableError": "settings",
     # What was waited for, elsewhere, shows why.
     "ray.exceptions.GetTimeoutError": "launcher",
     # The recomputation of activations.

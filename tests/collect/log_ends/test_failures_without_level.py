@@ -81,6 +81,7 @@ def test_lower_levels_and_what_was_handled_are_no_failures(line: str, engine: En
     "line",
     [
         "2026-02-03 04:05:06 Failed - Training job failed",
+        "CloudCompute job failed. See the portal of the service",
         "replica 3: the whole task has failed.",
         "State: FAILED",
     ],

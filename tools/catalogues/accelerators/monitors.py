@@ -103,6 +103,8 @@ def _dcgm() -> Iterator[Row]:
         if re.match(r"Detected %[\w.]+ %s for GPU", text):
             requires = ("dcgm", "nvvs", "error:")
         yield row(name, text, level, fault, requires=requires, lasting=is_lasting, why=why)
+        # How monitors above DCGM repeat it; a field of codes may also name what was looked for and not found.
+        yield row(name, f"ErrorCode:{name}", level, fault, lasting=is_lasting, why=why)
 
 
 def _fabric_manager() -> Iterator[Row]:
