@@ -178,9 +178,9 @@ def _exit_of(text: str) -> Kind | None:
     return Kind("exit", signal=number)
 
 
-# Lines about handlers of signals, and about signals that others are sent.
+# Lines about handlers of signals, about signals that others are sent, and states of containers, whose exit codes follow.
 _ABOUT_SIGNALS = re.compile(
-    r"(?i)handler|install|regist|will (?:be|exit|save)|on signal|closing signal|\bsend(?:ing|s)?\b|\bignor"
+    r"(?i)^\s*(?:last )?state:|handler|install|regist|will (?:be|exit|save)|on signal|closing signal|\bsend(?:ing|s)?\b|\bignor"
 )
 
 

@@ -71,7 +71,8 @@ ENDING = (
     ),
     _launcher(
         "state-of-failure",
-        r"CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
+        r"failed to \\?\"StartContainer\\?\" for .* with CrashLoopBackOff"
+        r"|CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
         r"|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
         r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES + "; Kubernetes, kubectl get pods",
@@ -81,7 +82,9 @@ ENDING = (
     _launcher(
         "state-of-image-or-container",
         r"\b\d+/\d+ +(?:ImagePullBackOff|ErrImagePull|ErrImageNeverPull|InvalidImageName|CreateContainer(?:Config)?Error"
-        r"|RunContainerError|ContainerCannotRun) +\d",
+        r"|RunContainerError|ContainerCannotRun) +\d"
+        r"|failed to \\?\"StartContainer\\?\" for .* with (?:ErrImage|ImagePull|InvalidImage|CreateContainer|RunContainer)"
+        r"|RuntimeHandler \\?\"[^\"]*\" not supported|no runtime for \\?\"[^\"]*\" is configured",
         fault="config_error",
         scope="user",
         source="Kubernetes, kubectl get pods",

@@ -193,6 +193,7 @@ MACHINE = (
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
         r"|node with node id: \S+ .{0,200}has been marked dead"
         r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b"
+        r"|Unable to contact slurm controller|\bdown[*$]? .{0,160}\bNot responding[ \t\r]*$"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,

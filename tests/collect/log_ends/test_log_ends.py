@@ -128,6 +128,7 @@ def test_a_log_that_ends_with_waiting_is_a_hang(trainer: str, engine: Engine) ->
         ("[W1126 16:00:00.123456789 Work.cpp:632] the zork", "other", None, None),
         ("Segmentation fault (core dumped)", "exit", None, 11),
         ("received SIGBUS while reading", "exit", None, 7),
+        ("    State:          Terminated", "other", None, None),
         ("ExitCode=2:0", "exit", 2, None),
         ("saved checkpoint at step 400", "progress", None, None),
         ("Epoch 3/3", "progress", None, None),
