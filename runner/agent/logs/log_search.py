@@ -48,8 +48,8 @@ WAIT_SECONDS = 0.5
 FINISH_SECONDS = 1.5
 # Until a search is tried again whose folder hangs; chosen.
 HUNG_SECONDS = 60.0
-# For the last lines of a gang that ended well: a reader that starts on a busy machine took more than 2 seconds. Chosen.
-READ_ALL_SECONDS = 10.0
+# For the last lines of a gang that ended well; chosen.
+READ_ALL_SECONDS = 2.0
 POSITIONS_NAME = "followed.json"
 # How far an agent that starts reads the kernel's log back for a node without ranks, as the check `kernel_log` does; chosen.
 IDLE_WINDOW_MICROSECONDS = 3600 * 10**6
