@@ -88,7 +88,10 @@ class StepMarks(MutableValue):
         return t0 - self.times[0] + (t1 - t0) * (step - s0) / (s1 - s0)
 
     def _thin(self, limit: int) -> None:
-        """Forget every second mark until `limit` are left; the first and the last stay."""
+        """Forget every second mark until `limit` are left; the first and the last two stay.
+
+        The last is often an exit that was noticed late: spread over a longer span, its delay would move the checkpoint before it.
+        """
         while len(self.steps) > limit:
-            self.times[1:-1] = self.times[2:-1:2]
-            self.steps[1:-1] = self.steps[2:-1:2]
+            self.times[1:-2] = self.times[2:-2:2]
+            self.steps[1:-2] = self.steps[2:-2:2]

@@ -361,6 +361,19 @@ def test_marks_stay_few_and_keep_their_ends() -> None:
     assert marks.stepping_seconds(9e9) == 20_004
 
 
+def test_an_exit_that_is_seen_late_moves_no_step_before_it() -> None:
+    """Steps of four seconds, the last of which is known by an exit half a minute later: the checkpoint before it keeps its time."""
+    marks = StepMarks()
+    for step in range(0, 1001, 5):
+        marks.add(4.0 * step, step)
+    marks.add(4.0 * 1000 + 30.0, 1001)
+    marks.close(4.0 * 1000 + 30.0)
+    assert len(marks.steps) <= MAX_CLOSED_MARKS
+    assert [marks.seconds_until(step) for step in (123, 995, 1000)] == [492.0, 3980.0, 4000.0]
+    marks.roughen()
+    assert [marks.seconds_until(step) for step in (123, 995, 1000)] == [492.0, 3980.0, 4000.0]
+
+
 # ---- for any journal, the seconds add up ----------------------------------------------------------------------------
 
 attempts = st.builds(AttemptId, st.just(1), st.integers(1, 2), st.integers(0, 3))
