@@ -179,8 +179,10 @@ class Log:
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
         judged = with_likeliest(judged, installed_wordings())
-        judged += with_likeliest(self._match_of_end(judged), installed_wordings())
-        judged += self._match_of_cut(judged)
+        if not self.is_binary:
+            end = self.end()
+            judged += with_likeliest(self._match_of_end(judged, end), installed_wordings())
+            judged += self._match_of_cut(judged, end)
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
             if self._origin.node
@@ -191,11 +193,8 @@ class Log:
         """Return how the log ends, as far as it was read."""
         return self._end.end(self._last_step_line)
 
-    def _match_of_end(self, judged: Sequence[Match]) -> list[Match]:
+    def _match_of_end(self, judged: Sequence[Match], end: LogEnding) -> list[Match]:
         """Return how the log ends, where no line after its last progress names a fault or a good end."""
-        if self.is_binary:
-            return []
-        end = self.end()
         last = end.progress.line if end.progress is not None else 0
         # Exceptions that a line only quotes explain nothing.
         after = [match for match in in_context(judged) if match.line >= last]
@@ -216,9 +215,8 @@ class Log:
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 
-    def _match_of_cut(self, judged: Sequence[Match]) -> list[Match]:
+    def _match_of_cut(self, judged: Sequence[Match], end: LogEnding) -> list[Match]:
         """Return the last line of a log that ends within a traceback, whose exception is missing, where no line shows more."""
-        end = self.end()
         cut = [
             one
             for one in self.tracebacks

@@ -316,6 +316,26 @@ def test_numbers_as_trainers_print_them() -> None:
         assert look(f"{{'loss': {text}, 'step': 5}}")["loss"] == pytest.approx(value, nan_ok=True)
 
 
+def test_a_number_may_be_joined_to_its_name() -> None:
+    """With an underscore, as its last part; a number that counts losses is part of the name."""
+    for text, value in (
+        ("epoch 1 step 10 loss_-4.06 acc 0.4", -4.06),
+        ("[14] train loss_nan val_nan", math.nan),
+        ("step 10 loss_2.5e-1", 0.25),
+        ("step 10 loss_1: 2.5", 2.5),
+    ):
+        reading = MetricLines().parse(text)
+        assert reading is not None, text
+        assert reading.numbers["loss"] == pytest.approx(value, nan_ok=True), text
+    assert MetricLines().parse("step 10 loss_7") is None
+
+
+def test_a_loss_scale_may_be_a_power_of_two() -> None:
+    """As improved-diffusion and its descendants print it."""
+    reading = MetricLines().parse("Found NaN, decreased lg_loss_scale to -3.0")
+    assert reading == Reading(numbers={"skipped": 1.0, "loss_scale": 0.125})
+
+
 def test_a_line_without_a_step_makes_no_record() -> None:
     """Its metrics are read, its step is not made up, and it is counted."""
     metrics = MetricLines()

@@ -66,4 +66,4 @@ def _raised_in(text: str) -> Iterator[Raised]:
     position = 0
     while (found := _RAISED.search(text, position)) is not None:
         yield Raised(name=found["name"], message=found["message"], line=0, text=text)
-        position = found.start("message")
+        position = found.end("name")

@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from tests.collect.tracebacks.injected import INJECTED, STEPS, WRITE, Injected
 from tests.collect.tracebacks.launcher_logs import FORMS, PREFIXES, log_of
-from tests.suite.share import Share
+from tests.suite.share import Share, part_of
 
 JOB = Path(__file__).parent / "job"
 SEED = 17
 NUM_STEPS = 20
 TIMEOUT_SECONDS = 240
+# Of the four, which plays what imports Transformers: that takes as long as all else.
+PART_OF_TRANSFORMERS = part_of("Transformers")
 
 
 class ExecutedLog(NamedTuple):
@@ -29,9 +31,18 @@ class ExecutedLog(NamedTuple):
 
 
 def played(share: Share) -> list[Injected]:
-    """Return what a share raises: all that is cheap, and what needs Transformers in one part of four."""
-    has_transformers = share.has("Transformers")
-    return [one for one in INJECTED if has_transformers or not one.needs_transformers]
+    """Return what a share raises: in one part of four what needs Transformers, in the others all else."""
+    if share.part is None:
+        return list(INJECTED)
+    of_transformers = share.part == PART_OF_TRANSFORMERS
+    return [one for one in INJECTED if one.needs_transformers == of_transformers]
+
+
+def _is_played(name: str, share: Share) -> bool:
+    """Whether a share plays a log of what needs no Transformers: a third of them in each of the other parts."""
+    while part_of(name) == PART_OF_TRANSFORMERS:
+        name += "'"
+    return share.has(name)
 
 
 def raised(folder: Path, injected: Sequence[Injected]) -> dict[Injected, str]:
@@ -69,13 +80,13 @@ def raised(folder: Path, injected: Sequence[Injected]) -> dict[Injected, str]:
 def logs_of(texts: Mapping[Injected, str], share: Share) -> Iterator[ExecutedLog]:
     """Yield the logs of a share: each text by each prefix of a launcher, whole, cut, or between those of other ranks.
 
-    Of what needs Transformers, and is raised in one part only, all logs are in it.
+    Of what needs Transformers all logs are in the one part that raises it.
     """
     for one in texts:
         for prefix in PREFIXES:
             for form in FORMS:
                 name = f"{one.name} {prefix} {form}"
-                if not (one.needs_transformers or share.has(name)):
+                if not (one.needs_transformers or _is_played(name, share)):
                     continue
                 dice = random.Random(f"{SEED} {name}")
                 steps = NUM_STEPS if one.when in (STEPS, WRITE) else 0
