@@ -29,6 +29,10 @@ ENVIRON = ((f"{STANDARD}os.py", "__getitem__"),)
 BUILD = (("/proj/train.py", "build_model"), ("/proj/net.py", "__init__"))
 REDUCE = ((f"{PACKAGES}torch/distributed/distributed_c10d.py", "all_reduce"),)
 INIT = ((f"{PACKAGES}torch/distributed/distributed_c10d.py", "init_process_group"),)
+# Of a package that no table has; of one that reads data; of one with kernels.
+OF_ACME = ((f"{PACKAGES}acme/utils/rl_dataset.py", "build"),)
+CAST = ((f"{PACKAGES}datasets/builder.py", "_prepare_split_single"),)
+KERNEL = ((f"{PACKAGES}flash_attn/flash_attn_interface.py", "_flash_attn_varlen_forward"),)
 FINALIZE = ((f"{STANDARD}multiprocessing/util.py", "_run_finalizers"),)
 
 _Places = tuple[tuple[str, str], ...]
@@ -92,6 +96,17 @@ def judged(name: str, message: str, places: _Places) -> TracebackVerdict:
         ("cuda_illegal_access", "RuntimeError", "Triton Error [CUDA]: misaligned address", STEP),
         ("nan_loss", "ValueError", "loss is nan at step 7", STEP),
         ("nan_loss", "FloatingPointError", "overflow encountered in exp", STEP),
+        ("data_error", "KeyError", "'prompt'", OF_ACME),
+        ("data_error", "TypeError", "Couldn't cast array of type x", CAST),
+        ("config_error", "RuntimeError", "cu_seqlens_q must have shape (batch_size + 1)", KERNEL),
+        (
+            "unknown",
+            "RuntimeError",
+            "DataLoader worker (pid 7) is killed by signal: Terminated. ",
+            FETCH,
+        ),
+        ("host_oom", "ray.exceptions.OutOfMemoryError", "the node runs low on memory", STEP),
+        ("config_error", "XlaRuntimeError", "INVALID_ARGUMENT: shapes differ", STEP),
         ("", "KeyboardInterrupt", "", STEP),
         ("", "torch.distributed.elastic.multiprocessing.api.SignalException", "signal 15", ()),
         ("", "FileNotFoundError", "[Errno 2] No such file: '/tmp/pymp-1/x'", FINALIZE),

@@ -59,7 +59,8 @@ _WORKER_ENDED = re.compile(r"DataLoader worker .*killed by signal: (?:Terminated
 # Functions that get one sample or one batch; others build a dataset from settings.
 _READS_SAMPLE = re.compile(
     r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
-    r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop"
+    r"record|batch|shard|example|line|image|document)|_next_data|_worker_loop|_prepare_split|_generate_(?:tables|examples)"
+    r"|(?:array|table)_cast|cast_(?:array|table|storage)|write_(?:table|batch|examples)"
 )
 _SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+)\b")
 # What torch's checks of third-party code put before their message.

@@ -119,6 +119,9 @@ _WORDS: tuple[tuple[frozenset[str], Subject], ...] = (
         "collective",
     ),
 )
+# Of which the table has a part: what it lacks of them means nothing.
+_TABLED = frozenset(start.partition("/")[0] for start in PACKAGES)
+_NAMED_BY_PATHS = ("data", "checkpoint", "settings")
 _DATA_FUNCTIONS = frozenset(["__getitem__", "__getitems__", "get_batch", "next_batch"])
 _CHECKPOINT_FUNCTION = re.compile(
     r"(?:^|_)(?:save|load|restore|resume)(?:_|\w*_)?(?:checkpoint|ckpt|state|weights|snapshot|training_state|model|optimizer)"
@@ -153,7 +156,10 @@ def place_of(frame: Frame, root: str = "") -> CodePlace:
     if frame.function in _TEAR_DOWN_FUNCTIONS and path:
         return CodePlace("tear-down", False)
     if path:
-        return CodePlace(_subject_of_package(path, frame.function), False)
+        subject = _subject_of_package(path, frame.function)
+        if not subject and _SITE.search(frame.file.replace("\\", "/")):
+            subject = _subject_of_unknown(path)
+        return CodePlace(subject, False)
     if frame.function == "__del__":
         return CodePlace("tear-down", True)
     return CodePlace(_subject_of_user(frame, root), True)
@@ -175,6 +181,15 @@ def _subject_of_package(path: str, function: str) -> Subject:
         return "checkpoint"
     # The other functions of the module only call the system.
     return "" if path == "os.py" and function != "__getitem__" else subject
+
+
+def _subject_of_unknown(path: str) -> Subject:
+    """Return what a module of a package that no table has is about, by the names of the file and of its folders."""
+    package, _, within = path.partition("/")
+    if package in _TABLED:
+        return ""
+    named = (subject_of_words(name) for name in reversed(within.removesuffix(".py").split("/")))
+    return next((subject for subject in named if subject in _NAMED_BY_PATHS), "")
 
 
 def _subject_of_user(frame: Frame, root: str) -> Subject:

@@ -9,13 +9,14 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from tests.collect.tracebacks.executed import logs_of, played, raised
+from tests.collect.tracebacks.executed import TIMEOUT_SECONDS, logs_of, played, raised
 from tests.collect.tracebacks.injected import Injected
 from tests.suite.share import current
 
 LEAST_RIGHT = 0.9
 
-pytestmark = pytest.mark.trainer
+# The program that raises has a limit of its own.
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(TIMEOUT_SECONDS + 120)]
 
 
 class Judged(NamedTuple):
