@@ -60,11 +60,11 @@ def closest(word: str, known: Iterable[str]) -> str:
 def known_words(
     word: str, known: Iterable[str], *, label: str = "known", most: int = MAX_WORDS
 ) -> str:
-    """Write which words are known, and which was meant: `known: n1, n2; did you mean 'n1'?`."""
+    """Write which word was meant, if that is clear, and which are known: `did you mean 'n1'? known: n1, n2`."""
     unique = list(dict.fromkeys(known))
     near = closest(word, unique)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"{label}: {join_words(unique, most=most) or 'none'}{hint}"
+    hint = f"did you mean {near!r}? " if near else ""
+    return f"{hint}{label}: {join_words(unique, most=most) or 'none'}"
 
 
 def valid_text(text: str) -> str:

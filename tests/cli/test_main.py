@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,22 @@ def test_a_misspelt_command_is_answered_with_the_nearest(folder: Path) -> None:
     result = stoker("statsu")
     assert result.exit_code == 2
     assert "did you mean 'status'?" in result.stderr
+
+
+def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    """With the exit code of an interrupted command; the first library that it imports is where the signal comes."""
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    root = str(Path(__file__).parents[2])
+    search_path = os.pathsep.join((str(tmp_path), root))
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker", "status"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": search_path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

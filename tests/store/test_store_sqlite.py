@@ -305,6 +305,14 @@ def test_a_full_disk_is_named_and_gets_over_it(tmp_path: Path) -> None:
         store.close()
 
 
+def test_a_disk_without_room_for_a_new_store_is_named(tmp_path: Path) -> None:
+    """SQLite itself speaks of an I/O error, where what is left does not hold what it shares with other processes."""
+    with small_disk(tmp_path / "disk", size_bytes=300 << 10) as disk:
+        (disk / "other").write_bytes(bytes(280 << 10))
+        with pytest.raises(StoreUnavailable, match=r"disk is full.*make room"):
+            SqliteStore(disk / "store").append("inbox", b"x")
+
+
 def test_what_a_reboot_means(tmp_path: Path) -> None:
     """After one, leases have run out, tokens still rise, durable things are there, and volatile files are gone."""
     clock = SteppedClock(seconds=1000.0)

@@ -1,5 +1,6 @@
 """One SQLite file as one thread uses it: opening, transactions with a deadline, and what its errors mean."""
 
+import math
 import os
 import random
 import sqlite3
@@ -33,6 +34,8 @@ CREATE INDEX listeners_by_address ON listeners (address);
 INSERT INTO versions VALUES (0);
 """
 
+# SQLite's shared memory of a database; without room for it, it names an I/O error.
+_LEAST_FREE_BYTES = 32 * 1024
 _TEMPORARY = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -164,7 +167,8 @@ def translate_error(error: Exception, path: Path) -> StoreUnavailable | StoreCor
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     text = f"{error} ({name})"
-    if primary_code == sqlite3.SQLITE_FULL:
+    is_short = primary_code in _TEMPORARY and _free_bytes(path) < _LEAST_FREE_BYTES
+    if primary_code == sqlite3.SQLITE_FULL or is_short:
         return StoreUnavailable(f"store {path}: its disk is full, {text}; make room")
     if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreUnavailable(
@@ -177,6 +181,14 @@ def translate_error(error: Exception, path: Path) -> StoreUnavailable | StoreCor
     return StoreCorrupt(
         f"store {path} is damaged or not a store of Stoker: {text}; restore a backup, or name another folder"
     )
+
+
+def _free_bytes(path: Path) -> float:
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return math.inf
+    return float(found.f_bavail * found.f_frsize)
 
 
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:

@@ -98,7 +98,10 @@ def test_output_of_other_machines_is_named_with_node_and_path(logged: Cluster) -
         (["nope"], "no run 'nope'"),
         (["--rank", "9"], "no rank 9 in attempt 3.1.1; it has ranks 0 to 3"),
         (["--node", "n7"], "no node 'n7' in attempt 3.1.1; known: n1, n2"),
-        (["--attempt", "3.1.7"], "no attempt 3.1.7 of run 'fit'; known: 3.1.0, 3.1.1"),
+        (
+            ["--attempt", "3.1.7"],
+            "no attempt 3.1.7 of run 'fit'; did you mean '3.1.1'? known: 3.1.0, 3.1.1",
+        ),
         (["--attempt", "newest"], "is no attempt id; one looks like 12.45.2"),
         (["--attempt", "3.1.0", "-f"], "-f follows the newest attempt"),
         (["--incident", "i9"], "no incident 'i9'"),
