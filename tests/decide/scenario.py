@@ -118,14 +118,16 @@ class Scenario:
         watcher: WorldObserver | None = None,
         store: MemoryStore | None = None,
         open_store: Callable[[int], Store] | None = None,
+        snapshot_entries: int = 25,
     ) -> World:
-        """Make the world of this scenario, with all its deeds planned."""
+        """Make the world of this scenario, with all its deeds planned. `snapshot_entries`: between two snapshots, at least."""
         world = World(
             self.policy,
             trainings=self.trainings,
             store=store,
             open_store=open_store,
             watcher=watcher,
+            snapshot_entries=snapshot_entries,
         )
         world.gangs.echo_seconds = self.echo_seconds
         for number, (time, words) in enumerate(self.deeds, 1):
