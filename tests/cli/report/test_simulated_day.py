@@ -32,7 +32,7 @@ from tests.decide.accounting.simulated_day import DAY_SECONDS, EPISODES, day
 from tests.decide.scenario import scenarios
 from tests.serve.web.conftest import Site
 
-COMPARED_EVERY_SECONDS = 1800.0
+COMPARED_EVERY_SECONDS = 7200.0
 # One day, the same for every commit: on another the ledger may be further off, since of attempts that ended it keeps few marks.
 SEED = "all"
 # A snapshot of 26 runs takes as long as a hundred entries.
@@ -64,7 +64,7 @@ class DayFollower(Follower):
 
 
 def played(follower: DayFollower) -> World:
-    """Play the day; status and metrics are compared with the other fold every half an hour, and at the end."""
+    """Play the day; status and metrics are compared with the other fold every two hours, and at the end."""
     scenario = day(SEED)
     world = scenario.play(scenario.build(watcher=follower, snapshot_entries=SNAPSHOT_ENTRIES))
     follower.compare(world)
