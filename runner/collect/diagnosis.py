@@ -16,6 +16,7 @@ from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
+from runner.collect.margins import Margin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.step_formats.line_order import LineOrder
 from runner.collect.tracebacks.reader import TracebackReader
@@ -126,6 +127,7 @@ class Log:
         self.furthest: LoggedStep | None = None
         self.is_binary = False
         self._scan, self._tracebacks, self._end = scan, tracebacks, EndReader(name)
+        self._margin = Margin()
         self._last_step_line = 0
         self._numerics = Numerics()
         self._order = LineOrder()
@@ -150,12 +152,12 @@ class Log:
             probed = block[:PROBED_BYTES]
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
-            self._add(self._scan.feed(block))
-            self._end.feed(block)
-            self.num_bytes = self._scan.num_bytes
+            self.num_bytes += len(block)
+            self._read(self._margin.feed(block))
 
     def finish(self) -> None:
         """Add a last line without an end."""
+        self._read(self._margin.finish())
         self._add(self._scan.finish())
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
@@ -240,6 +242,11 @@ class Log:
         for name in [name for name in vars(self) if name[0] == "_" and name != "_defects"]:
             delattr(found, name)
         return found
+
+    def _read(self, block: bytes) -> None:
+        if block:
+            self._add(self._scan.feed(block))
+            self._end.feed(block)
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:
