@@ -1,10 +1,12 @@
 """Verdicts on tracebacks: from the family of an exception, the subject of the code around it, and the phase of the run."""
 
+from dataclasses import replace
+
 import pytest
 
 from runner.facts.matches import Match
 from runner.rootcause.tracebacks.application import with_tracebacks
-from runner.rootcause.tracebacks.objects import Frame, Raised, Relation, Traceback
+from runner.rootcause.tracebacks.objects import Frame, Raised, Relation, Traceback, by_cause
 from runner.rootcause.tracebacks.verdicts import TracebackVerdict, verdict_on
 
 PACKAGES = "/venv/lib/python3.11/site-packages/"
@@ -34,6 +36,14 @@ OF_ACME = ((f"{PACKAGES}acme/utils/rl_dataset.py", "build"),)
 CAST = ((f"{PACKAGES}datasets/builder.py", "_prepare_split_single"),)
 KERNEL = ((f"{PACKAGES}flash_attn/flash_attn_interface.py", "_flash_attn_varlen_forward"),)
 FINALIZE = ((f"{STANDARD}multiprocessing/util.py", "_run_finalizers"),)
+
+# A task that waits for another one; an engine that starts in a worker; what an executor passes on.
+TASK = (("/proj/runner.py", "run"), (f"{PACKAGES}ray/_private/worker.py", "get_objects"))
+ENGINE = (
+    ("/proj/rollout.py", "fit"),
+    (f"{PACKAGES}vllm/v1/core/kv_cache_utils.py", "check_enough_memory"),
+)
+EXECUTOR = ((f"{STANDARD}concurrent/futures/_base.py", "result"),)
 
 _Places = tuple[tuple[str, str], ...]
 
@@ -106,6 +116,11 @@ def judged(name: str, message: str, places: _Places) -> TracebackVerdict:
             FETCH,
         ),
         ("host_oom", "ray.exceptions.OutOfMemoryError", "the node runs low on memory", STEP),
+        ("config_error", "ValueError", "No available memory for the cache blocks.", ENGINE),
+        ("config_error", "ValueError", "no such backend", (*EXECUTOR, *ENGINE)),
+        ("config_error", "RuntimeError", "no such backend", (*EXECUTOR, *BUILD)),
+        ("unknown", "RuntimeError", "cannot schedule new futures", EXECUTOR),
+        ("unknown", "RuntimeError", "Engine died. See root cause above. Failed: {}", BUILD),
         ("config_error", "XlaRuntimeError", "INVALID_ARGUMENT: shapes differ", STEP),
         ("", "KeyboardInterrupt", "", STEP),
         ("", "torch.distributed.elastic.multiprocessing.api.SignalException", "signal 15", ()),
@@ -139,6 +154,30 @@ def test_the_error_of_a_worker_counts_and_not_the_one_that_quotes_it() -> None:
     original = raised("ValueError", "document 7 is empty", FETCH, relation="original")
     verdict = verdict_on(traceback(quoting, original))
     assert (verdict.finding.fault, verdict.raised) == ("data_error", original)
+
+
+def test_the_innermost_of_nested_tasks_counts() -> None:
+    """Ray's error of a task quotes that of the task that it called, and names its class; none of them is the cause."""
+    wrappers = [
+        raised("ray.exceptions.RayTaskError(ValueError)", "ray::A.f()", TASK, relation=relation)
+        for relation in ("", "original", "original")
+    ]
+    root = raised("ValueError", "no such backend", ENGINE, line=30, relation="original")
+    verdict = verdict_on(traceback(*wrappers, root))
+    assert (verdict.finding.fault, verdict.raised) == ("config_error", root)
+    nested = [wrappers[0], replace(wrappers[1], line=12), replace(wrappers[2], line=21), root]
+    assert [one.line for one in by_cause(tuple(nested))] == [30, 21, 12, 9]
+
+
+def test_members_of_a_group_stay_in_their_order_around_what_they_quote() -> None:
+    """A member that quotes a worker comes after that worker's error, and before the next member."""
+    lines = [
+        raised("ExceptionGroup", "2 sub-exceptions", line=1),
+        raised("RuntimeError", "Caught OSError in worker", line=2, relation="member"),
+        raised("OSError", "[Errno 5] Input/output error", line=3, relation="original"),
+        raised("ValueError", "row 7", line=4, relation="member"),
+    ]
+    assert [one.line for one in by_cause(tuple(lines))] == [3, 2, 4, 1]
 
 
 def test_a_member_of_a_group_counts_and_not_the_group() -> None:

@@ -53,6 +53,8 @@ CHAINED = {
     "The above exception was the direct cause of the following exception": "cause",
     "During handling of the above exception, another exception occurred": "context",
 }
+# What Ray writes in place of the header of a remote traceback: the task, its process, and for an actor its id and its repr.
+RAY_HEADER = re.compile(r"\s*ray::\S.{0,200}? \(pid=\d+, ip=[\w.:]+(?:, .*)?\)?\s*$")
 SEPARATOR = re.compile(r"\s*\+-[+-]*-+ (?:\d+|\.\.\.) -+\s*$")
 GROUP_END = re.compile(r"\s*\+-{8,}\s*$")
 GROUP_MARGIN = re.compile(r"^\s*\| ?")

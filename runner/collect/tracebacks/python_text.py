@@ -183,6 +183,9 @@ class PythonText:
         return False
 
     def _add_gap(self, number: int, text: str) -> bool:
+        if forms.RAY_HEADER.match(text):
+            self._begin_stack(None)
+            return True
         self._num_foreign += 1
         if text and forms.frame_of(text) is not None:
             # The header is missing.

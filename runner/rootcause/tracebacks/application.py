@@ -3,13 +3,12 @@
 import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import MAX_TEXT, Match, Role, Scope
-from runner.rootcause.tracebacks.objects import Raised, Traceback
+from runner.rootcause.tracebacks.objects import Raised, Traceback, quoting
 from runner.rootcause.tracebacks.verdicts import TracebackVerdict, verdict_on
 
 # Roles of lines that mean something beside other lines only.
@@ -133,9 +132,9 @@ def _shows_less(match: Match, verdict: TracebackVerdict) -> bool:
 
 def _is_confirmed(inside: Sequence[Match], traceback: Traceback, verdict: TracebackVerdict) -> bool:
     """Whether a signature that knows the exception around a quoted one names the same fault as its code does."""
-    quoting = _quoting_lines(traceback)
+    lines = _quoting_lines(traceback)
     return verdict.finding.by in ("class", "package") and any(
-        match.line in quoting
+        match.line in lines
         and match.line != verdict.raised.line
         and match.fault == verdict.finding.fault
         and match.role not in CONTEXTUAL
@@ -145,8 +144,7 @@ def _is_confirmed(inside: Sequence[Match], traceback: Traceback, verdict: Traceb
 
 def _quoting_lines(traceback: Traceback) -> list[int]:
     """Return the lines of exceptions that quote another process's."""
-    chain = traceback.chain
-    return [one.line for one, later in pairwise(chain) if later.relation == "original"]
+    return [one.line for one in quoting(traceback.chain)]
 
 
 def _text(raised: Raised) -> str:

@@ -141,6 +141,11 @@ def family_of(raised: Raised) -> Family:
     return _status_family(name, raised.message) or _class_family(name)
 
 
+def is_wrapper(raised: Raised) -> bool:
+    """Whether a class stands for the exception of another process, whose class it may name: RayTaskError(ValueError)."""
+    return CLASSES.get(raised.name.partition("(")[0].rpartition(".")[2]) == "launcher"
+
+
 def _status_family(name: str, message: str) -> Family | None:
     """Return the family of an exception that carries a status of absl; None for any other."""
     module, _, base = name.rpartition(".")

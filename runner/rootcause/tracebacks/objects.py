@@ -1,6 +1,7 @@
 """Objects: one traceback as it was read, with all exceptions of its chain. Every text and every list is bounded by the reader."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 # How an exception goes with the one printed before it: "cause": raised `from` it; "context": while it was handled; "original": it
@@ -63,13 +64,22 @@ class Traceback:
 def by_cause(chain: tuple[Raised, ...]) -> list[Raised]:
     """Return the exceptions of a chain, the one that came first in time first."""
     ordered: list[Raised] = []
-    # Where the exception stands that quotes the next ones.
-    quoting = 0
+    # Where the exception that was printed last stands, and the one that the members of a group belong to.
+    newest = group = 0
     for one in chain:
-        if one.relation in ("original", "member") and ordered:
-            ordered.insert(quoting, one)
-            quoting += 1
+        if one.relation == "original" and ordered:
+            # The one above it quotes it, and may be quoted itself: an actor's error in that of the task that called it.
+            ordered.insert(newest, one)
+            group += newest <= group
+        elif one.relation == "member" and ordered:
+            ordered.insert(group, one)
+            newest, group = group, group + 1
         else:
             ordered.append(one)
-            quoting = len(ordered) - 1
+            newest = group = len(ordered) - 1
     return ordered
+
+
+def quoting(chain: tuple[Raised, ...]) -> list[Raised]:
+    """Return the exceptions of a chain that quote another one, which was printed below them."""
+    return [one for one, below in pairwise(chain) if below.relation == "original"]

@@ -56,6 +56,10 @@ _TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
 _COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
 # A worker that was asked to end, as the others are once one rank is dead.
 _WORKER_ENDED = re.compile(r"DataLoader worker .*killed by signal: (?:Terminated|Interrupt|Hangup)")
+# A parent says that its child has written why: vLLM, SGLang.
+_WRITTEN_ABOVE = re.compile(
+    r"(?i)\bsee (?:the )?(?:root cause|stack ?trace|traceback|errors?|error messages?)\b.{0,20}\b(?:above|root cause)\b"
+)
 # Functions that get one sample or one batch; others build a dataset from settings.
 _READS_SAMPLE = re.compile(
     r"^__(?:getitem|getitems|next|iter)__$|fetch|collate|decode|transform|tokenize|(?:read|parse|load|get|next)_?(?:sample|item|"
@@ -99,7 +103,7 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
         return _of_cut(raised, stack)
     if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
         return ShownFault("nan_loss", "class")
-    if _WORKER_ENDED.search(raised.message):
+    if _WORKER_ENDED.search(raised.message) or _WRITTEN_ABOVE.search(raised.message):
         return _CONSEQUENCE
     enforced = _ENFORCED.search(raised.message)
     for source, finding in _SOURCES:
@@ -133,8 +137,13 @@ _MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "
 
 def _by_subject(raised: Raised, family: Family, stack: Stack) -> ShownFault:
     """Return the fault by the innermost code whose subject means something; else by the phase."""
-    for place in stack.places:
+    for number, place in enumerate(stack.places):
         finding = _SUBJECTS.get(place.subject)
+        if finding == _CONSEQUENCE and any(
+            inner.is_user or inner.subject for inner in stack.places[:number]
+        ):
+            # It called what failed, in this process or in another: a task, an executor's function.
+            break
         if finding is not None:
             return finding
         if place.subject == "files":
@@ -307,6 +316,9 @@ def _gpu(raised: Raised, stack: Stack) -> ShownFault | None:
 
 def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     """Wrong values: of settings before the first step, of a sample in code that reads data."""
+    if stack.places and stack.places[0].subject == "engine":
+        # An engine for inference raises them where it checks its settings, the memory they leave, and requests.
+        return ShownFault("config_error", "package")
     if stack.first_of("rendezvous") and raised.name.endswith("ValueError"):
         return ShownFault("config_error", "package")
     is_made = bool(stack.frames) and stack.frames[-1].function in ("__init__", "__post_init__")

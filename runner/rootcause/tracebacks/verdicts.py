@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from runner.rootcause.tracebacks.exception_classes import Family
-from runner.rootcause.tracebacks.families import family_of
-from runner.rootcause.tracebacks.objects import Frame, Raised, Traceback, by_cause
+from runner.rootcause.tracebacks.families import family_of, is_wrapper
+from runner.rootcause.tracebacks.objects import Frame, Raised, Traceback, by_cause, quoting
 from runner.rootcause.tracebacks.phases import Phase, phase_of
 from runner.rootcause.tracebacks.rules import UNKNOWN, By, ShownFault, finding_of
 from runner.rootcause.tracebacks.stacks import Stack
@@ -27,8 +27,9 @@ class TracebackVerdict:
 def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> TracebackVerdict:
     """Judge a traceback. `has_stepped`: whether a step is above it in its log; None: the log has no steps."""
     ordered = by_cause(traceback.chain)
+    wrappers = [one for one in quoting(traceback.chain) if is_wrapper(one)]
     judged = [
-        _judge(one, _frames_from(ordered, number), has_stepped)
+        _judge(one, _frames_from(ordered, number), has_stepped, is_quoting=one in wrappers)
         for number, one in enumerate(ordered)
     ]
     best = 0
@@ -50,12 +51,14 @@ def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> Trac
 
 
 def _judge(
-    raised: Raised, frames: list[Frame], has_stepped: bool | None
+    raised: Raised, frames: list[Frame], has_stepped: bool | None, *, is_quoting: bool
 ) -> tuple[ShownFault, Phase]:
     places = subjects(frames)
     phase = phase_of(frames, places, has_stepped=has_stepped)
     stack = Stack(frames=frames, places=places, phase=phase, has_stepped=has_stepped)
-    return finding_of(raised, family_of(raised), stack), phase
+    # The class that a wrapper borrows is that of the exception that it quotes, which has its own frames.
+    family = "launcher" if is_quoting else family_of(raised)
+    return finding_of(raised, family, stack), phase
 
 
 def _frames_from(ordered: list[Raised], number: int) -> list[Frame]:

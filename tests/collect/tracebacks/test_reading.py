@@ -203,6 +203,40 @@ def test_ray_repeats_the_error_of_its_task(engine: Engine) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "prefix", ["", "(Runner pid=7) ", "(Runner(rank=0) pid=7, ip=10.0.0.3) ", "(my actor pid=7) "]
+)
+def test_nested_errors_of_ray_end_at_the_innermost(prefix: str, engine: Engine) -> None:
+    """A task quotes the actor that it called; Ray replaces each header, that of a chained exception too."""
+    actor = "(pid=8, ip=10.0.0.4, actor_id=0a1b, repr=<pool.Pool object at 0x7f00>)"
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/app/main.py", line 12, in <module>\n'
+        "    ray.get(task)\n"
+        "ray.exceptions.RayTaskError(ValueError): ray::Runner.run() (pid=7, ip=10.0.0.3)\n"
+        '  File "/app/runner.py", line 5, in run\n'
+        "    ray.get(pool.fill.remote())\n"
+        f"ray.exceptions.RayTaskError(ValueError): ray::Pool.fill() {actor}\n"
+        '  File "/app/pool.py", line 8, in fill\n'
+        "    return self.made[name]\n"
+        "KeyError: 'a'\n"
+        "\n"
+        "During handling of the above exception, another exception occurred:\n"
+        "\n"
+        f"ray::Pool.fill() {actor}\n"
+        '  File "/app/pool.py", line 10, in __init__\n'
+        "    raise ValueError(name)\n"
+        "ValueError: no engine is named a\n"
+    )
+    text = "".join(f"{prefix}{line}\n" for line in text.splitlines())
+    (one,) = read(text, engine)
+    assert not one.is_torn
+    assert [(raised.line, raised.relation) for raised in one.chain] == [
+        *((4, ""), (7, "original"), (10, "original"), (17, "context")),
+    ]
+    assert deciding(text, engine).line == 17
+
+
 def test_the_summary_of_torchrun_names_the_rank_of_a_traceback(engine: Engine) -> None:
     """Its lines are indented, and the rank stands above them."""
     text = (
