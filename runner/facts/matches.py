@@ -68,6 +68,8 @@ Role = Literal[
     # The next rank that is named failed first.
     "root-cause",
     "death",
+    # Of a process that a rank has started, which notices it some lines later.
+    "death-of-worker",
     # Of the GPU that the next lines are about.
     "names-gpu",
     "waited-in-vain",

@@ -14,7 +14,7 @@ from runner.facts.matches import DEEP, ECHOES, LoggedStep, Match, Role, Weight
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 # Between the moment that a timeout counts from and the first sign of what stalled it; chosen.
 PRECURSOR_SLACK_SECONDS = 120.0
-# After the scheduler's word, in which ranks still make steps; chosen.
+# After the scheduler's word, or the end of a process of theirs, in which ranks still make steps; chosen.
 GRACE_LINES = 40
 # How emitters begin a line at level warning, or below: what they report was handled, if steps follow.
 _WARNING = re.compile(
@@ -37,6 +37,8 @@ class LogShape:
     best: int = -1
     # Lines of launchers about a rank that died.
     deaths: list[int] = field(default_factory=list)
+    # Lines of ranks about a process of theirs that died.
+    deaths_of_workers: list[int] = field(default_factory=list)
 
 
 def shapes_of(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, LogShape]:
@@ -48,6 +50,8 @@ def shapes_of(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str
             log.ended_well = match.line
         elif match.role in ("death", "root-cause"):
             log.deaths.append(match.line)
+        elif match.role == "death-of-worker":
+            log.deaths_of_workers.append(match.line)
     for step in steps:
         log = logs.setdefault(step.file, LogShape())
         if step.step > log.best:
@@ -75,6 +79,10 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     if match.layer == "scheduler" and match.fault == "preemption" and not log.ended_well:
         # Ranks make steps until the time to end is over.
         lived_on = over - match.line > GRACE_LINES
+    died_of_it = (died for died in log.deaths_of_workers if died > over)
+    if any(match.line < died <= match.line + GRACE_LINES for died in died_of_it):
+        # The rank made steps of what its worker had ready.
+        return True
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return not (lived_on and _WARNING.match(match.text))
     return not lived_on or any(match.line < died < over for died in log.deaths)

@@ -117,14 +117,35 @@ PROGRAM = (
     _program(
         "worker-failed",
         r"Caught \w+ in (?:DataLoader worker process|pin memory thread)"
-        r"|DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|"
-        r"is killed by signal: (?:Bus error|Segmentation fault|Aborted))"
-        r"|[Bb]us error encountered in worker|DataLoader timed out after \d+ seconds"
-        r"|Pin memory thread exited unexpectedly",
+        # It cannot have a page of shared memory.
+        r"|DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: Bus error"
+        r"|[Bb]us error encountered in worker|DataLoader timed out after \d+ seconds",
         fault="data_error",
         source=_TORCH + ", torch/utils/data",
-        sample="RuntimeError: DataLoader worker (pid(s) 6123, 6155) exited unexpectedly",
+        sample="UnidentifiedImageError: Caught UnidentifiedImageError in DataLoader worker process 4.",
         near="DataLoader worker (pid 6123) was started for shard 4",
+    ),
+    _program(
+        "worker-died",
+        r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|is killed by signal: "
+        r"(?:Segmentation fault|Aborted|Illegal instruction|Floating point exception|Unknown signal))"
+        r"|Pin memory thread exited unexpectedly",
+        fault="unknown",
+        layer="launcher",
+        role="death-of-worker",
+        source=_TORCH
+        + ", torch/utils/data and torch/csrc/DataLoader.cpp: how it ended says nothing about what it read",
+        sample="RuntimeError: DataLoader worker (pid(s) 6123, 6155) exited unexpectedly",
+        near="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Terminated.",
+    ),
+    _config(
+        "threads-misused",
+        r"Tcl_AsyncDelete: async handler deleted by the wrong thread"
+        r"|\[xcb\] Most likely this is a multi-threaded client|xcb_xlib_threads_sequence_lost"
+        r"|Fatal Python error: \w+: (?:no current thread|the function must be called with (?:the GIL held|an active thread state))",
+        source="Tcl, tclAsync.c; libX11, xcb_io.c; Python, pystate.c: programs whose threads break their rules are aborted",
+        sample="Tcl_AsyncDelete: async handler deleted by the wrong thread",
+        near="Tcl_AsyncDelete: async handler deleted",
     ),
     _program(
         "saved-table-broken",

@@ -54,8 +54,10 @@ _GPU_ERRORS = (
 )
 _TIMED_OUT = re.compile(r"(?i)\btimed? ?-?out\b|deadline")
 _COLLECTIVE = re.compile(r"\b(?:NCCL|RCCL|gloo|Gloo|ProcessGroup\w*|all_?reduce|AllReduce)\b")
-# A worker that was asked to end, as the others are once one rank is dead.
-_WORKER_ENDED = re.compile(r"DataLoader worker .*killed by signal: (?:Terminated|Interrupt|Hangup)")
+# How a worker ended says nothing about what it read. Only what has no page of memory, or of shared memory, says why it was killed.
+_WORKER_ENDED = re.compile(
+    r"DataLoader worker .*(?:exited unexpectedly|killed by signal: (?!Killed|9\b|Bus error))"
+)
 # A parent says that its child has written why: vLLM, SGLang.
 _WRITTEN_ABOVE = re.compile(
     r"(?i)\bsee (?:the )?(?:root cause|stack ?trace|traceback|errors?|error messages?)\b.{0,20}\b(?:above|root cause)\b"
