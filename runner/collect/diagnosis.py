@@ -183,7 +183,11 @@ class Log:
         judged = with_likeliest(judged, installed_wordings())
         if not self.is_binary:
             end = self.end()
-            judged += with_likeliest(self._match_of_end(judged, end), installed_wordings())
+            of_end = with_likeliest(self._match_of_end(judged, end), installed_wordings())
+            # An attempt that is repeated is harmless, unless nothing but attempts came of it.
+            unmet = [match.line for match in of_end if match.fault == "rendezvous"]
+            judged = [one for one in judged if one.weight != "benign" or one.line not in unmet]
+            judged += of_end
             judged += self._match_of_cut(judged, end)
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
@@ -211,7 +215,10 @@ class Log:
             match = match_of_failure(end)
         else:
             match = None
-        if match is None or (match.line in [one.line for one in judged if one.weight == "benign"]):
+        if match is None:
+            return []
+        is_unmet = match.fault == "rendezvous"
+        if not is_unmet and match.line in [one.line for one in judged if one.weight == "benign"]:
             return []
         if match.fault == "unknown" and self._scan.is_harmless(match.text):
             return []

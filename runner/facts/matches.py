@@ -77,6 +77,8 @@ Role = Literal[
     # What was needed went away, and may come back: a link, a server. A line that says so of the same subject ends it.
     "interrupted",
     "cleared",
+    # Code that does not return; what a device of the same node did just before is the cause.
+    "stuck",
 ]
 
 # How a line is known, the most specific first: a hand-written signature, the emitter's own words in a catalogue, the exception

@@ -67,6 +67,9 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     if raised and root.layer == "launcher" and root.fault == "preemption":
         # The job was ended because of this error.
         return _first(raised), raised
+    if root.role == "stuck" and (driver := _failed_before(root, naming)) is not None:
+        # The driver waits for its device.
+        return driver, [driver]
     if root.fault == "rendezvous" and (died := _died_before(root, naming)) is not None:
         # The others waited for a rank that was dead.
         return died, [died]
@@ -78,6 +81,17 @@ def _order(match: Match) -> tuple[bool, bool, int]:
     depth = LAYERS.index(match.layer)
     is_weak = match.known_by == "family" or match.fault == "unknown"
     return (match.layer in ECHOES, is_weak, depth)
+
+
+def _failed_before(root: Match, naming: Sequence[Match]) -> Match | None:
+    """Return the device of the same node that failed before its kernel was stuck; None where no line shows one."""
+    failed = [
+        match
+        for match in naming
+        if match.scope == "node" and match.layer == "network" and match.known_by != "family"
+        if match.node == root.node and _is_before(match, root)
+    ]
+    return _first(failed) if failed else None
 
 
 def _died_before(root: Match, naming: Sequence[Match]) -> Match | None:

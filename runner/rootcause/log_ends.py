@@ -6,12 +6,17 @@ or ends well, is no incident.
 
 import re
 
+from msgspec.structs import replace
+
 from runner.facts.matches import Match
 from runner.facts.wire import Value
 from runner.rootcause.families import family_of
 
 # Lines of one kind that show a hang, with times that span so long; without times, so many; all chosen.
 MIN_WAITING, MIN_WAITED_SECONDS, MIN_UNTIMED = 3, 600.0, 5
+# Lines of one kind in which one rank waits for its peers before any step: of emitters that write one only after it has waited for
+# a while, and of any other; both chosen.
+MIN_UNMET, MIN_UNMET_OF_ANY = 2, 3
 # Of the end of a log, in which a single error counts where no progress came before it; chosen.
 LAST_LINES = 3
 # Without progress while other lines go on, in seconds and in longest gaps between two progresses before; chosen.
@@ -23,6 +28,25 @@ _CATALOGUED = (
 )
 # An exception with its message, behind what a program puts before it.
 RAISED = re.compile(r"[:\])>] ?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception): \S")
+# A line of a start waits for one of these; a line that waits for the end of something is none.
+_PEERS = re.compile(
+    r"(?i)\bwait\w* (?:for|on|until)\b.{0,60}\b(?:nodes?|workers?|ranks?|peers?|hosts?|pods?|members?|participants?|replicas?"
+    r"|servers?|engines?|master|chief|coordinator|rendezvous|placement groups?)\b"
+)
+_OF_AN_END = re.compile(
+    r"(?i)\b(?:finish|exit|complet|clos|stop|shut|terminat|clean|sav|upload|download|dr?ain|writ|read(?:s|ing)?\b|batch)"
+)
+# How many came, of how many, as those that wait say it.
+_JOINED = (
+    re.compile(
+        r"world_size=(?P<all>\d{1,7}), (?:worker_count|num_workers_joined)=(?P<here>\d{1,7})"
+    ),
+    re.compile(
+        r"(?i)\b(?P<here>\d{1,7}) ?(?:/|of|out of) ?(?P<all>\d{1,7}) (?:\w+ ){0,2}"
+        r"(?:joined|connected|registered|ready|arrived|here)\b"
+    ),
+)
+_MISSING = re.compile(r"(?i)\bmissing ranks?:? *(?P<ranks>\d[\d, ]{0,80})")
 # From conventions of shells and launchers: 128 + the signal.
 SIGNAL_BASE = 128
 
@@ -42,8 +66,10 @@ class LogEnding(Value):
 
     `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
     of `exit`, where it names them. `failures`: the last lines that read like failures and have no level. `num_waiting`
-    lines of one kind waited `waited_seconds` (None: they have no times). `silent_seconds`: from the last progress to the last
-    line, and `usual_seconds` between two progresses before it, where lines have times.
+    lines of one kind waited `waited_seconds` (None: they have no times), the last of them `last_waiting`. `meeting`: the last of
+    `num_meeting` lines in which one rank waits for its peers at a start. `has_steps`: whether any step was read.
+    `silent_seconds`: from the last progress to the last line, and `usual_seconds` between two progresses before it, where lines
+    have times.
     """
 
     file: str
@@ -60,7 +86,11 @@ class LogEnding(Value):
     failures: tuple[EndLine, ...] = ()
     failed_call: EndLine | None = None
     waiting: EndLine | None = None
+    last_waiting: EndLine | None = None
     num_waiting: int = 0
+    meeting: EndLine | None = None
+    num_meeting: int = 0
+    has_steps: bool = False
     waited_seconds: float | None = None
     silent_seconds: float | None = None
     usual_seconds: float | None = None
@@ -78,6 +108,18 @@ def is_sick(end: LogEnding) -> bool:
     if end.progress is not None:
         return not end.is_complete
     return end.num_lines - end.last_error_line < LAST_LINES
+
+
+def unmet(end: LogEnding) -> EndLine | None:
+    """Return the last line in which a rank waits for its peers, of a log that ends so before any step; None: it does not."""
+    if end.has_steps or end.exit is not None or end.ended_well is not None:
+        return None
+    if end.meeting is not None and end.num_meeting >= MIN_UNMET and _is_last(end.meeting, end):
+        return end.meeting
+    last = end.last_waiting
+    if last is None or end.num_waiting < MIN_UNMET_OF_ANY or not _is_last(last, end):
+        return None
+    return last if _PEERS.search(last.text) and not _OF_AN_END.search(last.text) else None
 
 
 def is_hung(end: LogEnding) -> bool:
@@ -110,6 +152,11 @@ def match_of_end(end: LogEnding) -> Match | None:
         return _match(end, "log-ends-sick", "unknown", best) if best is not None else None
     if (failure := _failure(end)) is not None:
         return _match(end, "log-ends-sick", "unknown", failure)
+    if (unmet_line := unmet(end)) is not None:
+        missing = _missing(unmet_line.text)
+        text = f"{missing}: {unmet_line.text}" if missing else unmet_line.text
+        found = _match(end, "log-ends-waiting", "rendezvous", unmet_line)
+        return replace(found, text=text, layer="network", scope="fabric")
     if is_hung(end):
         best = end.stacks or end.waiting or end.progress
         return _match(end, "log-ends-waiting", "hang_no_error", best) if best is not None else None
@@ -149,6 +196,18 @@ def _failure(end: LogEnding) -> EndLine | None:
         if family is not None and family.fault != "unknown" and family.name not in _CATALOGUED:
             return line
     return None
+
+
+def _missing(text: str) -> str:
+    """Return who or how many a line waits for, in words; empty where it does not say."""
+    named = _MISSING.search(text)
+    if named is not None:
+        return f"missing ranks {named['ranks'].strip(' ,')}"
+    for pattern in _JOINED:
+        found = pattern.search(text)
+        if found is not None and int(found["all"]) > int(found["here"]):
+            return f"{int(found['all']) - int(found['here'])} of {found['all']} missing"
+    return ""
 
 
 def _is_last(line: EndLine, end: LogEnding) -> bool:

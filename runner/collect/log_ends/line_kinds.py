@@ -14,13 +14,14 @@ _SIGNAL_WORDS = {
     "Terminated": 15,
     "Segmentation fault": 11,
     "Aborted": 6,
+    "Abort trap": 6,
     "Bus error": 7,
     "Floating point exception": 8,
     "Illegal instruction": 4,
 }
 _WORDS = "|".join(_SIGNAL_WORDS)
 _SIGNAL = re.compile(
-    rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\))?\s*(?:$|\S*python|\()"
+    rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\)|: \d{{1,2}})?\s*(?:$|\S*python|\()"
     r"|\b(?:(?:killed|terminated|died|exited|ended|crashed|stopped) (?:by|with|on|due to|from)(?: a)? )?"
     r"(?:[Ss]ignal|SIGNAL)[ :#=]{1,3}(?P<number>\d{1,2})\b"
     r"|\bSIG(?P<name>HUP|INT|QUIT|ILL|TRAP|ABRT|BUS|FPE|KILL|SEGV|PIPE|TERM|XCPU|SYS)\b"
@@ -100,6 +101,21 @@ _WAITING = re.compile(
     r"stuck|hung|stalled|hang detected|"
     r"(?:is|been|has been) running (?:for|since)|blocked for|last (?:step|progress|heartbeat)\b.{0,30}\bago)\b"
 )
+# Ranks that have waited for their peers for a while, or try again to reach them, at the start of a run: torch's store, NCCL's and
+# MPI's connections, TensorFlow's and Paddle's servers, Horovod, vLLM, Kubernetes.
+_MEETING = re.compile(
+    r"(?i)\bwaiting in store[ -]based barrier\b|\bstill waiting for response from worker\b|\bserver not ready, wait \d"
+    r"|\bnot ready endpoints\b|\bwaiting for creating a placement group\b|\bwaiting for remaining peers\b|\bmissing ranks?: *\d"
+    r"|\bconnect\w*\b.{0,80}\b(?:returned|failed|refused|unreachable|no route)\b.{0,80}\b(?:retry(?:ing)?|attempt)\b"
+    r"|\b(?:client socket|store|rendezvous)\b.{0,120}\b(?:will retry|retrying)\b|\bwaiting for \S{0,40}(?:rendezvous|pmix|pmi\d?)\b"
+    r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
+    r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
+    r"|\b0/\d+ nodes are available\b"
+)
+# That peers came for which others waited.
+_MET = re.compile(
+    r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready|arrived)\b"
+)
 # Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
 _STACKS = re.compile(
     r"^Thread \d+ \((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!|^Process \d+: .*\bpython"
@@ -114,12 +130,13 @@ _PROGRESS = re.compile(
 
 
 class Kind(NamedTuple):
-    """What a line is. `code`, `signal`: of an exit. `is_complete`: of progress."""
+    """What a line is. `code`, `signal`: of an exit. `is_complete`: of progress. `words`: in which a rank waits for its peers."""
 
     name: str
     code: int | None = None
     signal: int | None = None
     is_complete: bool = False
+    words: str = ""
 
 
 OTHER = Kind("other")
@@ -133,6 +150,9 @@ def kind_of(text: str) -> Kind:
     if left is not None:
         return left
     is_survived = _is_survived(text)
+    is_error = _LEVEL.search(text) is not None and not is_survived
+    if not is_error and (waiting := _MEETING.search(text)) is not None:
+        return Kind("meeting", words=waiting[0])
     if _LEVEL.search(text):
         return OTHER if is_survived else Kind("error")
     if _FAILED_CALL.search(text) and not is_survived and not _LOWER_LEVEL.search(text):
@@ -149,7 +169,9 @@ def kind_of(text: str) -> Kind:
         and not is_survived
         and not _LOWER_LEVEL.search(text)
     )
-    return Kind("failure") if is_failure else OTHER
+    if is_failure:
+        return Kind("failure")
+    return Kind("met") if _MET.search(text) else OTHER
 
 
 def _is_survived(text: str) -> bool:

@@ -13,6 +13,7 @@ from runner.rootcause.log_ends import LAST_LINES, MIN_SILENT_SECONDS, EndLine, L
 TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
 # Kinds of waiting lines that are counted, and gaps between progresses that show how often it comes; chosen.
 MAX_KINDS, MIN_GAPS = 64, 3
+_RANK = re.compile(r"(?i)\brank\W{0,3}(\d+)")
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+(?:[.:\-]\d+)*")
 
 
@@ -62,7 +63,12 @@ class EndReader:
         for kind, end_line in reversed(after):
             found.add(kind, end_line)
         ending = found.ending(self.file, num_lines, last_step_line)
-        return replace(ending, last=last, **_silence(ending, last, lines[:offset]))
+        return replace(
+            ending,
+            last=last,
+            has_steps=last_step_line > 0,
+            **_silence(ending, last, lines[:offset]),
+        )
 
 
 def _silence(
@@ -111,6 +117,8 @@ class _Found:
         self.stacks: EndLine | None = None
         # Waiting lines by their kind: the first, the last, how many.
         self.waiting: dict[str, tuple[EndLine, EndLine, int]] = {}
+        # Likewise of those that wait for their peers at a start, each rank for itself.
+        self.meeting: dict[str, tuple[EndLine, EndLine, int]] = {}
 
     def add(self, kind: Kind, line: EndLine) -> None:
         """Add the next line."""
@@ -131,17 +139,21 @@ class _Found:
         elif kind.name == "stacks":
             self.stacks = self.stacks or line
         elif kind.name == "waiting":
-            self._add_waiting(line)
-
-    def _add_waiting(self, line: EndLine) -> None:
-        name = _VARIABLE.sub("#", line.text)
-        first, _, num = self.waiting.get(name, (line, line, 0))
-        if name in self.waiting or len(self.waiting) < MAX_KINDS:
-            self.waiting[name] = (first, line, num + 1)
+            _count(self.waiting, _VARIABLE.sub("#", line.text), line)
+        elif kind.name == "meeting":
+            named = _RANK.search(line.text)
+            rank = named[1] if named is not None else line.rank
+            _count(self.meeting, f"{rank} {kind.words}", line)
+        elif kind.name == "met":
+            self.meeting.clear()
 
     def ending(self, file: str, num_lines: int, last_step_line: int) -> LogEnding:
         """Return the facts."""
         most = max(self.waiting.values(), key=lambda one: one[2], default=None)
+        unmet = max(self.meeting.values(), key=lambda one: (one[2], one[1].line), default=None)
+        last_unmet = max(
+            (one[1] for one in self.meeting.values()), key=lambda one: one.line, default=None
+        )
         left, kind = self.exit if self.exit is not None else (None, Kind("other"))
         progress = self.progress
         if progress is None and last_step_line:
@@ -161,10 +173,20 @@ class _Found:
             failures=tuple(self.failures),
             failed_call=self.failed_call,
             waiting=most[0] if most is not None else None,
+            last_waiting=most[1] if most is not None else None,
             num_waiting=most[2] if most is not None else 0,
+            meeting=last_unmet,
+            num_meeting=unmet[2] if unmet is not None else 0,
             waited_seconds=_seconds(most[0], most[1]) if most is not None else None,
             stacks=self.stacks,
         )
+
+
+def _count(kinds: dict[str, tuple[EndLine, EndLine, int]], name: str, line: EndLine) -> None:
+    """Add a line to those of its kind, of which so many are counted."""
+    first, _, num = kinds.get(name, (line, line, 0))
+    if name in kinds or len(kinds) < MAX_KINDS:
+        kinds[name] = (first, line, num + 1)
 
 
 def _seconds(first: EndLine, last: EndLine) -> float | None:

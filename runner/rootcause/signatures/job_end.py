@@ -71,11 +71,12 @@ ENDING = (
     ),
     _launcher(
         "state-of-failure",
-        r"failed to \\?\"StartContainer\\?\" for .* with CrashLoopBackOff"
+        r"failed to \\?\"StartContainer\\?\" for .* with CrashLoopBackOff|\bback-off \S+ restarting failed container\b"
         r"|CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
         r"|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
         r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
-        source=_STATES + "; Kubernetes, kubectl get pods",
+        source=_STATES
+        + "; Kubernetes, kubectl get pods; the kubelet: a container ends as soon as it starts, for whatever reason",
         sample="rank-7-of-8   0/1     CrashLoopBackOff   5          3m46s",
         near="rank-7-of-8   0/1     Completed   0          3m46s",
     ),

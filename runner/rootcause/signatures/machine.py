@@ -48,8 +48,9 @@ MACHINE = (
         r"|Exceeded job memory limit|slurmstepd.*Out Of Memory|task \d+: Out Of Memory"
         r"|TERM_MEMLIMIT|\bgone over (?:its )?memory limit|\bover (?:its|the) memory limit of \d"
         r"|\bOUT_OF_MEMORY\b.{0,40}(?:job|step|task)|(?:job|step|task).{0,40}\bOUT_OF_MEMORY\b"
-        r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)",
-        source="Slurm, slurmstepd; Kubernetes, container status",
+        r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)"
+        r"|\bmemory on the node \(.{1,400} (?:above|exceeds) the memory usage threshold",
+        source="Slurm, slurmstepd; Kubernetes, container status; Ray, its monitor of memory",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",
     ),
@@ -73,9 +74,9 @@ MACHINE = (
     ),
     _oom(
         "killed",
-        r"(?:(?:^|[\]:>] ?)\*{0,2}Killed\*{0,2}|: line \d+: +\d+ +Killed(?:\s.*)?)[ \t\r]*$",
+        r"(?:(?:^|[\]:>] ?)\*{0,2}Killed(?:: 9)?\*{0,2}|: line \d+: +\d+ +Killed(?:: 9)?(?:\s.*)?)[ \t\r]*$|^zsh: killed  +\S",
         layer="launcher",
-        source="bash, on a child that died by SIGKILL: nothing but the kernel kills without being told",
+        source="bash and zsh, on a child that died by SIGKILL: nothing but the kernel kills without being told",
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
         near="Killed by user request: no, still running",
     ),
@@ -179,11 +180,18 @@ MACHINE = (
     ),
     _node(
         "kernel-stopped",
-        r"Kernel panic - not syncing|BUG: soft lockup|[Ww]atchdog.*[Hh]ard LOCKUP"
-        r"|rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall"
-        r"|BUG: unable to handle (?:kernel|page fault)",
+        r"Kernel panic - not syncing|BUG: unable to handle (?:kernel|page fault)",
         fault="node_failure",
-        source="Linux, kernel/watchdog.c, kernel/panic.c",
+        source="Linux, kernel/panic.c",
+        sample="Kernel panic - not syncing: Fatal exception in interrupt",
+        near="kernel.panic = 10",
+    ),
+    _node(
+        "processor-stuck",
+        r"BUG: soft lockup|[Ww]atchdog.*[Hh]ard LOCKUP|rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall",
+        fault="node_failure",
+        role="stuck",
+        source="Linux, kernel/watchdog.c, kernel/rcu/tree_stall.h: code of the kernel, most often a driver's, that does not return",
         sample="watchdog: BUG: soft lockup - CPU#23 stuck for 26s! [python3:5511]",
         near="watchdog: soft lockup detector is enabled on 128 CPUs",
     ),

@@ -29,8 +29,9 @@ NETWORK = (
     ),
     _network(
         "ib-port-event",
-        r"NET/IB ?: \S+:\d+ (?:async fatal event|"
-        r"Got async event ?: (?:port error|device fatal|local catastrophic))"
+        r"NET/IB ?: (?:\S+:\d+ )?(?:async fatal event|Got (?:non-fatal )?async (?:error )?event ?: ?(?:device fatal"
+        # As ibv_event_type_str names errors of a device or a queue.
+        r"|(?:(?:CQ|WQ|SRQ|local|work|queue|invalid|request|access|violation|fatal|catastrophic|path|migration) )+error))"
         r"|ibv_(?:modify_qp|reg_mr\w*|poll_cq|create_qp|post_send) failed"
         r"|Call to ibv_\w+ failed|ibv_\w+ failed with error"
         r"|libfabric:\S+:cq:\w*handle_\w*error\w*\(\):\d+<warn>"
@@ -91,8 +92,7 @@ NETWORK = (
         "link-down",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Lost carrier|Link [Dd]own|"
         r"NIC Link is Down|[Ll]ink is not ready)"
-        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected"
-        r"|NET/IB ?: \S+ Got async event ?: port error",
+        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected",
         scope="node",
         weight="supporting",
         role="interrupted",
@@ -104,13 +104,30 @@ NETWORK = (
         "link-up",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Gained carrier|Link [Uu]p\b|"
         r"NIC Link is [Uu]p|[Ll]ink becomes ready)"
-        r"|\bIB port \S+ .*(?:ACTIVE|active)\b|NET/IB ?: \S+ Got async event ?: port active",
+        r"|\bIB port \S+ .*(?:ACTIVE|active)\b",
         scope="node",
         weight="supporting",
         role="cleared",
         source="Linux, network drivers",
         sample="mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
         near="mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
+    ),
+    _network(
+        "nccl-port-error",
+        r"NET/IB ?: (?:(?P<subject>\S+) )?Got (?:non-fatal )?async (?:error )?event ?: ?port error",
+        role="interrupted",
+        source=_NCCL + ", net_ib.cc: its thread for events; a device that it uses lost its link",
+        sample="NCCL WARN NET/IB : Got async event : port error",
+        near="NCCL WARN NET/IB : Got async event : port active",
+    ),
+    _network(
+        "nccl-port-active",
+        r"NET/IB ?: (?:(?P<subject>\S+) )?Got (?:non-fatal )?async (?:error )?event ?: ?port active",
+        weight="supporting",
+        role="cleared",
+        source=_NCCL + ", net_ib.cc: the link is up again",
+        sample="NCCL WARN NET/IB : mlx5_0:1 Got async event : port active",
+        near="NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
     ),
     _network(
         "bond-port-down",

@@ -8,7 +8,7 @@ from functools import partial
 from runner.rootcause.signatures.signature import Signature
 
 _SMI = "nvidia-smi, its table and -q"
-_IB = "infiniband-diags, ibstat and ibstatus; ibdev2netdev"
+_IB = "infiniband-diags, ibstat and ibstatus; ibv_devinfo; ibdev2netdev"
 _SLURM = "Slurm, sinfo and scontrol show node"
 
 _gpu = partial(Signature, layer="device", scope="gpu")
@@ -64,6 +64,7 @@ TOOL_TABLES = (
     _network(
         "port-down",
         r"\b[Pp]hys(?:ical)? state:\s+(?:\d: )?(?:Polling|Disabled|Sleep|LinkErrorRecovery|PortConfigurationTraining|PhyTest)"
+        r"|\bstate:\s+PORT_(?:DOWN|INIT) \(\d\)"
         r"|\bmlx5_\S+ port \d+ ==> \S+ \(Down\)|\bstate (?:DOWN|INIT) physical_state (?:POLLING|DISABLED|SLEEP)",
         role="interrupted",
         source=_IB + "; rdma link",

@@ -127,6 +127,8 @@ def test_a_log_that_ends_with_waiting_is_a_hang(trainer: str, engine: Engine) ->
         ("[E Work.cpp:632] the zork", "error", None, None),
         ("[W1126 16:00:00.123456789 Work.cpp:632] the zork", "other", None, None),
         ("Segmentation fault (core dumped)", "exit", None, 11),
+        ("train.sh: line 3: 811 Segmentation fault: 11  python train.py", "exit", None, 11),
+        ("Abort trap: 6", "exit", None, 6),
         ("received SIGBUS while reading", "exit", None, 7),
         ("    State:          Terminated", "other", None, None),
         ("ExitCode=2:0", "exit", 2, None),

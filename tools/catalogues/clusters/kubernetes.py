@@ -86,7 +86,7 @@ RULES = (
     ),
     Rule(
         r"pull(?:ing)? .*image|image .*(?:pull|inspect|invalid|parse|not present)|ErrImage|ImagePull|manifest"
-        r"|registry|back-off|couldn't find (?:key|configmap|secret)|is forbidden|exceeded quota|node\(s\)"
+        r"|registry|back-off(?! (?:%s )?restarting)|couldn't find (?:key|configmap|secret)|is forbidden|exceeded quota|node\(s\)"
         r"|insufficient|unschedulable|(?:don't|didn't|doesn't) (?:match|satisfy)|configmap|secret",
         "config_error",
         "the pod asks for what it cannot have",

@@ -1,0 +1,122 @@
+"""Verdicts on a few lines: which of several faults came first, and what the words of an emitter do not show."""
+
+import pytest
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.facts.causes import Verdict
+
+EVENT = "n1:714:1221 [1] NCCL WARN NET/IB : {}Got async event : {}"
+STUCK = "May 20 02:13:02 n1 kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 22s! [ksoftirqd/17:119]"
+TX_TIMEOUT = "May 20 02:11:40 n1 kernel: mlx5_core 0000:0c:00.0 ens3f0np0: TX timeout detected"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Return the engine with all patterns."""
+    return engine_for()
+
+
+def judge(engine: Engine, *lines: str) -> list[Verdict]:
+    """Diagnose one log."""
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("log")
+    log.feed("".join(f"{line}\n" for line in lines).encode())
+    log.finish()
+    return diagnosis.verdicts()
+
+
+@pytest.mark.parametrize("device", ["", "mlx5_2:1 "])
+@pytest.mark.parametrize(
+    "event",
+    [
+        "port error",
+        "local catastrophic error",
+        "CQ error",
+        "SRQ catastrophic error",
+        "local work queue catastrophic error",
+        "invalid request local work queue error",
+        "path migration request error",
+    ],
+)
+def test_errors_that_a_nic_reports_to_nccl(device: str, event: str, engine: Engine) -> None:
+    """With and without the device's name, as releases of NCCL differ; steps after them show that they did no harm."""
+    line = EVENT.format(device, event)
+    verdicts = judge(engine, line, line)
+    assert [one.cause.fault for one in verdicts] == ["nccl_network"]
+    assert not judge(engine, line, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)))
+
+
+@pytest.mark.parametrize(
+    "event", ["port active", "LID change", "GID table change", "client reregistration"]
+)
+def test_other_events_of_a_nic_are_none(event: str, engine: Engine) -> None:
+    """A port that is active, and tables that the subnet's manager changes."""
+    assert not judge(engine, EVENT.format("", event))
+
+
+def test_a_port_that_is_active_again_did_no_harm(engine: Engine) -> None:
+    """The same device's, or the same node's where no device is named."""
+    for device in ("", "mlx5_2:1 "):
+        lost, back = EVENT.format(device, "port error"), EVENT.format(device, "port active")
+        assert not judge(engine, lost, back)
+        assert judge(engine, lost, back, lost)
+
+
+def test_a_kernel_that_restarting_for_a_nic_is_no_fault_of_its_processor(engine: Engine) -> None:
+    """The NIC's timeout came first; without it, or after the lockup, the node failed."""
+    assert judge(engine, TX_TIMEOUT, STUCK, STUCK)[0].cause.fault == "nccl_network"
+    later = TX_TIMEOUT.replace("02:11:40", "02:14:40")
+    other = TX_TIMEOUT.replace(" n1 ", " n2 ")
+    for lines in ([STUCK], [STUCK, later], [other, STUCK]):
+        assert judge(engine, *lines)[0].cause.fault == "node_failure"
+
+
+def test_a_container_that_restarts_again_and_again_says_nothing_of_why(engine: Engine) -> None:
+    """The kubelet's back-off, and an exit by 1, are an unknown fault; with a line that shows the cause that counts."""
+    restarting = (
+        "Error pod bert-0 container pytorch waiting message: back-off 40s restarting failed container=pytorch "
+        'pod=bert-0_train(3f06a4e3) {"reason": "CrashLoopBackOff"}'
+    )
+    exited = 'level=info msg="Pod: train.bert-0 exited with code 1"'
+    (verdict,) = judge(engine, restarting, exited)
+    assert verdict.cause.fault == "unknown"
+    assert verdict.cause.confidence <= 0.5
+    image = "Failed to pull image x:1: ErrImagePull"
+    assert judge(engine, f"Reason: Failed  {image}", restarting)[0].cause.fault == "config_error"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["hca_id:\tmlx5_0", "\t\tport:\t1", "\t\t\tstate:\t\t\tPORT_DOWN (1)"],
+        ["CA 'mlx5_0'", "\tPort 1:", "\t\tState: Down", "\t\tPhysical state: Polling"],
+    ],
+)
+def test_tables_of_ports_that_are_down(lines: list[str], engine: Engine) -> None:
+    """ibv_devinfo and ibstat, as the only content of a file."""
+    assert [one.cause.fault for one in judge(engine, *lines)] == ["nccl_network"]
+    up = [
+        line.replace("PORT_DOWN (1)", "PORT_ACTIVE (4)").replace("Polling", "LinkUp")
+        for line in lines
+    ]
+    assert not judge(engine, *(line.replace("State: Down", "State: Active") for line in up))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/bin/sh: line 1: 33231 Killed: 9               python train.py",
+        "make: *** [train] Killed: 9",
+        "zsh: killed     python train.py",
+        "Memory on the node (IP: 10.0.0.3, ID: 83d) was 60.2GB / 62.9GB (0.957), which is above the memory usage threshold of "
+        "0.95.",
+        "Memory on the node (IP: 10.0.0.3, ID: 83d) where the task (task ID: ff, name=train, pid=1) was running was 60.2GB / "
+        "62.9GB (0.957), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: ab)",
+    ],
+)
+def test_ends_for_want_of_memory(line: str, engine: Engine) -> None:
+    """A shell's word for SIGKILL on BSD and macOS, and Ray's monitor of memory, behind steps."""
+    verdicts = judge(engine, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)), line)
+    assert [one.cause.fault for one in verdicts] == ["host_oom"]
