@@ -104,8 +104,8 @@ class Learner:
     num_rows: Counter[str] = field(default_factory=Counter)
     num_emitters: Counter[str] = field(default_factory=Counter)
     words: _Weights = field(default_factory=dict)
-    # Of all emitters, computed once.
-    divergences: dict[str, float] = field(default_factory=dict)
+    # Of all emitters, computed once: minus how much a word's faults differ from those of all rows, and the word.
+    ranked: list[tuple[float, str]] = field(default_factory=list)
     entries: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -147,23 +147,28 @@ class Learner:
     def _chosen(self, without: str, by_fault: _Sums) -> _Weights:
         """Return the weights of the words whose faults differ most from those of all rows, without those of one emitter."""
         held = self.by_emitter.get(without, {})
-        if not self.divergences:
-            of_all = _sum(self.totals.values())
-            self.divergences = {word: _divergence(one, of_all) for word, one in self.words.items()}
-        found: list[tuple[float, str]] = []
-        for word, divergence in self.divergences.items():
-            is_held = word in held
-            num_emitters = self.num_emitters[word] - is_held
-            if num_emitters < LEAST_EMITTERS or self.num_rows[word] < LEAST_ROWS:
-                continue
-            if is_held:
-                divergence = _divergence(_less(self.words[word], held[word]), by_fault)
-            found.append((-divergence, word))
+        if not self.ranked:
+            self.ranked = self._ranking()
+        found = [one for one in self.ranked[: MAX_WORDS + len(held)] if one[1] not in held]
+        found += [
+            (-_divergence(_less(self.words[word], held[word]), by_fault), word)
+            for word in held
+            if self._is_common(word, fewer_emitters=1)
+        ]
         chosen = [word for _, word in sorted(found)[:MAX_WORDS]]
         return {
             word: _less(self.words[word], held[word]) if word in held else self.words[word]
             for word in chosen
         }
+
+    def _ranking(self) -> list[tuple[float, str]]:
+        of_all = _sum(self.totals.values())
+        common = (word for word in self.words if self._is_common(word))
+        return sorted((-_divergence(self.words[word], of_all), word) for word in common)
+
+    def _is_common(self, word: str, *, fewer_emitters: int = 0) -> bool:
+        num_emitters = self.num_emitters[word] - fewer_emitters
+        return num_emitters >= LEAST_EMITTERS and self.num_rows[word] >= LEAST_ROWS
 
     def _entry_of_all(self, word: str) -> tuple[int, ...]:
         if word not in self.entries:
