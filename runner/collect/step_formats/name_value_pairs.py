@@ -53,7 +53,7 @@ NAMES: Mapping[str, str] = {
         grad-norm gradnorm optim/total_grad_norm global_norm""",
     "lr": """lr learning_rate train_lr train/lr train/learning_rate optim/lr
         optim/learning_rate_group0 current_lr""",
-    "loss_scale": "loss_scale train_loss_scale loss-scale",
+    "loss_scale": "loss_scale train_loss_scale loss-scale train/loss_scale grad_scale train/grad_scale amp_scale",
     "tokens_per_second": """tokens_per_second tokens_per_sec tokens/s tokens/sec tok/s tok/sec
         throughput/tokens_per_sec wps train_wps tps tokens/s/device
         tokens_per_second_per_gpu tokens_per_sec_per_gpu tgs tokens_per_gpu_per_second_(tgs)

@@ -3,6 +3,10 @@
 Healthy are the search at the start of a run, or after a resume without the scaler's state, in which the scale is halved, and a
 step skipped, until gradients fit (17 times from Megatron's 2^32 to 2^15); later a halving and a skipped step now and then. A
 scale that never moves is no scaling at all (bf16 logs it as 1).
+
+The first scales of scalers are 2^32 (Megatron-LM, DeepSpeed's class), 2^16 (PyTorch, Apex, DeepSpeed's settings) and 2^7 (fairseq,
+which prints its first halving as 64). So an attempt whose first scale is lower goes on with a scale that was found before, and
+searches none. At a scale S an overflow needs a gradient of 65504 / S: above a thousand at 64, above four thousand at 16.
 """
 
 from collections import deque
@@ -33,6 +37,12 @@ RUN_SKIPPED = 8
 MIN_RUN_REPORTED = 4
 # In a search: from 2^32 to its floor takes 33; chosen.
 SEARCH_SKIPPED = 40
+# The least scale with which a search begins, as it is printed first.
+LEAST_FIRST = 64.0
+# In a row below that, outside a search; chosen: as many halvings as are an incident.
+LOW_SKIPPED = 5
+# In a search, in a row, down to such a scale: the halvings from 2^16 to it. fairseq's 2^7 is 2^-5 by then.
+DEEP_SKIPPED, DEEP_SCALE = 12, 16.0
 
 
 @register_metric
@@ -43,6 +53,7 @@ class LossScaleDetector(MetricDetector):
     judges_skipped = True
     _floor: float
     _last: float | None
+    _last_step: int
     _is_dynamic: bool
     _floor_step: int
     _skipped_step: int
@@ -63,7 +74,7 @@ class LossScaleDetector(MetricDetector):
         floor = self.settings.loss_scale_floor
         self._floor = FLOOR if floor is None else floor
         self._is_known = floor is not None
-        self._last = None
+        self._last, self._last_step = None, -1
         self._is_dynamic = False
         self._floor_step, self._skipped_step = 0, 0
         self._reported = {}
@@ -80,7 +91,10 @@ class LossScaleDetector(MetricDetector):
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
         step, scale = record.step, record.loss_scale
-        findings = self._count_skipped(record) if record.skipped else self._end_skipped(step)
+        if not record.skipped and (scale, record.loss, record.grad_norm) == (None, None, None):
+            # A line of a validation, which says nothing of its step.
+            return []
+        findings: list[NumericFinding] = []
         has_fallen = False
         if scale is not None and scale > 0:
             if self._last is not None and scale != self._last:
@@ -90,8 +104,13 @@ class LossScaleDetector(MetricDetector):
                     self.begin_attempt()
             self._num_skipped_at_floor += bool(record.skipped and scale <= self._floor)
             self._highest = max(self._highest, scale)
+            self._is_searching &= not self._is_dynamic or self._highest >= LEAST_FIRST
             findings += self._fall(step, scale) + self._at_floor(step, scale)
             self._last = scale
+        # A scaler without sentences shows a skipped step by its scale, which fell from one step to the next.
+        is_shown = self._is_searching and has_fallen and step == self._last_step + 1
+        findings += self._follow_skipped(record, is_skipped=record.skipped or is_shown)
+        self._last_step = step
         self._num_calm = 0 if record.skipped or has_fallen else self._num_calm + 1
         if self._num_calm >= SETTLED_SAMPLES and self._is_searching:
             self._is_searching = False
@@ -149,14 +168,35 @@ class LossScaleDetector(MetricDetector):
         )
         return [incident("loss_scale_floor", self._floor_step, step, evidence)]
 
+    def _follow_skipped(self, record: StepRecord, *, is_skipped: bool) -> list[NumericFinding]:
+        if is_skipped:
+            return self._count_skipped(record)
+        num_steps = record.step - self._skipped_step
+        if self._last is not None and record.loss_scale is None and num_steps <= self._num_skipped:
+            # Its step is one of those of which the scaler's sentences were: a trainer prints their losses, too.
+            return []
+        return self._end_skipped(record.step)
+
+    def _skipped_limit(self, scale: float) -> int:
+        """Return how many steps skipped in a row are an incident. `scale`: the newest one."""
+        is_low = self._is_dynamic and not ({"fall", "floor"} & set(self._reported))
+        if self._is_searching:
+            return DEEP_SKIPPED if is_low and scale <= DEEP_SCALE else SEARCH_SKIPPED
+        return LOW_SKIPPED if is_low and scale < LEAST_FIRST else RUN_SKIPPED
+
     def _count_skipped(self, record: StepRecord) -> list[NumericFinding]:
         step, layer = record.step, record.first_nonfinite_layer
         self._skipped_step = self._skipped_step if self._num_skipped else step
         self._num_skipped += 1
-        limit = SEARCH_SKIPPED if self._is_searching else RUN_SKIPPED
-        evidence = f"{self._num_skipped} steps skipped one after the other since step {self._skipped_step} (limit {limit})"
+        scale = self._last or 0.0
+        limit = self._skipped_limit(scale)
+        at_scale = (
+            f", at a loss scale of {number(scale)}" if limit in (LOW_SKIPPED, DEEP_SKIPPED) else ""
+        )
+        evidence = f"{self._num_skipped} steps skipped one after the other since step {self._skipped_step}{at_scale}"
+        evidence += f" (limit {limit})"
         evidence += f"; layer {layer} is the first that is not finite" if layer else ""
-        if self._num_skipped == limit:
+        if self._num_skipped >= limit and "skips" not in self._reported:
             self._reported["skips"] = self._skipped_step
             return [incident("skipped_steps", self._skipped_step, step, evidence)]
         if self._num_skipped == MIN_RUN_REPORTED and not self._is_searching:

@@ -137,6 +137,9 @@ def test_trainer_of_transformers_prints_what_is_read(engine: Engine) -> None:
             None,
         ),
         ("Found overflow. Skip step", None),
+        ("optimizer not run, scale_before: 65536.0, scale_after: 32768.0", 32768.0),
+        ("Found inf or nan, current scale is: 64.0, decrease to: 64.0*0.5", 32.0),
+        ("WARNING train.py:99 -- Warning: skip parameter update at step 7.", None),
     ],
 )
 def test_sentences_of_loss_scalers_are_skipped_steps(
@@ -156,6 +159,40 @@ def test_a_loss_scale_that_collapses_in_sentences_alone_is_found(engine: Engine)
         scales = [2.0 ** (32 - n) for n in range(num)]
         log.feed("".join(form.format(scale, max(1.0, scale / 2)) for scale in scales).encode())
         assert [one.cause.fault for one in diagnosis.verdicts()][:1] == faults
+
+
+DEEPSPEED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
+FAIRSEQ = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: {1}\n"
+APEX = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {1}\n"
+HUGGING_FACE = "{{'loss': 2.05, 'learning_rate': 1.9e-05, 'epoch': 0.28}}\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "before", "highest", "num", "fault"),
+    [
+        (DEEPSPEED, "", 64, 5, "skipped_steps"),
+        (DEEPSPEED + HUGGING_FACE, "", 64, 5, "skipped_steps"),
+        (APEX, "", 65536, 12, "skipped_steps"),
+        (DEEPSPEED + HUGGING_FACE, "", 65536, 13, "skipped_steps"),
+        (FAIRSEQ, "step: 9000 loss: 2.1 loss_scale: 0.5\n", 0.5, 8, "loss_scale_floor"),
+        (DEEPSPEED, "", 64, 4, ""),
+        (DEEPSPEED + HUGGING_FACE, "", 65536, 11, ""),
+        (APEX, "", 65536, 11, ""),
+        (DEEPSPEED, "", 2**32, 17, ""),
+        (FAIRSEQ, "", 128, 8, ""),
+        (FAIRSEQ, "step: 9000 loss: 2.1 loss_scale: 0.5\n", 0.5, 4, ""),
+    ],
+)
+def test_a_series_of_skipped_steps_is_found_in_a_short_log(
+    form: str, before: str, highest: float, num: int, fault: str, engine: Engine
+) -> None:
+    """It is one without the scaler's last word; of a trainer that prints the losses of such steps, too. A search is none."""
+    scales = [highest / 2**n for n in range(num)]
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("log")
+    log.feed((before + "".join(form.format(scale, scale / 2) for scale in scales)).encode())
+    log.finish()
+    assert [one.cause.fault for one in diagnosis.verdicts()][:1] == [fault][: bool(fault)]
 
 
 @pytest.mark.parametrize(

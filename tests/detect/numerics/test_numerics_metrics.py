@@ -54,6 +54,11 @@ def scales(values: Sequence[float], *, skipped: bool = True) -> list[StepRecord]
     ]
 
 
+def skipped(values: Sequence[float]) -> list[StepRecord]:
+    """Make a run with these loss scales, all of whose steps are skipped."""
+    return [replace(one, skipped=True) for one in scales(values)]
+
+
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_a_loss_that_is_no_number_is_an_incident_at_once(value: float) -> None:
     """The first bad loss after healthy ones is found, and reported once however long it lasts."""
@@ -204,6 +209,33 @@ def test_skipped_steps_are_found_when_they_do_not_end() -> None:
     assert of(found(many), "skipped_steps") == [200]
     start = [replace(one, skipped=one.step < 30) for one in records]
     assert not of(found(start), "skipped_steps")
+
+
+def test_steps_skipped_at_a_low_scale_are_found_early() -> None:
+    """A first scale below fairseq's begins no search: gradients that still overflow are too large; four in a row may pass."""
+    low = skipped([2.0**power for power in range(5, 0, -1)])
+    assert of(found(low), "skipped_steps") == [0]
+    assert not of(found(low[:4]), "skipped_steps")
+    # bf16, whose scale never moves; a scale that a search begins with
+    assert not of(found(skipped([1.0] * 5)), "skipped_steps")
+    assert not of(found(skipped([2.0**power for power in range(6, 1, -1)])), "skipped_steps")
+
+
+@pytest.mark.parametrize("has_sentences", [True, False])
+@pytest.mark.parametrize(
+    ("highest", "lowest", "is_sick"),
+    [(15, 4, True), (15, 5, False), (31, 4, True), (31, 5, False), (6, -1, False), (6, -6, True)],
+)
+def test_a_search_without_an_end_is_found(
+    highest: int, lowest: int, is_sick: bool, has_sentences: bool
+) -> None:
+    """Twelve halvings without a step, down to a scale that no gradient needs; only the scale may show what is skipped."""
+    values = [2.0**power for power in range(highest, lowest - 1, -1)]
+    values = [2.0 ** (highest + 1), *values]
+    findings = found(scales(values, skipped=has_sentences))
+    assert bool(of(findings, "skipped_steps")) == is_sick
+    findings = found(scales([*values, *[values[-1]] * 40], skipped=has_sentences))
+    assert [one.severity for one in findings if not one.recovered] == ["incident"] * is_sick
 
 
 @pytest.mark.parametrize("ratio", [0.92, 0.6])
