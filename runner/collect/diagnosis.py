@@ -29,7 +29,13 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
 from runner.rootcause.line_context import in_context
-from runner.rootcause.log_ends import LogEnding, match_of_cut, match_of_end, match_of_failure
+from runner.rootcause.log_ends import (
+    LogEnding,
+    match_of_cut,
+    match_of_end,
+    match_of_failure,
+    match_of_last_step,
+)
 from runner.rootcause.signatures import SIGNATURES, Signature
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
@@ -182,6 +188,7 @@ class Log:
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
         judged = with_likeliest(judged, installed_wordings())
         if not self.is_binary:
+            judged += self._match_of_last_step()
             end = self.end()
             of_end = with_likeliest(self._match_of_end(judged, end), installed_wordings())
             # An attempt that is repeated is harmless, unless nothing but attempts came of it.
@@ -198,6 +205,13 @@ class Log:
     def end(self) -> LogEnding:
         """Return how the log ends, as far as it was read."""
         return self._end.end(self._last_step_line)
+
+    def _match_of_last_step(self) -> list[Match]:
+        """Return the line of the furthest step, if it is the last one that the run was to make."""
+        furthest = self.furthest
+        if furthest is None or not self._end.is_last_step(furthest.line, furthest.step):
+            return []
+        return [match_of_last_step(furthest)]
 
     def _match_of_end(self, judged: Sequence[Match], end: LogEnding) -> list[Match]:
         """Return how the log ends, where no line after its last progress names a fault or a good end."""

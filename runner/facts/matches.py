@@ -44,6 +44,8 @@ Weight = Literal["primary", "supporting", "benign"]
 Role = Literal[
     "",
     "ended-well",
+    # The work may be over; what follows of a tear-down is none of its failures.
+    "reached-end",
     # Of Python: frames follow, each for what the traceback goes through, and an exception.
     "traceback",
     "frame",

@@ -8,7 +8,7 @@ import re
 
 from msgspec.structs import replace
 
-from runner.facts.matches import Match
+from runner.facts.matches import LoggedStep, Match
 from runner.facts.wire import Value
 from runner.rootcause.families import family_of
 
@@ -161,6 +161,21 @@ def match_of_end(end: LogEnding) -> Match | None:
         best = end.stacks or end.waiting or end.progress
         return _match(end, "log-ends-waiting", "hang_no_error", best) if best is not None else None
     return None
+
+
+def match_of_last_step(step: LoggedStep) -> Match:
+    """Return the last step that a run was to make as a match that shows how to read the lines after it."""
+    return Match(
+        signature="last-step",
+        fault="",
+        layer="other",
+        scope="rank",
+        weight="supporting",
+        role="reached-end",
+        file=step.file,
+        line=step.line,
+        text=f"step {step.step} is the last one",
+    )
 
 
 def match_of_failure(end: LogEnding) -> Match | None:

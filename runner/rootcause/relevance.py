@@ -20,6 +20,10 @@ GRACE_LINES = 40
 _WARNING = re.compile(
     r"(?:\S{1,40} ){0,4}\W?(?:W(?=\d)|WARN(?:ING)?\b|Warning: |\w+Warning: |(?:INFO|DEBUG)\b)"
 )
+# How launchers and Ray say why a process ended that had nothing left to do.
+_SIGTERM = re.compile(
+    r"SIGTERM|\bsignal ?: ?15\b|\bsignal 15\b|\bTerminated\b|\bowner has (?:died|exited)\b"
+)
 # Of one link in one log, so many times down: a cable or a port is bad, whatever its last state. Chosen.
 LEAST_FLAPS = 3
 # Digits of a timeout; chosen.
@@ -32,6 +36,8 @@ class LogShape:
 
     # 0: it did not.
     ended_well: int = 0
+    # Likewise; nothing above it names a fault.
+    reached_end: int = 0
     # The line with the newest step.
     last_step: int = 0
     best: int = -1
@@ -41,13 +47,15 @@ class LogShape:
     deaths_of_workers: list[int] = field(default_factory=list)
 
 
-def shapes_of(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, LogShape]:
+def shapes_of(matches: Sequence[Match], steps: Iterable[LoggedStep]) -> dict[str, LogShape]:
     """Return what each file shows besides matches."""
     logs: dict[str, LogShape] = {}
     for match in matches:
         log = logs.setdefault(match.file, LogShape())
         if match.role == "ended-well":
             log.ended_well = match.line
+        elif match.role == "reached-end":
+            log.reached_end = match.line
         elif match.role in ("death", "root-cause"):
             log.deaths.append(match.line)
         elif match.role == "death-of-worker":
@@ -60,6 +68,14 @@ def shapes_of(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str
         if log.last_step > log.ended_well:
             # Only a phase was over.
             log.ended_well = 0
+        if log.last_step > log.reached_end:
+            log.reached_end = 0
+    for match in matches:
+        log = logs[match.file]
+        is_of_end = log.last_step < match.line < log.reached_end
+        if is_of_end and match.fault and match.weight == "primary":
+            # Summaries are written after a failure too.
+            log.reached_end = 0
     return logs
 
 
@@ -68,6 +84,8 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     log = logs[match.file]
     if match.layer == "metrics" or (match.is_lasting and match.layer in DEEP):
         return True
+    if log.reached_end and match.line > log.reached_end and _is_of_tear_down(match):
+        return False
     is_vague = match.known_by == "traceback" and match.fault == "unknown"
     if (match.layer in ECHOES or is_vague) and any(other.ended_well for other in logs.values()):
         # Ranks that finished first were missed by the others.
@@ -86,6 +104,12 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return not (lived_on and _WARNING.match(match.text))
     return not lived_on or any(match.line < died < over for died in log.deaths)
+
+
+def _is_of_tear_down(match: Match) -> bool:
+    """Whether a line only says that a process was told to end, as those that are left are once the work is over."""
+    is_vague = match.fault in ("preemption", "unknown") and match.layer in ECHOES
+    return is_vague and _SIGTERM.search(match.text) is not None
 
 
 def is_recovered(match: Match, logs: Mapping[str, LogShape]) -> bool:
@@ -109,7 +133,14 @@ def relevant_matches(placed: Sequence[Match], steps: Iterable[LoggedStep]) -> li
 
 # Roles that mean something beside other lines only, and those that count although they name no fault.
 _CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file", "disk-full")
-_NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well", "cleared")
+_NAMING: tuple[Role, ...] = (
+    "names-rank",
+    "root-cause",
+    "waited-in-vain",
+    "ended-well",
+    "reached-end",
+    "cleared",
+)
 
 
 # ---- interruptions

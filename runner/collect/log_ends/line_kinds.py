@@ -206,14 +206,37 @@ _ABOUT_SIGNALS = re.compile(
 )
 
 
+def total_reached(text: str) -> int:
+    """Return the total that progress in a line is at; 0: at none."""
+    return next(
+        (
+            int(match[total])
+            for match in _PROGRESS.finditer(text)
+            for done, total in _PAIRS
+            if match[done] is not None and match[done] == match[total]
+        ),
+        0,
+    )
+
+
+def is_last_epoch(text: str) -> bool | None:
+    """Whether the last epoch that lines name is the last of all, as far as they say; None: they name none."""
+    named = _EPOCH.findall(text)
+    if not named:
+        return None
+    epoch, total = named[-1]
+    return bool(total) and int(epoch) >= int(total)
+
+
+_EPOCH = re.compile(
+    r"(?i)\bepoch\b['\"]?\s*[:=#\[(]{0,2}\s*(\d{1,9})(?:\.\d+)?(?:\s*(?:/|of)\s*(\d{1,9}))?"
+)
+_PAIRS = (("done", "total"), ("done2", "total2"), ("done3", "total3"), ("done4", "total4"))
+
+
 def _is_complete(match: re.Match[str]) -> bool:
     """Whether progress reached its total."""
-    for done, total in (
-        ("done", "total"),
-        ("done2", "total2"),
-        ("done3", "total3"),
-        ("done4", "total4"),
-    ):
+    for done, total in _PAIRS:
         if match[done] is not None and match[total] is not None:
             return int(match[done]) >= int(match[total]) > 0
     share = match["bar"] or match["percent"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from runner.collect.lines import Line, segment, unwrapped
-from runner.collect.log_ends.line_kinds import Kind, kind_of
+from runner.collect.log_ends.line_kinds import Kind, is_last_epoch, kind_of, total_reached
 from runner.rootcause.log_ends import LAST_LINES, MIN_SILENT_SECONDS, EndLine, LogEnding
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
@@ -36,6 +36,20 @@ class EndReader:
         cut = whole.find(b"\n", cut) + 1 or cut
         self._num_before += whole.count(b"\n", 0, cut)
         self._tail = whole[cut:]
+
+    def is_last_step(self, number: int, step: int) -> bool:
+        """Whether the line with this number, one of the last ones, shows this step as the last one of the run, not of an epoch."""
+        lines = self._tail.split(b"\n")
+        offset = number - self._num_before - 1
+        if not 0 <= offset < len(lines):
+            return False
+        text = unwrapped(segment(lines[offset][-MAX_LINE:].decode(errors="replace"))).text
+        total = total_reached(text)
+        above = b"\n".join(lines[: offset + 1]).decode(errors="replace")
+        is_over = is_last_epoch(above)
+        if not total or is_over is None:
+            return step == total
+        return is_over and step % total == 0
 
     def end(self, last_step_line: int = 0) -> LogEnding:
         """Return how the log ends so far. `last_step_line`: of the last line with a step that was read."""

@@ -14,12 +14,23 @@ MARKS = (
         r"|[Tt]raining (?:is |has |was )?(?:completed|complete|finished|done)\b"
         r"|(?:[Ff]inished|[Cc]ompleted) training\b|'train_runtime': "
         r"|`Trainer\.(?:fit|train)` stopped: `max_|ENDING TIMING RUN AT|\bFinal \S+ score: "
+        r"|\b[Ff]inal (?:(?:[Vv]alidation|[Tt]est|[Ee]val(?:uation)?|[Tt]rain(?:ing)?) )?"
+        r"(?:metrics|results?|loss|accuracy|perplexity)[\"']? ?[:=] ?\S"
         r"|[Mm]ax(?:imum)? (?:steps|iterations|epochs) reached",
         role="ended-well",
         scope="scheduler",
-        source="last words of Megatron-LM, MLPerf, Hugging Face Trainer, Lightning, AlgoPerf",
+        source="last words of Megatron-LM, MLPerf, Hugging Face Trainer, Lightning, AlgoPerf, verl",
         sample="[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51",
         near="training will be finished after 1190 minutes",
+    ),
+    _marker(
+        "run-summary",
+        r"\bwandb: (?:\S{1,4} )?Run summary:",
+        role="reached-end",
+        scope="scheduler",
+        source="wandb, at the end of a process, well or not",
+        sample="wandb: Run summary:",
+        near="wandb: Run history:",
     ),
     _marker(
         "harmless",
