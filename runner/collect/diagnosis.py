@@ -23,6 +23,7 @@ from runner.collect.tracebacks.reader import TracebackReader
 from runner.collect.wordings import installed_wordings
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
+from runner.detect.numerics.windows.constant_loss import ConstantLoss
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
@@ -136,6 +137,7 @@ class Log:
         self._margin = Margin()
         self._last_step_line = 0
         self._numerics = Numerics()
+        self._constant_loss = ConstantLoss()
         self._order = LineOrder()
         self._num_numeric = 0
         self._defects: Sequence[str] = ()
@@ -186,6 +188,10 @@ class Log:
         )
         first_step = self.first_step.line if self.first_step is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
+        if (constant := self._constant_loss.finding()) is not None:
+            judged.append(
+                match_of_finding(constant, self.name, self._last_step_line, rank=self._origin.rank)
+            )
         judged = with_likeliest(judged, installed_wordings())
         if not self.is_binary:
             judged += self._match_of_last_step()
@@ -286,6 +292,7 @@ class Log:
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
         self.first_step = self.first_step or self.furthest
         self._last_step_line = line
+        self._constant_loss.add(record)
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 
@@ -293,7 +300,16 @@ class Log:
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
+        if finding.fault == "divergence":
+            # What began as a spike has not come back.
+            self.matches = [one for one in self.matches if not _is_spike_of(finding, one)]
         self.matches.append(match_of_finding(finding, self.name, line, rank=self._origin.rank))
+
+
+def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:
+    """Whether a match is of the spike with which a divergence began."""
+    is_spike = match.signature == "metrics" and match.fault == "loss_spike"
+    return is_spike and int(match.named["onset_step"]) >= divergence.onset_step
 
 
 def match_of_finding(

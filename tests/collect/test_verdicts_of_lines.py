@@ -120,3 +120,72 @@ def test_ends_for_want_of_memory(line: str, engine: Engine) -> None:
     """A shell's word for SIGKILL on BSD and macOS, and Ray's monitor of memory, behind steps."""
     verdicts = judge(engine, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)), line)
     assert [one.cause.fault for one in verdicts] == ["host_oom"]
+
+
+def litgpt(losses: list[str]) -> list[str]:
+    """Print losses as litgpt does, two iterations to a step."""
+    return [
+        f"iter {n} step {n // 2}: loss {loss}, iter time: {198 + n % 7}.10ms"
+        for n, loss in enumerate(losses, 76)
+    ]
+
+
+def test_a_loss_that_never_moves_is_a_plateau(engine: Engine) -> None:
+    """It is the same to each printed digit, in every sample of the log."""
+    (verdict,) = judge(engine, *litgpt(["10.8259"] * 23))
+    assert verdict.cause.fault == "plateau"
+    assert verdict.cause.action_class == "page"
+    assert "10.8259 in each of the 23 samples" in verdict.cause.lines[0]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        ["10.8259"] * 19,
+        ["10.8259"] * 30 + ["10.8258"],
+        ["10.9"] + ["10.8259"] * 30,
+        ["0.0000"] * 40,
+        ["0.0012"] * 40,
+        ["2.31"] * 40,
+    ],
+)
+def test_a_loss_that_moves_or_is_rounded_is_no_plateau(losses: list[str], engine: Engine) -> None:
+    """Too few samples, one that differs, and too few digits."""
+    assert not judge(engine, *litgpt(losses))
+
+
+def test_ranks_that_print_one_step_are_one_sample(engine: Engine) -> None:
+    """Eight ranks, three steps."""
+    assert not judge(engine, *(f"step {n // 8} loss 2.3456" for n in range(24)))
+
+
+def steps(*losses: float) -> list[str]:
+    """Print losses as TF-Slim does."""
+    return [
+        f"global step {n}: loss = {loss:.4f} (0.3 sec/step)" for n, loss in enumerate(losses, 400)
+    ]
+
+
+SETTLED = (0.1731, 0.1560, 0.1692, 0.1611, 0.1655)
+
+
+def test_a_loss_that_rises_by_orders_of_magnitude_and_stays_has_diverged(engine: Engine) -> None:
+    """One verdict, which goes back to before the first of them; fewer samples, or a way back, are a spike."""
+    far = (25137.9, 74835.3, 29575.2, 133869.9, 436442.4, 211268.5, 1206893.1)
+    (verdict,) = judge(engine, *steps(*SETTLED, *far))
+    assert verdict.cause.fault == "divergence"
+    assert verdict.evidence[0].named["onset_step"] == "405"
+    for losses in (far[:5], (*far[:3], *SETTLED), (0.9, 0.95, 0.9, 0.92, 0.96, 0.93, 0.94)):
+        (verdict,) = judge(engine, *steps(*SETTLED, *losses))
+        assert verdict.cause.fault == "loss_spike"
+
+
+def test_an_infinite_loss_of_an_epoch_needs_two_finite_ones(engine: Engine) -> None:
+    """No log writes infinity for what was not measured, as some do NaN."""
+    lines = [
+        f"epoch:       {n} | lr: 0.100000 | runtime: 00:04:26 | bch(ms): 37.37 | loss: {loss:>10} | train-TER:  2.11"
+        for n, loss in enumerate(("0.77993", "0.86373", "inf"), 82)
+    ]
+    assert [one.cause.fault for one in judge(engine, *lines)] == ["nan_loss"]
+    assert not judge(engine, *lines[1:])
+    assert not judge(engine, *(line.replace("inf", "nan") for line in lines))

@@ -22,6 +22,8 @@ from runner.facts.messages.signals import StepRecord
 TRUSTED_SAMPLES = 8
 # The same at the start of a log, if all so far were finite; chosen.
 FIRST_SAMPLES = 3
+# The same before an infinite one, which no log writes for what was not measured; chosen.
+FIRST_BEFORE_INFINITE = 2
 # NaNs in a row, where a single one is no incident; chosen.
 LASTING_SAMPLES = 3
 # The same, where all before were finite, or none, or where the loss is left out of lines that had it before; chosen.
@@ -135,7 +137,8 @@ class FiniteDetector(MetricDetector):
             return []
         step = record.step
         num_good = streak.num_good
-        is_first = num_good == streak.num_ever_good >= FIRST_SAMPLES
+        least = FIRST_BEFORE_INFINITE if math.isinf(value) else FIRST_SAMPLES
+        is_first = num_good == streak.num_ever_good >= least
         was_trusted = (num_good >= TRUSTED_SAMPLES or is_first) and not streak.num_lapses
         if streak.add(step, value) and streak.reported is not None:
             onset, streak.reported = streak.reported, None

@@ -51,6 +51,9 @@ LASTING_RATIO = 0.10
 LASTING_SAMPLES = 4
 # In a row, before a spike is over; chosen.
 BACK_SAMPLES = 3
+# A loss so far above its level before in each of so many samples has diverged, without more patience, if it is as high as that,
+# too: losses of policies lie near 0, and rise to many times that. All chosen.
+FAR_RATIO, FAR_SAMPLES, FAR_LOSS = 99.0, 6, 1.0
 # Samples; BLOOM's spike of April 2022 came back by itself within 30 steps.
 PATIENCE = 32
 # A spike that soon after another is part of it; chosen.
@@ -260,7 +263,7 @@ class LossDetector(MetricDetector):
             return self._close(spike, step)
         spike.num_high += value - spike.level > spike.limit
         found = self._report(spike, step, value) if spike.num_high >= CERTAIN_SAMPLES else []
-        if spike.num_samples < PATIENCE or is_back:
+        if (spike.num_samples < PATIENCE and not self._is_far(spike)) or is_back:
             return found
         as_loss, back = self._transform.format, spike.level + spike.limit / 2
         evidence = (
@@ -274,6 +277,14 @@ class LossDetector(MetricDetector):
         if was_reported:
             return found
         return [*found, incident("divergence", spike.onset_step, step, evidence)]
+
+    def _is_far(self, spike: _Spike) -> bool:
+        """Whether every sample of a spike is orders of magnitude above the level before it."""
+        if spike.num_samples < FAR_SAMPLES or not self._transform.is_log:
+            return False
+        lowest = min(self._recent)
+        is_high = lowest >= self._transform.scaled(FAR_LOSS)
+        return is_high and lowest - spike.level > self._transform.rise_by(FAR_RATIO, spike.level)
 
     def _close(self, spike: _Spike, step: int) -> list[NumericFinding]:
         """End a spike: the loss is back."""
