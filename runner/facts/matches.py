@@ -72,6 +72,8 @@ Role = Literal[
     "death",
     # Of a process that a rank has started, which notices it some lines later.
     "death-of-worker",
+    # The first line of a record, whose text follows on the next one.
+    "names-writer",
     # Of the GPU that the next lines are about.
     "names-gpu",
     "waited-in-vain",

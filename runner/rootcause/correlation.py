@@ -24,6 +24,8 @@ from runner.rootcause.relevance import (
 )
 from runner.rootcause.relevance import relevant_matches as relevant_of_placed
 
+# From a driver's error to the line by which the GPU is lost; chosen.
+LOST_LINES = 20
 # Lines that a verdict quotes; chosen.
 MAX_EVIDENCE = 12
 # Lines that a cause quotes; chosen.
@@ -63,6 +65,8 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     least = min(_order(match) for match in naming)
     deepest = [match for match in naming if _order(match) == least]
     root = _first(deepest)
+    if root.fault == "gpu_xid_other" and (lost := _lost_after(root, deepest)) is not None:
+        root = lost
     raised = [match for match in naming if match.layer == "other"]
     if raised and root.layer == "launcher" and root.fault == "preemption":
         # The job was ended because of this error.
@@ -92,6 +96,19 @@ def _failed_before(root: Match, naming: Sequence[Match]) -> Match | None:
         if match.node == root.node and _is_before(match, root)
     ]
     return _first(failed) if failed else None
+
+
+def _lost_after(root: Match, deepest: Sequence[Match]) -> Match | None:
+    """Return the line just below an error of a driver by which the GPU is lost: the driver times out first, and then learns why."""
+    return next(
+        (
+            match
+            for match in deepest
+            if match.fault == "gpu_lost" and match.file == root.file
+            if 0 < match.line - root.line <= LOST_LINES
+        ),
+        None,
+    )
 
 
 def _died_before(root: Match, naming: Sequence[Match]) -> Match | None:

@@ -1,6 +1,7 @@
 """Culprits: the rank, GPU or node that a verdict names; none where the others report the same of themselves."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,8 @@ from runner.facts.matches import Match
 MAX_DIGITS = 19
 # Collectives that a late rank may lag behind; chosen.
 NEAR_SEQUENCES = 8
+# Ranks that bring the same size to a call, at least, where another size is a mistake; chosen.
+LEAST_ALIKE = 3
 # Between a line that names a GPU and one about its fault; chosen.
 NEAR_LINES = 3
 _T = TypeVar("_T")
@@ -63,6 +66,8 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
     }
     if late or len(reached) < 2:
         return None
+    if (alone := _other_size(placed)) is not None:
+        return Culprit(kind="rank", id=str(alone))
     first = min(reached.values())
     behind = [rank for rank, sequence in reached.items() if sequence == first]
     others = _only(sequence for sequence in reached.values() if sequence != first)
@@ -70,6 +75,24 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
     if len(behind) != 1 or others is None or others - first > NEAR_SEQUENCES:
         return None
     return Culprit(kind="rank", id=str(behind[0]))
+
+
+def _other_size(placed: Sequence[Match]) -> int | None:
+    """Return the one rank that brings another size to a call than all the others, of which there are enough to be the group."""
+    calls: dict[tuple[str, str], dict[int, str]] = {}
+    for match in placed:
+        size = match.named.get("numel", "")
+        if match.role == "waited-in-vain" and match.rank is not None and size:
+            call = (match.named.get("sequence", ""), match.named.get("operation", ""))
+            calls.setdefault(call, {}).setdefault(match.rank, size)
+    if len(calls) != 1:
+        # Of other groups, or of ranks that are at another place.
+        return None
+    sizes = next(iter(calls.values()))
+    num = Counter(sizes.values())
+    if len(num) != 2 or len(sizes) <= LEAST_ALIKE or min(num.values()) != 1:
+        return None
+    return next(rank for rank, size in sizes.items() if num[size] == 1)
 
 
 def _only_rank_affected(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:

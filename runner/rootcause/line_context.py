@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Layer, Match, Role
 from runner.rootcause.families import family_of
+from runner.rootcause.tracebacks.path_words import SHARED_MEMORY
 from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
 # Between a traceback's frames and its exception, with lines of other ranks; chosen.
@@ -44,7 +45,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     placed: list[Match] = []
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
-    for match in matches:
+    for match in _with_writers(matches):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
             placed.append(match)
@@ -64,6 +65,17 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
             match = replace(match, fault=fault, layer="program", scope=FAULTS[fault].scope)
         placed.append(match)
     return _without_duplicates(placed)
+
+
+def _with_writers(matches: Sequence[Match]) -> list[Match]:
+    """Return matches in which lines without a rank have that of the first line of their record, just above."""
+    writers = {(one.file, one.line + 1): one.rank for one in matches if one.role == "names-writer"}
+    return [
+        replace(one, rank=writers[one.file, one.line])
+        if one.rank is None and (one.file, one.line) in writers
+        else one
+        for one in matches
+    ]
 
 
 def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES) -> bool:
@@ -116,6 +128,8 @@ def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
             return family.fault if family.name in _OF_FILES else ""
         return "data_error" if is_lookup and is_data else ""
     if match.role == "disk-full":
+        if SHARED_MEMORY.search(match.text):
+            return "config_error"
         is_named = _fault_of_path(match.text.lower()) == "checkpoint_io"
         is_saving = is_checkpoint or is_serialization or is_named
         return "checkpoint_io" if is_saving or "safetensor" in match.text.lower() else ""

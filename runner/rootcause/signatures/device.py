@@ -332,12 +332,11 @@ DEVICE = (
         r"|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
         r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
-        r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|drm:amdgpu_job_timedout|amdgpu.*(?:no-retry|retry) page fault"
-        r"|ring \S+ timeout, but soft recovered"
+        r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|amdgpu.*(?:no-retry|retry) page fault"
         r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault|VRAM is lost due to GPU reset"
         r"|VM_L2_PROTECTION_FAULT"
         r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/"
-        r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:ring|GPU|engine).*(?:timeout|reset|hang|fault)",
+        r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:GPU|engine).*(?:timeout|reset|hang|fault)",
         source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
         sample="nouveau 0000:01:00.0: fifo: fault 01 [WRITE] at 0000000000000000 engine 06 [HOST0]",
         near="nouveau 0000:01:00.0: fifo: 32 channels available",
@@ -384,12 +383,27 @@ DEVICE = (
     _driver(
         "amd-gpu-reset",
         r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|"
-        r"ring \S+ timeout, signaled|poison is consumed|"
-        r"qcm fence wait loop timeout)"
-        r"|HW Exception by GPU node-\d+.*GPU Hang",
-        source=_AMD + "; ROCr runtime",
+        r"poison is consumed|qcm fence wait loop timeout)",
+        source=_AMD,
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",
+    ),
+    _after_fault(
+        "amd-ring-timed-out",
+        r"amdgpu.*ring \S+ timeout, signaled|drm:amdgpu_job_timedout|ring \S+ timeout, but soft recovered"
+        r"|HW Exception by GPU node-\d+.*GPU Hang",
+        source=_AMD
+        + "; ROCr runtime: work that is never done, of a program as often as of hardware",
+        sample="HW Exception by GPU node-1 (Agent handle: 0x5595fa4c5a10) reason :GPU Hang",
+        near="[drm] ring gfx_32782.1.1 was added",
+    ),
+    _lost(
+        "amd-firmware-silent",
+        r"(?:\bamdgpu\b|\[drm:mes_).*(?:\bMES(?:\(\d+\))? failed to respon[ds]e?\b|MES might be in unrecoverable state"
+        r"|SMU is in hanged state|SMU may be not in the right state|SMU: I'm not done with your previous command)",
+        source=_AMD + ", mes_v11_0.c, smu_cmn.c: a processor of the GPU answers no more",
+        sample="amdgpu 0000:0a:00.0: amdgpu: SMU is in hanged state, failed to send smu message!",
+        near="amdgpu 0000:0a:00.0: amdgpu: SMU is resumed successfully!",
     ),
     _lost(
         "pcie-uncorrected",

@@ -221,6 +221,16 @@ MACHINE = (
         near="update_node: node a3-17 reason set to: maintenance of the rack on Monday",
     ),
     _node(
+        "nic-broken",
+        r"\bmlx5_core \S+ .*(?:firmware internal error|irisc not responding|unrecoverable hardware error|firmware CRC error"
+        r"|\bHW fatal error|FFSER error|data poisoned error)",
+        fault="host_hardware",
+        is_lasting=True,
+        source="Linux, drivers/net/ethernet/mellanox/mlx5/core/health.c: what the card says of itself",
+        sample="mlx5_core 0000:c2:00.0: print_health_info:447:(pid 0): synd 0x1: firmware internal error",
+        near="mlx5_core 0000:c2:00.0: print_health_info:440:(pid 0): fw_ver 22.44.1036",
+    ),
+    _node(
         "node-has-less",
         r"Node \S+ has low real_memory size \(|[Rr]eason[:=] ?Low (?:RealMemory|socket\*core|CPUs)\b",
         fault="host_hardware",

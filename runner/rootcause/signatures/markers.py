@@ -66,6 +66,14 @@ MARKS = (
         near="pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: id=00dc",
     ),
     _marker(
+        "record-without-text",
+        r"\[[EWI][^\]]* ProcessGroup\w*\.cpp:\d+\](?: \[PG [^\]]*| \[)[Rr]ank (?P<rank>\d+)\][ \t\r]*$",
+        role="names-writer",
+        source="PyTorch, c10d, where a terminal or a paste broke its lines",
+        sample="[E810 15:36:05.945860779 ProcessGroupNCCL.cpp:1899] [PG ID 0 PG GUID 0(default_pg) Rank 1]",
+        near="[E810 15:36:05.945860779 ProcessGroupNCCL.cpp:1899] [PG ID 0 PG GUID 0(default_pg) Rank 1] It has ended",
+    ),
+    _marker(
         "retried",
         r"(?:will retry|, retrying|retrying in \d|\bRetrying\b|\[[Rr]etry \d+/\d+\])",
         scope="node",

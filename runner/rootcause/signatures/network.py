@@ -180,7 +180,7 @@ NETWORK = (
         r"|TCPStore.{0,120}(?:refused|timed out|failed)"
         r"|could not be resolved|Could not resolve host|XlaRuntimeError: DEADLINE_EXCEEDED"
         r"|[Ff]ailed to connect to (?:the )?(?:remote )?(?:server|host|coordinator|master)\b.{0,60}(?:grpc|tcp|:\d{2,5}\b)"
-        r"|looks like MPI_INIT failed|An error occurred in MPI_Init\b"
+        r"|Fatal error in (?:internal_)?P?MPI_Init(?:_thread)?: |looks like MPI_INIT failed|An error occurred in MPI_Init\b"
         r"|ssh: connect to host .*(?:refused|timed out)",
         fault="rendezvous",
         source=_C10D + ", socket.cpp, TCPStore; JAX, coordination service",
@@ -191,7 +191,7 @@ NETWORK = (
     _collective(
         "watchdog-timeout",
         r"\[Rank (?P<rank>\d+)\].{0,40}[Cc]aught collective operation timeout: WorkNCCL\("
-        r"(?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)"
+        r"(?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)(?:, NumelIn=(?P<numel>\d+))?"
         r"(?:.{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
         role="waited-in-vain",
         source=_C10D + ", ProcessGroupNCCL.cpp",

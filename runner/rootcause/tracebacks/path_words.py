@@ -4,6 +4,8 @@ import re
 
 from runner.facts.faults import Fault
 
+# Memory that processes share is a file system whose size is a setting, and no disk: what NCCL and torch put there.
+SHARED_MEMORY = re.compile(r"\bdev/shm\b|\bshm(?:utils)?\.(?:h|cc)\b|[Ss]hared memory|</torch_\d+")
 _CHECKPOINT_WORDS = frozenset(
     [
         "checkpoint",

@@ -8,7 +8,7 @@ from runner.facts.matches import Layer
 from runner.rootcause.tracebacks.exception_classes import Family
 from runner.rootcause.tracebacks.objects import Raised
 from runner.rootcause.tracebacks.package_subjects import Subject
-from runner.rootcause.tracebacks.path_words import fault_of_path
+from runner.rootcause.tracebacks.path_words import SHARED_MEMORY, fault_of_path
 from runner.rootcause.tracebacks.stacks import Stack
 
 # How well a fault is known, the best first.
@@ -221,7 +221,8 @@ def _storage(raised: Raised, stack: Stack) -> ShownFault:
 
 
 def _disk_full(raised: Raised, stack: Stack) -> ShownFault:
-    del raised
+    if SHARED_MEMORY.search(raised.message):
+        return ShownFault("config_error", "class")
     is_saving = stack.is_checkpoint or (stack.first_of("files") and not stack.is_data)
     return ShownFault("checkpoint_io" if is_saving else "filesystem", "class", "machine")
 

@@ -1,0 +1,153 @@
+"""First causes: which of several lines is the cause where hardware, its driver and programs report one after the other."""
+
+import pytest
+
+from runner.collect.diagnosis import Diagnosis
+from runner.facts.causes import Culprit, Verdict
+from runner.facts.faults import FAULTS
+
+STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
+GPU = "amdgpu 0000:0a:00.0: amdgpu: "
+TIMED_OUT = "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=160, emitted seq=162\n"
+RESET = f"{GPU}GPU reset begin!\n"
+FULL = "No space left on device"
+
+
+def judged(text: str) -> Verdict:
+    """Judge one log."""
+    diagnosis = Diagnosis()
+    log = diagnosis.log("log")
+    log.feed(text.encode())
+    log.finish()
+    return diagnosis.verdicts()[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n1:86:87 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : " + FULL,
+        f"OSError: [Errno 28] {FULL}: '/dev/shm/batch_0'",
+        f"RuntimeError: unable to write to file </torch_811_4>: {FULL} (28)",
+    ],
+)
+def test_shared_memory_that_is_full_is_a_setting(line: str) -> None:
+    """To wait does not help: the size of /dev/shm belongs to the container."""
+    cause = judged(f"{STEPS}{line}\n").cause
+    assert (cause.fault, cause.action_class) == ("config_error", FAULTS["config_error"].action)
+
+
+def test_a_traceback_that_ends_at_shared_memory_is_a_setting_and_one_at_a_disk_is_not() -> None:
+    """The path in the message decides."""
+    stack = 'Traceback (most recent call last):\n  File "/opt/job/train.py", line 8, in main\n    write(batch)\n'
+    for path, fault in (("/dev/shm/batch_0", "config_error"), ("/scratch/batch_0", "filesystem")):
+        text = f"{STEPS}{stack}OSError: [Errno 28] {FULL}: '{path}'\n"
+        assert judged(text).cause.fault == fault
+
+
+@pytest.mark.parametrize(
+    "line", [f"cp: error writing 'tokens.bin': {FULL}", f"/scratch/ashm.hdf5: {FULL}"]
+)
+def test_a_disk_that_is_full_stays_one(line: str) -> None:
+    """No part of a name is taken for shared memory."""
+    assert judged(f"{STEPS}{line}\n").cause.fault == "filesystem"
+
+
+def test_a_hang_after_a_fault_of_memory_is_its_consequence() -> None:
+    """Alone it is what is known."""
+    hang = "HW Exception by GPU node-1 (Agent handle: 0x5595fa4c5a10) reason :GPU Hang\n"
+    fault = "Memory access fault by GPU node-1 (Agent handle: 0x2c71e150) on address 0x7c118be00000. Reason: Page not present.\n"
+    assert judged(STEPS + fault + hang).cause.fault == "cuda_illegal_access"
+    assert judged(STEPS + hang).cause.fault == "gpu_xid_other"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed to response msg=3\n",
+        f"{GPU}MES(1) failed to respond to msg=REMOVE_QUEUE\n",
+        f"{GPU}SMU is in hanged state, failed to send smu message!\n",
+        f"{GPU}SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x00000012 SMN_C2PMSG_82:0x00000000\n",
+    ],
+)
+def test_a_gpu_whose_firmware_is_silent_is_lost_though_its_rings_time_out_first(line: str) -> None:
+    """Without it, they may be the program's."""
+    verdict = judged(TIMED_OUT + RESET + line)
+    assert (verdict.cause.fault, verdict.cause.action_class) == ("gpu_lost", "swap")
+    assert judged(TIMED_OUT + RESET).cause.fault == "gpu_xid_other"
+    assert judged(TIMED_OUT + RESET + "[drm] another line\n" * 30 + line).cause.fault == (
+        "gpu_xid_other"
+    )
+
+
+def test_a_network_card_that_reports_its_own_firmware_is_hardware() -> None:
+    """That it does not answer may be the fabric's, or the bus's."""
+    card = "mlx5_core 0000:0d:00.0: "
+    silent = f"{card}poll_health:801:(pid 0): device's health compromised - reached miss count\n"
+    report = f"{card}print_health_info:447:(pid 0): synd 0x1: firmware internal error\n"
+    cause = judged(silent + report).cause
+    assert (cause.fault, cause.action_class) == ("host_hardware", "swap")
+    assert judged(silent).cause.fault == "nccl_network"
+
+
+def test_mpi_that_cannot_start_is_a_rendezvous() -> None:
+    """MPICH is what oneCCL starts; the launcher only sees how its rank ended."""
+    text = (
+        "Abort(1090831) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init_thread: Unknown error class, error stack:\n"
+        "MPIR_pmi_init(142)...: PMI_Get_appnum returned -1\n"
+        "torch.distributed.elastic.multiprocessing.api: failed (exitcode: -11) local_rank: 0 (pid: 811) of binary: python\n"
+    )
+    assert judged(text).cause.fault == "rendezvous"
+
+
+# ---- culprits
+
+
+def watchdog(rank: int, size: int, *, sequence: int = 88, operation: str = "ALLREDUCE") -> str:
+    """Return what the watchdog of a rank writes."""
+    work = f"SeqNum={sequence}, OpType={operation}, NumelIn={size}, NumelOut={size}"
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:523] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL({work}, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+    )
+
+
+def test_the_one_rank_that_brings_another_size_to_a_call_is_the_culprit() -> None:
+    """However often each rank writes."""
+    for other in (0, 3):
+        lines = [watchdog(rank, 9 if rank == other else 4096) for rank in range(5)]
+        verdict = judged(STEPS + "".join(lines * 2))
+        assert verdict.cause.culprit == Culprit(kind="rank", id=str(other))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(9, 4096), (9, 4096, 4096), (9, 9, 4096, 4096), (9, 8, 4096, 4096, 4096), (4096,) * 5],
+    ids=["two", "three", "halves", "two others", "all alike"],
+)
+def test_sizes_without_a_clear_majority_name_no_rank(sizes: tuple[int, ...]) -> None:
+    """Which of them is wrong is not known."""
+    verdict = judged(STEPS + "".join(watchdog(rank, size) for rank, size in enumerate(sizes)))
+    assert verdict.cause.culprit is None
+
+
+def test_other_calls_name_no_rank_by_their_sizes() -> None:
+    """Groups of ranks count apart from each other."""
+    lines = [watchdog(rank, 4096) for rank in range(4)]
+    for one in (watchdog(4, 9, operation="BROADCAST"), watchdog(4, 9, sequence=300)):
+        assert judged(STEPS + "".join([*lines, one])).cause.culprit is None
+
+
+@pytest.mark.parametrize(("between", "named"), [("", "1"), ("\n", None)])
+def test_a_record_that_was_broken_after_its_rank_names_that_rank(
+    between: str, named: str | None
+) -> None:
+    """Only the very next line belongs to it."""
+    text = (
+        "[rank1]:[E810 15:36:05.945860779 ProcessGroupNCCL.cpp:1899] [PG ID 0 PG GUID 0(default_pg) Rank 1]\n"
+        + between
+        + "Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n"
+        + watchdog(0, 9)
+    )
+    verdict = judged(STEPS + text)
+    assert verdict.cause.fault == "gpu_ecc"
+    assert (verdict.cause.culprit.id if verdict.cause.culprit else None) == named
