@@ -103,7 +103,7 @@ CLASSES = (
     ),
     LineClass(
         name="network card error",
-        signatures=("nic-failed",),
+        signatures=("nic-failed", "nic-broken"),
         limit="kernel_log.network_card_errors",
     ),
     LineClass(
@@ -147,7 +147,7 @@ CLASSES = (
     ),
     LineClass(
         name="lockup",
-        signatures=("kernel-stopped", "task-blocked"),
+        signatures=("kernel-stopped", "processor-stuck", "task-blocked"),
         limit="kernel_log.lockups",
     ),
     LineClass(

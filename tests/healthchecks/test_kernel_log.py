@@ -49,6 +49,7 @@ SAMPLES = {
         "nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up",
         "NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Reboot)",
         "amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: SMU is in hanged state, failed to send smu message!",
         "amdgpu 0000:c1:00.0: amdgpu: Saved bad pages 65 reaches threshold value 64",
         "amdgpu 0000:c1:00.0: amdgpu: socket: 1, die: 0, 2 new uncorrectable hardware errors detected in xgmi_wafl block",
         "amdgpu 0000:c1:00.0: amdgpu: XGMI PCS DataLossErr detected",
@@ -68,6 +69,7 @@ SAMPLES = {
     ],
     "network card error": [
         "mlx5_core 0000:c2:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count",
+        "mlx5_core 0000:c2:00.0: print_health_info:447:(pid 0): synd 0x7: irisc not responding",
         "NETDEV WATCHDOG: ens3f0np0 (mlx5_core): transmit queue 3 timed out",
     ],
     "link down": [
