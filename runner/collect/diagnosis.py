@@ -292,7 +292,7 @@ class Log:
             self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
         self.first_step = self.first_step or self.furthest
         self._last_step_line = line
-        self._constant_loss.add(record)
+        self._constant_loss.add(record, line)
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 

@@ -154,6 +154,19 @@ def test_a_loss_that_moves_or_is_rounded_is_no_plateau(losses: list[str], engine
     assert not judge(engine, *litgpt(losses))
 
 
+def test_a_mean_of_an_epoch_that_a_bar_repeats_is_no_plateau(engine: Engine) -> None:
+    """The log ends within the second epoch, in which the bar shows the loss of the first; from the first step on it is one."""
+    bar = "Epoch {}: {}%|#   | {}/100 [00:01<00:02, 9.8it/s, v_num=0{}]"
+    shown = ", train_loss=2.3456"
+    first, second = (
+        [bar.format(epoch, n, n, shown if epoch else "") for n in range(1, most)]
+        for epoch, most in ((0, 101), (1, 61))
+    )
+    assert not judge(engine, *first, *second)
+    assert not judge(engine, "\r".join([*first, *second]))
+    assert judge(engine, *(bar.format(0, n, n, shown) for n in range(1, 61)))
+
+
 def test_ranks_that_print_one_step_are_one_sample(engine: Engine) -> None:
     """Eight ranks, three steps."""
     assert not judge(engine, *(f"step {n // 8} loss 2.3456" for n in range(24)))

@@ -12,6 +12,9 @@ from runner.facts.messages.signals import StepRecord
 MIN_SAMPLES, MIN_STEPS = 20, 10
 # Digits of it: a small loss that is printed with four decimals may be rounded to one value, and 0 is no loss that is stuck. Chosen.
 MIN_DIGITS = 4
+# A first loss after more steps and lines than that, and than twice what lies between later ones, may be the mean of the epoch
+# before, which a bar repeats. An excerpt begins late, but with a loss.
+MOST_BEFORE, MOST_GAPS = 10, 2
 
 
 class ConstantLoss:
@@ -21,19 +24,21 @@ class ConstantLoss:
         self._value: float | None = None
         self._num_samples = self._num_steps = 0
         self._first_step = self._last_step = 0
+        self._first_line = self._last_line = 0
         self._has_moved = False
 
-    def add(self, record: StepRecord) -> None:
-        """Count a loss; those of skipped steps count, too."""
+    def add(self, record: StepRecord, line: int) -> None:
+        """Count a loss of a line; those of skipped steps count, too."""
         if record.loss is None or self._has_moved:
             return
         if self._value is None:
             self._value, self._first_step = record.loss, record.step
+            self._first_line = line
             self._has_moved = not _is_precise(record.loss)
         self._has_moved |= record.loss != self._value
         self._num_steps += not self._num_samples or record.step != self._last_step
         self._num_samples += 1
-        self._last_step = record.step
+        self._last_step, self._last_line = record.step, line
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows once it is over; None: the loss moves, or there are too few samples."""
@@ -41,11 +46,21 @@ class ConstantLoss:
             return None
         if self._num_samples < MIN_SAMPLES or self._num_steps < MIN_STEPS:
             return None
+        if self._begins_late():
+            return None
         evidence = (
             f"the loss is {self._value:.12g} in each of the {self._num_samples} samples of this log, from step "
             f"{self._first_step} to step {self._last_step}"
         )
         return incident("plateau", self._first_step, self._last_step, evidence)
+
+    def _begins_late(self) -> bool:
+        """Whether steps without a loss may have come before: by its step, and by the lines before it, if it is on lines at all."""
+        steps, lines = self._last_step - self._first_step, self._last_line - self._first_line
+        if self._first_step <= MOST_BEFORE + MOST_GAPS * steps / (self._num_steps - 1):
+            return False
+        most_lines = MOST_BEFORE + MOST_GAPS * lines / (self._num_samples - 1)
+        return lines < MIN_STEPS or self._first_line > most_lines
 
 
 def _is_precise(loss: float) -> bool:
