@@ -22,6 +22,8 @@ PROGRAM = (
         r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
         r"|OOM when allocating tensor.{0,200}\b(?:GPU|gpu)"
+        r"|ResourceExhaustedError(?: \(see above for traceback\))?: OOM when allocating tensor"
+        r"|Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate.{0,80}Current allocation summary follows"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
         r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
         fault="cuda_oom",
@@ -40,6 +42,7 @@ PROGRAM = (
         r"|cudaErrorLaunchFailure|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED"
         r"|hipErrorIllegalAddress|Memory access fault by GPU node-\d+"
         r"|Cuda failure \d* ?'(?:an illegal memory access|unspecified launch failure)"
+        r"|an illegal (?:memory access|instruction) was encountered"
         r"|Triton Error \[\w+\]: (?:an illegal memory access|misaligned address|"
         r"unspecified launch failure|device-side assert)"
         r"|(?:CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED|"
