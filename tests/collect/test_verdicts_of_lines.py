@@ -159,8 +159,8 @@ def test_a_mean_of_an_epoch_that_a_bar_repeats_is_no_plateau(engine: Engine) -> 
     bar = "Epoch {}: {}%|#   | {}/100 [00:01<00:02, 9.8it/s, v_num=0{}]"
     shown = ", train_loss=2.3456"
     first, second = (
-        [bar.format(epoch, n, n, shown if epoch else "") for n in range(1, most)]
-        for epoch, most in ((0, 101), (1, 61))
+        [bar.format(which, n, n, shown if which else "") for n in range(1, most)]
+        for which, most in ((0, 101), (1, 61))
     )
     assert not judge(engine, *first, *second)
     assert not judge(engine, "\r".join([*first, *second]))

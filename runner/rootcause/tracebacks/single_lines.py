@@ -25,6 +25,8 @@ _RAISED = re.compile(
     r"(?:^|[\s:\]>)])(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?): ?(?P<message>.*)",
     re.DOTALL,
 )
+# Of a line: an exception and its message are at its start, and what is said of others is short. Chosen.
+_MAX_TEXT, _MAX_RAISED = 4096, 16
 _EMPTY = Stack(frames=(), places=(), phase="unknown")
 # Their frames, or other lines, show what they are about.
 _OPEN: tuple[Family, ...] = ("value", "other", "code", "lookup", "os", "import")
@@ -63,7 +65,9 @@ def _is_of_tracking(name: str) -> bool:
 
 def _raised_in(text: str) -> Iterator[Raised]:
     """Yield what may be the exception of a line: behind "Error: ", another may follow."""
-    position = 0
-    while (found := _RAISED.search(text, position)) is not None:
+    text, position = text[:_MAX_TEXT], 0
+    for _ in range(_MAX_RAISED):
+        if (found := _RAISED.search(text, position)) is None:
+            return
         yield Raised(name=found["name"], message=found["message"], line=0, text=text)
         position = found.end("name")
