@@ -21,7 +21,7 @@ help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
 	@echo "                PAGES=FILE: page about it, too (a file of addresses; stoker docs paging)"
 	@echo "make test       all tests"
-	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
+	@echo "make test-fast  tests that need neither torch nor long runs (3 to 6 minutes)"
 	@echo "make check      ruff, format, mypy, import-linter, measures of the code"
 	@echo "make measures   measures of the code, and where it breaks a rule of words or of form"
 	@echo "make bench      figures with their method, PASS or MISS"
