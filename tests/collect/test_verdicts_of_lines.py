@@ -2,29 +2,17 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
-from runner.collect.engines import Engine
-from runner.collect.scan import engine_for
 from runner.facts.causes import Verdict
+from tests.diagnosed_logs import verdicts_of
 
 EVENT = "n1:714:1221 [1] NCCL WARN NET/IB : {}Got async event : {}"
 STUCK = "May 20 02:13:02 n1 kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 22s! [ksoftirqd/17:119]"
 TX_TIMEOUT = "May 20 02:11:40 n1 kernel: mlx5_core 0000:0c:00.0 ens3f0np0: TX timeout detected"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    """Return the engine with all patterns."""
-    return engine_for()
-
-
-def judge(engine: Engine, *lines: str) -> list[Verdict]:
+def judge(*lines: str) -> list[Verdict]:
     """Diagnose one log."""
-    diagnosis = Diagnosis(engine=engine)
-    log = diagnosis.log("log")
-    log.feed("".join(f"{line}\n" for line in lines).encode())
-    log.finish()
-    return diagnosis.verdicts()
+    return verdicts_of("".join(f"{line}\n" for line in lines))
 
 
 @pytest.mark.parametrize("device", ["", "mlx5_2:1 "])
@@ -40,51 +28,51 @@ def judge(engine: Engine, *lines: str) -> list[Verdict]:
         "path migration request error",
     ],
 )
-def test_errors_that_a_nic_reports_to_nccl(device: str, event: str, engine: Engine) -> None:
+def test_errors_that_a_nic_reports_to_nccl(device: str, event: str) -> None:
     """With and without the device's name, as releases of NCCL differ; steps after them show that they did no harm."""
     line = EVENT.format(device, event)
-    verdicts = judge(engine, line, line)
+    verdicts = judge(line, line)
     assert [one.cause.fault for one in verdicts] == ["nccl_network"]
-    assert not judge(engine, line, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)))
+    assert not judge(line, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)))
 
 
 @pytest.mark.parametrize(
     "event", ["port active", "LID change", "GID table change", "client reregistration"]
 )
-def test_other_events_of_a_nic_are_none(event: str, engine: Engine) -> None:
+def test_other_events_of_a_nic_are_none(event: str) -> None:
     """A port that is active, and tables that the subnet's manager changes."""
-    assert not judge(engine, EVENT.format("", event))
+    assert not judge(EVENT.format("", event))
 
 
-def test_a_port_that_is_active_again_did_no_harm(engine: Engine) -> None:
+def test_a_port_that_is_active_again_did_no_harm() -> None:
     """The same device's, or the same node's where no device is named."""
     for device in ("", "mlx5_2:1 "):
         lost, back = EVENT.format(device, "port error"), EVENT.format(device, "port active")
-        assert not judge(engine, lost, back)
-        assert judge(engine, lost, back, lost)
+        assert not judge(lost, back)
+        assert judge(lost, back, lost)
 
 
-def test_a_kernel_that_restarting_for_a_nic_is_no_fault_of_its_processor(engine: Engine) -> None:
+def test_a_kernel_that_restarting_for_a_nic_is_no_fault_of_its_processor() -> None:
     """The NIC's timeout came first; without it, or after the lockup, the node failed."""
-    assert judge(engine, TX_TIMEOUT, STUCK, STUCK)[0].cause.fault == "nccl_network"
+    assert judge(TX_TIMEOUT, STUCK, STUCK)[0].cause.fault == "nccl_network"
     later = TX_TIMEOUT.replace("02:11:40", "02:14:40")
     other = TX_TIMEOUT.replace(" n1 ", " n2 ")
     for lines in ([STUCK], [STUCK, later], [other, STUCK]):
-        assert judge(engine, *lines)[0].cause.fault == "node_failure"
+        assert judge(*lines)[0].cause.fault == "node_failure"
 
 
-def test_a_container_that_restarts_again_and_again_says_nothing_of_why(engine: Engine) -> None:
+def test_a_container_that_restarts_again_and_again_says_nothing_of_why() -> None:
     """The kubelet's back-off, and an exit by 1, are an unknown fault; with a line that shows the cause that counts."""
     restarting = (
         "Error pod bert-0 container pytorch waiting message: back-off 40s restarting failed container=pytorch "
         'pod=bert-0_train(3f06a4e3) {"reason": "CrashLoopBackOff"}'
     )
     exited = 'level=info msg="Pod: train.bert-0 exited with code 1"'
-    (verdict,) = judge(engine, restarting, exited)
+    (verdict,) = judge(restarting, exited)
     assert verdict.cause.fault == "unknown"
     assert verdict.cause.confidence <= 0.5
     image = "Failed to pull image x:1: ErrImagePull"
-    assert judge(engine, f"Reason: Failed  {image}", restarting)[0].cause.fault == "config_error"
+    assert judge(f"Reason: Failed  {image}", restarting)[0].cause.fault == "config_error"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +82,14 @@ def test_a_container_that_restarts_again_and_again_says_nothing_of_why(engine: E
         ["CA 'mlx5_0'", "\tPort 1:", "\t\tState: Down", "\t\tPhysical state: Polling"],
     ],
 )
-def test_tables_of_ports_that_are_down(lines: list[str], engine: Engine) -> None:
+def test_tables_of_ports_that_are_down(lines: list[str]) -> None:
     """ibv_devinfo and ibstat, as the only content of a file."""
-    assert [one.cause.fault for one in judge(engine, *lines)] == ["nccl_network"]
+    assert [one.cause.fault for one in judge(*lines)] == ["nccl_network"]
     up = [
         line.replace("PORT_DOWN (1)", "PORT_ACTIVE (4)").replace("Polling", "LinkUp")
         for line in lines
     ]
-    assert not judge(engine, *(line.replace("State: Down", "State: Active") for line in up))
+    assert not judge(*(line.replace("State: Down", "State: Active") for line in up))
 
 
 @pytest.mark.parametrize(
@@ -116,9 +104,9 @@ def test_tables_of_ports_that_are_down(lines: list[str], engine: Engine) -> None
         "62.9GB (0.957), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: ab)",
     ],
 )
-def test_ends_for_want_of_memory(line: str, engine: Engine) -> None:
+def test_ends_for_want_of_memory(line: str) -> None:
     """A shell's word for SIGKILL on BSD and macOS, and Ray's monitor of memory, behind steps."""
-    verdicts = judge(engine, *(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)), line)
+    verdicts = judge(*(f"step {n} loss {3 - n / 9:.3f}" for n in range(1, 5)), line)
     assert [one.cause.fault for one in verdicts] == ["host_oom"]
 
 
@@ -130,9 +118,9 @@ def litgpt(losses: list[str]) -> list[str]:
     ]
 
 
-def test_a_loss_that_never_moves_is_a_plateau(engine: Engine) -> None:
+def test_a_loss_that_never_moves_is_a_plateau() -> None:
     """It is the same to each printed digit, in every sample of the log."""
-    (verdict,) = judge(engine, *litgpt(["10.8259"] * 23))
+    (verdict,) = judge(*litgpt(["10.8259"] * 23))
     assert verdict.cause.fault == "plateau"
     assert verdict.cause.action_class == "page"
     assert "10.8259 in each of the 23 samples" in verdict.cause.lines[0]
@@ -149,12 +137,12 @@ def test_a_loss_that_never_moves_is_a_plateau(engine: Engine) -> None:
         ["2.31"] * 40,
     ],
 )
-def test_a_loss_that_moves_or_is_rounded_is_no_plateau(losses: list[str], engine: Engine) -> None:
+def test_a_loss_that_moves_or_is_rounded_is_no_plateau(losses: list[str]) -> None:
     """Too few samples, one that differs, and too few digits."""
-    assert not judge(engine, *litgpt(losses))
+    assert not judge(*litgpt(losses))
 
 
-def test_a_mean_of_an_epoch_that_a_bar_repeats_is_no_plateau(engine: Engine) -> None:
+def test_a_mean_of_an_epoch_that_a_bar_repeats_is_no_plateau() -> None:
     """The log ends within the second epoch, in which the bar shows the loss of the first; from the first step on it is one."""
     bar = "Epoch {}: {}%|#   | {}/100 [00:01<00:02, 9.8it/s, v_num=0{}]"
     shown = ", train_loss=2.3456"
@@ -162,14 +150,14 @@ def test_a_mean_of_an_epoch_that_a_bar_repeats_is_no_plateau(engine: Engine) -> 
         [bar.format(which, n, n, shown if which else "") for n in range(1, most)]
         for which, most in ((0, 101), (1, 61))
     )
-    assert not judge(engine, *first, *second)
-    assert not judge(engine, "\r".join([*first, *second]))
-    assert judge(engine, *(bar.format(0, n, n, shown) for n in range(1, 61)))
+    assert not judge(*first, *second)
+    assert not judge("\r".join([*first, *second]))
+    assert judge(*(bar.format(0, n, n, shown) for n in range(1, 61)))
 
 
-def test_ranks_that_print_one_step_are_one_sample(engine: Engine) -> None:
+def test_ranks_that_print_one_step_are_one_sample() -> None:
     """Eight ranks, three steps."""
-    assert not judge(engine, *(f"step {n // 8} loss 2.3456" for n in range(24)))
+    assert not judge(*(f"step {n // 8} loss 2.3456" for n in range(24)))
 
 
 def steps(*losses: float) -> list[str]:
@@ -182,23 +170,23 @@ def steps(*losses: float) -> list[str]:
 SETTLED = (0.1731, 0.1560, 0.1692, 0.1611, 0.1655)
 
 
-def test_a_loss_that_rises_by_orders_of_magnitude_and_stays_has_diverged(engine: Engine) -> None:
+def test_a_loss_that_rises_by_orders_of_magnitude_and_stays_has_diverged() -> None:
     """One verdict, which goes back to before the first of them; fewer samples, or a way back, are a spike."""
     far = (25137.9, 74835.3, 29575.2, 133869.9, 436442.4, 211268.5, 1206893.1)
-    (verdict,) = judge(engine, *steps(*SETTLED, *far))
+    (verdict,) = judge(*steps(*SETTLED, *far))
     assert verdict.cause.fault == "divergence"
     assert verdict.evidence[0].named["onset_step"] == "405"
     for losses in (far[:5], (*far[:3], *SETTLED), (0.9, 0.95, 0.9, 0.92, 0.96, 0.93, 0.94)):
-        (verdict,) = judge(engine, *steps(*SETTLED, *losses))
+        (verdict,) = judge(*steps(*SETTLED, *losses))
         assert verdict.cause.fault == "loss_spike"
 
 
-def test_an_infinite_loss_of_an_epoch_needs_two_finite_ones(engine: Engine) -> None:
+def test_an_infinite_loss_of_an_epoch_needs_two_finite_ones() -> None:
     """No log writes infinity for what was not measured, as some do NaN."""
     lines = [
         f"epoch:       {n} | lr: 0.100000 | runtime: 00:04:26 | bch(ms): 37.37 | loss: {loss:>10} | train-TER:  2.11"
         for n, loss in enumerate(("0.77993", "0.86373", "inf"), 82)
     ]
-    assert [one.cause.fault for one in judge(engine, *lines)] == ["nan_loss"]
-    assert not judge(engine, *lines[1:])
-    assert not judge(engine, *(line.replace("inf", "nan") for line in lines))
+    assert [one.cause.fault for one in judge(*lines)] == ["nan_loss"]
+    assert not judge(*lines[1:])
+    assert not judge(*(line.replace("inf", "nan") for line in lines))

@@ -9,6 +9,7 @@ from runner.collect.scan import engine_for
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.matches import LoggedStep, Match
 from runner.rootcause.correlation import correlate
+from tests.diagnosed_logs import verdicts_of
 
 ENGINE: Engine = engine_for()
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
@@ -21,19 +22,9 @@ XID_79 = "[ 812.3] NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknow
 SXID = "[ 812.4] nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up"
 
 
-def diagnosed(*logs: str) -> list[Verdict]:
-    """Judge logs of one run."""
-    diagnosis = Diagnosis(engine=ENGINE)
-    for number, text in enumerate(logs):
-        log = diagnosis.log(f"log{number}")
-        log.feed(text.encode())
-        log.finish()
-    return diagnosis.verdicts()
-
-
 def one(*logs: str) -> Verdict:
     """Judge logs that hold one incident."""
-    (verdict,) = diagnosed(*logs)
+    (verdict,) = verdicts_of(*logs)
     return verdict
 
 
@@ -103,7 +94,7 @@ def test_a_fault_that_steps_follow_is_no_incident_unless_it_lasts() -> None:
     steps = "\n".join(
         f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(100, 160)
     )
-    assert diagnosed(f"{RESET}\n{steps}\n") == []
+    assert verdicts_of(f"{RESET}\n{steps}\n") == []
     assert one(f"{steps}\n{RESET}\n").cause.fault == "nccl_network"
     error = "EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory"
     assert one(f"{error}\n{steps}\n").cause.fault == "filesystem"
@@ -113,7 +104,7 @@ def test_errors_after_a_successful_end_are_tear_down() -> None:
     """Threads that are ended complain of each other; hardware that fails then is still broken."""
     end = "[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51"
     assert (
-        diagnosed(f"{end}\nTraceback (most recent call last):\nFileNotFoundError: [Errno 2]\n")
+        verdicts_of(f"{end}\nTraceback (most recent call last):\nFileNotFoundError: [Errno 2]\n")
         == []
     )
     assert one(f"{end}\n{XID_79}\n").cause.fault == "gpu_lost"
@@ -123,17 +114,17 @@ def test_exceptions_raised_while_the_interpreter_exits_are_ignored() -> None:
     """Python prints that it ignores them; exceptions raised elsewhere count."""
     ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"
     raised = "Traceback (most recent call last):\nTypeError: 'NoneType' object is not callable\n"
-    assert diagnosed(ignored + raised) == []
+    assert verdicts_of(ignored + raised) == []
     assert one(raised).cause.fault == "config_error"
 
 
 def test_an_exception_quoted_by_a_warning_was_handled() -> None:
     """Only where Python prints it, or below a traceback, was it raised."""
     quoted = "WARNING apex is not there (ModuleNotFoundError: No module named 'apex')"
-    assert diagnosed(quoted) == []
+    assert verdicts_of(quoted) == []
     assert one("ModuleNotFoundError: No module named 'apex'").cause.fault == "config_error"
     raised = "worker | ModuleNotFoundError: No module named 'apex'"
-    assert diagnosed(raised) == []
+    assert verdicts_of(raised) == []
     assert one(f"Traceback (most recent call last):\n{raised}").cause.fault == "config_error"
 
 
@@ -218,7 +209,7 @@ def test_a_traceback_without_its_last_line_is_reported_with_low_confidence() -> 
 
 def test_a_healthy_log_has_no_verdict() -> None:
     """An empty log has none either."""
-    assert diagnosed("", "all is well\nloss is falling\n") == []
+    assert verdicts_of("", "all is well\nloss is falling\n") == []
 
 
 def test_summarised_matches_of_a_log_correlate_like_the_whole_log() -> None:
@@ -322,8 +313,8 @@ def test_a_link_that_was_down_hours_before_is_no_cause() -> None:
 
 def test_a_link_that_flaps_without_harm_is_no_incident() -> None:
     """Unused ports go down and up as machines boot."""
-    assert diagnosed(at(1, 0, DOWN) + at(1, 40, UP), STEPS) == []
-    assert diagnosed(at(1, 0, DOWN), STEPS) == []
+    assert verdicts_of(at(1, 0, DOWN) + at(1, 40, UP), STEPS) == []
+    assert verdicts_of(at(1, 0, DOWN), STEPS) == []
 
 
 def test_a_link_that_was_up_and_stays_down_is_an_incident_and_so_is_one_that_flaps() -> None:
@@ -334,7 +325,7 @@ def test_a_link_that_was_up_and_stays_down_is_an_incident_and_so_is_one_that_fla
         one("".join(at(n, 0, DOWN) + at(n, 5, UP) for n in range(1, 4))).cause.fault
         == "nccl_network"
     )
-    assert diagnosed(at(1, 0, DOWN) + at(1, 5, UP) + at(2, 0, DOWN) + at(2, 5, UP)) == []
+    assert verdicts_of(at(1, 0, DOWN) + at(1, 5, UP) + at(2, 0, DOWN) + at(2, 5, UP)) == []
     bond = (
         "n1 kernel: bond0: (slave ens3f{port}np0): link status definitely {state}, disabling slave"
     )
@@ -342,7 +333,7 @@ def test_a_link_that_was_up_and_stays_down_is_an_incident_and_so_is_one_that_fla
     other = at(1, 2, bond.format(port=1, state="up"))
     assert one(at(1, 0, bond.format(port=0, state="down")) + other).cause.fault == "nccl_network"
     again = at(1, 2, bond.format(port=0, state="up"))
-    assert diagnosed(at(1, 0, bond.format(port=0, state="down")) + again) == []
+    assert verdicts_of(at(1, 0, bond.format(port=0, state="down")) + again) == []
 
 
 def test_a_table_of_a_tool_counts_where_no_step_follows_it() -> None:
@@ -351,9 +342,9 @@ def test_a_table_of_a_tool_counts_where_no_step_follows_it() -> None:
         "CA 'mlx5_3'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n\t\tRate: 10\n"
         "/dev/nvme0n1p2  1.8T  1.8T     0 100% /scratch\n"
     )
-    assert {verdict.cause.fault for verdict in diagnosed(table)} == {"filesystem"}
+    assert {verdict.cause.fault for verdict in verdicts_of(table)} == {"filesystem"}
     assert one(table.partition("/dev")[0]).cause.fault == "nccl_network"
-    assert diagnosed(table + STEPS) == []
+    assert verdicts_of(table + STEPS) == []
 
 
 def test_a_person_who_interrupts_ranks_that_wait_for_others_ends_a_hang() -> None:
@@ -364,7 +355,7 @@ def test_a_person_who_interrupts_ranks_that_wait_for_others_ends_a_hang() -> Non
     )
     collective = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py"
     assert one(traceback.format(file=collective, function="barrier")).cause.fault == "hang_no_error"
-    assert diagnosed(traceback.format(file="/app/model.py", function="forward")) == []
+    assert verdicts_of(traceback.format(file="/app/model.py", function="forward")) == []
 
 
 def test_a_launcher_that_is_told_to_end_raises_a_preemption() -> None:
@@ -393,7 +384,7 @@ def test_hardware_is_not_swapped_for_a_likely_fault_without_a_place() -> None:
 
 def test_a_node_of_a_graph_is_no_machine() -> None:
     """Nothing is swapped for an operator that a compiler refuses."""
-    (verdict,) = diagnosed(
+    (verdict,) = verdicts_of(
         "RuntimeError: createNode failed for node: batch_gemm with status 26 [failure]\n"
     )
     assert verdict.cause.action_class != "swap"
@@ -403,8 +394,8 @@ def test_an_exception_behind_a_name_at_the_end_of_a_log_is_an_incident() -> None
     """A program prints what it caught in its own way, and ends; one that goes on was not hurt."""
     caught = "acme.loader: RuntimeError: shard 12 of the corpus is truncated\n"
     assert one(STEPS + caught).cause.fault in ("data_error", "unknown")
-    assert diagnosed(STEPS + caught + STEPS.replace("iter 1", "iter 2")) == []
-    assert diagnosed(STEPS + "INFO " + caught) == []
+    assert verdicts_of(STEPS + caught + STEPS.replace("iter 1", "iter 2")) == []
+    assert verdicts_of(STEPS + "INFO " + caught) == []
 
 
 def test_an_exception_of_a_c_module_is_one_though_its_name_is_small() -> None:
@@ -420,7 +411,7 @@ def test_a_file_server_that_answers_again_is_no_incident() -> None:
     silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"
     other = "[ 999.3] nfs: server 10.4.0.7 OK\n"
     assert one(silent + other).cause.fault == "filesystem"
-    assert diagnosed(silent + other.replace("0.7", "0.9")) == []
+    assert verdicts_of(silent + other.replace("0.7", "0.9")) == []
 
 
 def test_a_rank_that_was_killed_before_the_others_gave_up_meeting_it_is_the_cause() -> None:
@@ -449,7 +440,7 @@ def test_an_exception_of_no_known_kind_is_no_incident_of_a_run_that_ended_well()
         "acme.StatusError: no answer\n"
     )
     assert one(failed).cause.fault == "unknown"
-    assert diagnosed(failed, "Training completed in 3 hours\n") == []
+    assert verdicts_of(failed, "Training completed in 3 hours\n") == []
 
 
 def test_what_a_rank_writes_after_its_lost_peer_is_no_cause() -> None:
@@ -472,7 +463,7 @@ def test_a_warning_of_a_number_that_finite_steps_follow_was_handled() -> None:
     """The same words at level error count, whatever follows."""
     steps = "\n".join(f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(9))
     text = "the loss of sample 12 is inf"
-    assert diagnosed(f"Warning: {text}\n{steps}\n") == []
+    assert verdicts_of(f"Warning: {text}\n{steps}\n") == []
     assert one(f"ERROR {text}\n{steps}\n").cause.fault == "nan_loss"
     assert one(f"{steps}\nWarning: {text}\n").cause.fault == "nan_loss"
 
@@ -494,13 +485,13 @@ def test_steps_in_the_grace_after_the_schedulers_word_do_not_take_it_back() -> N
         == "preemption"
     )
     more = "".join(f"step {n} loss 2.{900 - n}\n" for n in range(104, 204))
-    assert [found for found in diagnosed(f"{steps}{limit}\n{more}") if not found.recovered] == []
+    assert [found for found in verdicts_of(f"{steps}{limit}\n{more}") if not found.recovered] == []
 
 
 def test_an_error_whose_next_line_says_that_it_is_tried_again_was_handled() -> None:
     """A client of a service writes the error, and then what it does about it."""
     error = "2026-02-03 04:05:06 ERROR botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: x"
-    assert diagnosed(f"step 1 loss 2.9\n{error}\nRetrying in 8s [Retry 2/5].\n") == []
+    assert verdicts_of(f"step 1 loss 2.9\n{error}\nRetrying in 8s [Retry 2/5].\n") == []
     assert (
         one(f"step 1 loss 2.9\n{error}\nthe retry limit was reached\n").cause.fault == "filesystem"
     )
@@ -511,7 +502,7 @@ def test_the_clean_up_of_a_channel_names_the_xid_before_it() -> None:
     line = "NVRM: Xid (PCI:0000:9c:00): 45, pid=71, name=pt, Ch 00000002 caused by previous Xid {}"
     assert one(line.format(150)).cause.fault == "nvlink_error"
     assert one(line.format(48)).cause.fault == "gpu_ecc"
-    assert diagnosed(line.format(13)) == []
+    assert verdicts_of(line.format(13)) == []
 
 
 @pytest.mark.parametrize(
@@ -524,7 +515,7 @@ def test_the_clean_up_of_a_channel_names_the_xid_before_it() -> None:
 )
 def test_what_is_only_tried_may_be_missing(line: str) -> None:
     """A plugin that NCCL looks for at each start, and a module of the kernel that a unit loads where it is there."""
-    assert diagnosed(f"{line}\n") == []
+    assert verdicts_of(f"{line}\n") == []
 
 
 def test_a_program_that_needs_the_library_still_names_it() -> None:
@@ -537,7 +528,7 @@ def test_pods_that_were_evicted_are_a_preemption() -> None:
     """The table of kubectl says so in its column of states; Completed is none."""
     table = "rank-0   0/1   {}   0   19h\nrank-1   1/1   Running   0   19h\n"
     assert one(table.format("Evicted")).cause.fault == "preemption"
-    assert diagnosed(table.format("Completed")) == []
+    assert verdicts_of(table.format("Completed")) == []
 
 
 def test_an_xid_is_read_though_its_address_was_taken_out() -> None:

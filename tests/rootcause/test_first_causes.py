@@ -2,9 +2,9 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.faults import FAULTS
+from tests.diagnosed_logs import verdicts_of
 
 STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
 GPU = "amdgpu 0000:0a:00.0: amdgpu: "
@@ -14,12 +14,8 @@ FULL = "No space left on device"
 
 
 def judged(text: str) -> Verdict:
-    """Judge one log."""
-    diagnosis = Diagnosis()
-    log = diagnosis.log("log")
-    log.feed(text.encode())
-    log.finish()
-    return diagnosis.verdicts()[0]
+    """Return the first verdict on one log."""
+    return verdicts_of(text)[0]
 
 
 @pytest.mark.parametrize(

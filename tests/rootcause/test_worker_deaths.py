@@ -2,8 +2,7 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
-from runner.facts.causes import Verdict
+from tests.diagnosed_logs import verdicts_of
 
 STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
 DIED = "RuntimeError: DataLoader worker (pid 811) is killed by signal: {}. \n"
@@ -25,20 +24,11 @@ RuntimeError: DataLoader worker (pid(s) 811) exited unexpectedly
 TCL = "Tcl_AsyncDelete: async handler deleted by the wrong thread\n"
 
 
-def judged(text: str) -> list[Verdict]:
-    """Judge one log."""
-    diagnosis = Diagnosis()
-    log = diagnosis.log("log")
-    log.feed(text.encode())
-    log.finish()
-    return diagnosis.verdicts()
-
-
 @pytest.mark.parametrize("signal", ["Aborted", "Segmentation fault", "Floating point exception"])
 @pytest.mark.parametrize("form", [STACK, "{died}"], ids=["stack", "line"])
 def test_a_signal_is_an_unknown_cause_with_little_confidence(signal: str, form: str) -> None:
     """Whether the whole traceback is there or its last line alone."""
-    (verdict,) = judged(STEPS + form.format(died=DIED.format(signal)))
+    (verdict,) = verdicts_of(STEPS + form.format(died=DIED.format(signal)))
     assert verdict.cause.fault == "unknown"
     assert verdict.cause.confidence <= 0.5
     assert DIED.format(signal).strip() in verdict.evidence[0].text + " "
@@ -47,20 +37,20 @@ def test_a_signal_is_an_unknown_cause_with_little_confidence(signal: str, form: 
 @pytest.mark.parametrize("signal", ["Terminated", "Hangup", "Interrupt"])
 def test_a_worker_that_was_asked_to_end_names_no_fault_of_data(signal: str) -> None:
     """As launchers end the workers of all ranks once one is dead."""
-    (verdict,) = judged(STEPS + STACK.format(died=DIED.format(signal)))
+    (verdict,) = verdicts_of(STEPS + STACK.format(died=DIED.format(signal)))
     assert verdict.cause.fault == "unknown"
     assert verdict.cause.confidence <= 0.5
 
 
 def test_a_worker_that_the_kernel_killed_ran_out_of_memory() -> None:
     """Nothing else sends SIGKILL to a single worker; the exception that follows changes nothing."""
-    (verdict,) = judged(STEPS + STACK.format(died=DIED.format("Killed")))
+    (verdict,) = verdicts_of(STEPS + STACK.format(died=DIED.format("Killed")))
     assert verdict.cause.fault == "host_oom"
 
 
 def test_an_end_without_a_word_is_unknown() -> None:
     """What is known is that a worker is gone."""
-    (verdict,) = judged(
+    (verdict,) = verdicts_of(
         STEPS + "RuntimeError: DataLoader worker (pid(s) 811) exited unexpectedly\n"
     )
     assert verdict.cause.fault == "unknown"
@@ -83,7 +73,7 @@ def test_an_end_without_a_word_is_unknown() -> None:
 )
 def test_what_the_worker_wrote_as_it_died_is_the_cause(above: str, fault: str) -> None:
     """The rank makes steps of the batches that were ready until it needs that of the dead worker."""
-    (verdict,) = judged(
+    (verdict,) = verdicts_of(
         STEPS + above + "step 5 loss 2.0\n" + STACK.format(died=DIED.format("Aborted"))
     )
     assert verdict.cause.fault == fault
@@ -94,6 +84,6 @@ def test_what_was_far_above_or_survived_is_not_the_cause_of_a_death() -> None:
     """Steps show survival; so do those that follow after a death."""
     steps = "".join(f"step {number} loss 2.0\n" for number in range(5, 60))
     died = DIED.format("Aborted")
-    (verdict,) = judged(STEPS + TCL + steps + died)
+    (verdict,) = verdicts_of(STEPS + TCL + steps + died)
     assert verdict.cause.fault == "unknown"
-    assert judged(STEPS + TCL + died + steps) == []
+    assert verdicts_of(STEPS + TCL + died + steps) == []

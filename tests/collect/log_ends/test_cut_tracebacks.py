@@ -2,10 +2,7 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
-from runner.collect.engines import Engine
-from runner.collect.scan import engine_for
-from runner.facts.causes import Verdict
+from tests.diagnosed_logs import verdicts_of
 
 STEPS = "".join(f"step {400 + 10 * n} loss {3.1 - 0.02 * n:.4f} lr 3.00e-04\n" for n in range(8))
 # Without its header, and without its exception.
@@ -21,45 +18,28 @@ QUOTED = (
 )
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    """Return the engine with all patterns."""
-    return engine_for()
-
-
-def verdicts(text: str, engine: Engine) -> list[Verdict]:
-    """Diagnose one log."""
-    diagnosis = Diagnosis(engine=engine)
-    log = diagnosis.log("rank0.log")
-    log.feed(text.encode())
-    log.finish()
-    return diagnosis.verdicts()
-
-
 @pytest.mark.parametrize("prefix", ["", "(TaskRunner pid=9501) "])
 @pytest.mark.parametrize("cut", [FRAMES, QUOTED])
 @pytest.mark.parametrize("before", ["", STEPS])
-def test_a_log_that_ends_within_a_traceback_is_sick(
-    before: str, cut: str, prefix: str, engine: Engine
-) -> None:
+def test_a_log_that_ends_within_a_traceback_is_sick(before: str, cut: str, prefix: str) -> None:
     """It is an unknown fault with a template, whatever is before it and before its lines."""
     lines = "".join(f"{prefix}{line}\n" for line in cut.splitlines())
-    found = verdicts(before + lines, engine)
+    found = verdicts_of(before + lines)
     assert [one.cause.fault for one in found] == ["unknown"]
     assert found[0].cause.template
 
 
-def test_frames_that_steps_follow_are_no_incident(engine: Engine) -> None:
+def test_frames_that_steps_follow_are_no_incident() -> None:
     """A dump of stacks in the middle of a run is none."""
-    assert not verdicts(STEPS + FRAMES + STEPS, engine)
+    assert not verdicts_of(STEPS + FRAMES + STEPS)
 
 
-def test_words_of_a_path_are_no_words_of_an_error(engine: Engine) -> None:
+def test_words_of_a_path_are_no_words_of_an_error() -> None:
     """The last line names a file, and nothing shows what is wrong."""
     frames = FRAMES.replace("wheels.py", "truncated_corrupt.py").removesuffix(
         "    self.axle.turn(\n"
     )
-    assert [one.cause.fault for one in verdicts(frames, engine)] == ["unknown"]
+    assert [one.cause.fault for one in verdicts_of(frames)] == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +52,9 @@ def test_words_of_a_path_are_no_words_of_an_error(engine: Engine) -> None:
         ("F0203 04:05:06.789 7 spin.cc:12] Check failed: num_wheels == 4 ", "unknown"),
     ],
 )
-def test_errors_of_libraries_and_programs_of_c(line: str, fault: str, engine: Engine) -> None:
+def test_errors_of_libraries_and_programs_of_c(line: str, fault: str) -> None:
     """What C++ and MPI print without a level, and argparse before its error, is never nothing."""
-    assert [one.cause.fault for one in verdicts(f"{line}\n", engine)] == [fault]
+    assert [one.cause.fault for one in verdicts_of(f"{line}\n")] == [fault]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +66,6 @@ def test_errors_of_libraries_and_programs_of_c(line: str, fault: str, engine: En
         "2021-04-04 10:01:00 | INFO | fairseq.nan_detector | Detected nan/inf grad norm, dumping norms...",
     ],
 )
-def test_what_is_warned_of_and_steps_follow_is_no_incident(line: str, engine: Engine) -> None:
+def test_what_is_warned_of_and_steps_follow_is_no_incident(line: str) -> None:
     """The words are those of exceptions, and the emitter only warns or notes."""
-    assert not verdicts(f"{STEPS}{line}\n{STEPS.replace('step 4', 'step 5')}", engine)
+    assert not verdicts_of(f"{STEPS}{line}\n{STEPS.replace('step 4', 'step 5')}")

@@ -2,11 +2,8 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
-from runner.collect.engines import Engine
 from runner.collect.log_ends.line_kinds import kind_of
-from runner.collect.scan import engine_for
-from runner.facts.causes import Verdict
+from tests.diagnosed_logs import verdicts_of
 
 STEPS = "".join(f"step {400 + 10 * n} loss {3.1 - 0.02 * n:.4f} lr 3.00e-04\n" for n in range(8))
 # The last lines of a run that stopped -> its fault.
@@ -35,46 +32,31 @@ HARMLESS = (
 )
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    """Return the engine with all patterns."""
-    return engine_for()
-
-
-def judge(text: str, engine: Engine) -> list[Verdict]:
-    """Judge one log."""
-    diagnosis = Diagnosis(engine=engine)
-    log = diagnosis.log("log")
-    log.feed(text.encode())
-    log.finish()
-    return diagnosis.verdicts()
-
-
 @pytest.mark.parametrize(("line", "fault"), FAILURES.items())
-def test_a_failed_end_without_a_level_is_named(line: str, fault: str, engine: Engine) -> None:
+def test_a_failed_end_without_a_level_is_named(line: str, fault: str) -> None:
     """The causes of failed calls, letters of loggers, and words of failure in a line whose family is known."""
-    assert [one.cause.fault for one in judge(f"{STEPS}{line}\n", engine)] == [fault]
+    assert [one.cause.fault for one in verdicts_of(f"{STEPS}{line}\n")] == [fault]
 
 
 @pytest.mark.parametrize("line", FAILURES)
-def test_steps_after_it_show_that_it_was_survived(line: str, engine: Engine) -> None:
+def test_steps_after_it_show_that_it_was_survived(line: str) -> None:
     """The run went on."""
     later = STEPS.replace("step 4", "step 5")
-    verdicts = judge(f"{STEPS}{line}\n{later}", engine)
+    verdicts = verdicts_of(f"{STEPS}{line}\n{later}")
     assert [one for one in verdicts if one.cause.fault not in ("gpu_lost",)] == []
 
 
 @pytest.mark.parametrize("line", [line for line in FAILURES if line.startswith(("sh", "./"))])
-def test_a_good_end_before_it_makes_it_tear_down(line: str, engine: Engine) -> None:
+def test_a_good_end_before_it_makes_it_tear_down(line: str) -> None:
     """Training was over."""
-    assert judge(f"{STEPS}Training completed in 0:12:03\n{line}\n", engine) == []
+    assert verdicts_of(f"{STEPS}Training completed in 0:12:03\n{line}\n") == []
 
 
 @pytest.mark.parametrize("line", HARMLESS)
-def test_lower_levels_and_what_was_handled_are_no_failures(line: str, engine: Engine) -> None:
+def test_lower_levels_and_what_was_handled_are_no_failures(line: str) -> None:
     """Neither at the end of a run nor as the only line of a log."""
-    assert judge(f"{STEPS}{line}\n", engine) == []
-    assert judge(f"{line}\n", engine) == []
+    assert verdicts_of(f"{STEPS}{line}\n") == []
+    assert verdicts_of(f"{line}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -86,10 +68,10 @@ def test_lower_levels_and_what_was_handled_are_no_failures(line: str, engine: En
         "State: FAILED",
     ],
 )
-def test_a_service_that_states_that_the_job_failed_is_believed(line: str, engine: Engine) -> None:
+def test_a_service_that_states_that_the_job_failed_is_believed(line: str) -> None:
     """Its log is never nothing."""
     assert kind_of(line).name == "exit"
-    assert [one.cause.fault for one in judge(f"{STEPS}{line}\n", engine)] == ["unknown"]
+    assert [one.cause.fault for one in verdicts_of(f"{STEPS}{line}\n")] == ["unknown"]
 
 
 def timed_steps(minutes: int, last: int) -> str:
@@ -108,19 +90,19 @@ def other_lines(first: int, last: int) -> str:
     )
 
 
-def test_other_lines_that_go_on_long_after_the_last_step_show_a_hang(engine: Engine) -> None:
+def test_other_lines_that_go_on_long_after_the_last_step_show_a_hang() -> None:
     """Long is measured by how far two steps were apart before."""
     hung = timed_steps(1, 30) + other_lines(30, 80)
-    assert [one.cause.fault for one in judge(hung, engine)] == ["hang_no_error"]
-    assert judge(timed_steps(1, 30) + other_lines(30, 50), engine) == []
+    assert [one.cause.fault for one in verdicts_of(hung)] == ["hang_no_error"]
+    assert verdicts_of(timed_steps(1, 30) + other_lines(30, 50)) == []
     # Steps of ten minutes: an hour is nothing.
-    assert judge(timed_steps(10, 120) + other_lines(120, 180), engine) == []
+    assert verdicts_of(timed_steps(10, 120) + other_lines(120, 180)) == []
 
 
-def test_an_error_that_holds_a_step_is_an_error(engine: Engine) -> None:
+def test_an_error_that_holds_a_step_is_an_error() -> None:
     """It is no progress of the run."""
     text = f"{STEPS}ERROR:trainer:the model diverged with loss = NaN at step 480\n"
-    assert [one.cause.fault for one in judge(text, engine)] == ["nan_loss"]
+    assert [one.cause.fault for one in verdicts_of(text)] == ["nan_loss"]
 
 
 @pytest.mark.parametrize(
@@ -134,17 +116,15 @@ def test_an_error_that_holds_a_step_is_an_error(engine: Engine) -> None:
         ("OSError: [Errno 28] No space left on device, max retries exceeded", "filesystem"),
     ],
 )
-def test_an_error_at_the_last_attempt_is_not_survived(
-    text: str, fault: str, engine: Engine
-) -> None:
+def test_an_error_at_the_last_attempt_is_not_survived(text: str, fault: str) -> None:
     """Words of retries alone tell nothing."""
-    assert [one.cause.fault for one in judge(f"{STEPS}{text}\n", engine)] == [fault]
+    assert [one.cause.fault for one in verdicts_of(f"{STEPS}{text}\n")] == [fault]
 
 
-def test_an_error_with_a_later_good_try_is_survived(engine: Engine) -> None:
+def test_an_error_with_a_later_good_try_is_survived() -> None:
     """The run went on."""
     text = "ERROR opening /mnt/nfs/part-3: Stale file handle, retrying (1 of 5)\n"
-    assert judge(f"{STEPS}{text}{STEPS.replace('step 4', 'step 5')}", engine) == []
+    assert verdicts_of(f"{STEPS}{text}{STEPS.replace('step 4', 'step 5')}") == []
 
 
 @pytest.mark.parametrize(
@@ -168,9 +148,9 @@ def test_an_error_with_a_later_good_try_is_survived(engine: Engine) -> None:
         ("   JobState=RUNNING Reason=None TimeLimit=1-00:00:00", []),
     ],
 )
-def test_states_in_tables_are_read(text: str, faults: list[str], engine: Engine) -> None:
+def test_states_in_tables_are_read(text: str, faults: list[str]) -> None:
     """Of scontrol, sacct, mails and kubectl."""
-    assert [one.cause.fault for one in judge(f"{text}\n", engine)] == faults
+    assert [one.cause.fault for one in verdicts_of(f"{text}\n")] == faults
 
 
 @pytest.mark.parametrize(
@@ -181,10 +161,10 @@ def test_states_in_tables_are_read(text: str, faults: list[str], engine: Engine)
         ("INFO planner.stage.Plan: found", 0),
     ],
 )
-def test_an_exception_class_of_any_name_is_one(text: str, faults: int, engine: Engine) -> None:
+def test_an_exception_class_of_any_name_is_one(text: str, faults: int) -> None:
     """Classes whose names do not end with Error."""
     trace = f'Traceback (most recent call last):\n  File "/src/run.py", line 3, in <module>\n    main()\n{text}\n'
-    assert len(judge(STEPS + (trace if faults else f"{text}\n"), engine)) == faults
+    assert len(verdicts_of(STEPS + (trace if faults else f"{text}\n"))) == faults
 
 
 @pytest.mark.parametrize(
@@ -206,6 +186,6 @@ def test_an_exception_class_of_any_name_is_one(text: str, faults: int, engine: E
         ("kubelet[99]: Node gpu-12 status is now: NodeHasSufficientMemory", []),
     ],
 )
-def test_states_of_disks_and_nodes_are_known(text: str, faults: list[str], engine: Engine) -> None:
+def test_states_of_disks_and_nodes_are_known(text: str, faults: list[str]) -> None:
     """Daemons of the machine."""
-    assert [one.cause.fault for one in judge(f"{text}\n", engine)] == faults
+    assert [one.cause.fault for one in verdicts_of(f"{text}\n")] == faults

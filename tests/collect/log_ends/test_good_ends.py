@@ -2,8 +2,7 @@
 
 import pytest
 
-from runner.collect.diagnosis import Diagnosis
-from runner.facts.causes import Verdict
+from tests.diagnosed_logs import verdicts_of
 
 STEPS = "".join(
     f"step:{number} - actor/loss:0.5{number} - timing_s/step:30.03\n" for number in (97, 98, 99)
@@ -47,27 +46,18 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
 ASSERTION = 'Traceback (most recent call last):\n  File "/opt/job/train.py", line 8, in main\n    go()\nRuntimeError: it broke\n'
 
 
-def judged(text: str) -> list[Verdict]:
-    """Judge one log."""
-    diagnosis = Diagnosis()
-    log = diagnosis.log("log")
-    log.feed(text.encode())
-    log.finish()
-    return diagnosis.verdicts()
-
-
 @pytest.mark.parametrize("tear_down", TEAR_DOWNS)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_tear_down_after_the_end_is_no_failure(end: str, tear_down: str) -> None:
     """Whatever tells the end, and whatever tears down."""
-    assert judged(ENDS[end] + TEAR_DOWNS[tear_down]) == []
+    assert verdicts_of(ENDS[end] + TEAR_DOWNS[tear_down]) == []
 
 
 @pytest.mark.parametrize("tear_down", ["Ray", "torchrun", "a handler", "a shell"])
 @pytest.mark.parametrize("before", [STEPS, BARS], ids=["steps", "a bar"])
 def test_what_was_told_to_end_before_its_end_is_sick(before: str, tear_down: str) -> None:
     """The same lines in the middle of the work are all that is known of why it ended."""
-    (verdict,) = judged(before + TEAR_DOWNS[tear_down])
+    (verdict,) = verdicts_of(before + TEAR_DOWNS[tear_down])
     assert verdict.cause.fault in ("preemption", "unknown")
 
 
@@ -75,7 +65,7 @@ def test_what_was_told_to_end_before_its_end_is_sick(before: str, tear_down: str
 def test_a_phase_that_is_followed_by_steps_is_no_end(end: str) -> None:
     """A run of several trainings, or of several epochs, is told to end in a later one."""
     more = "".join(f"step:{number} - actor/loss:0.25\n" for number in (1200, 1201))
-    (verdict,) = judged(ENDS[end] + more + TEAR_DOWNS["torchrun"])
+    (verdict,) = verdicts_of(ENDS[end] + more + TEAR_DOWNS["torchrun"])
     assert verdict.cause.fault == "preemption"
 
 
@@ -88,7 +78,7 @@ def test_a_failure_before_a_tear_down_stays_one(
     failure: str, fault: str, summary: str, tear_down: str
 ) -> None:
     """A summary is written after a failure too."""
-    (verdict,) = judged(STEPS + failure + summary + TEAR_DOWNS[tear_down])
+    (verdict,) = verdicts_of(STEPS + failure + summary + TEAR_DOWNS[tear_down])
     assert verdict.cause.fault == fault or fault == "unknown"
     assert verdict.evidence[0].line >= 4
 
@@ -99,7 +89,7 @@ def test_a_failure_before_a_tear_down_stays_one(
 )
 def test_a_failure_after_a_whole_bar_stays_one(end: str, failure: str) -> None:
     """A last evaluation or save may fail; only the words of a tear-down are taken back."""
-    assert judged(ENDS[end] + failure)
+    assert verdicts_of(ENDS[end] + failure)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +102,6 @@ def test_a_failure_after_a_whole_bar_stays_one(end: str, failure: str) -> None:
 )
 def test_a_whole_bar_of_an_epoch_is_no_end(text: str) -> None:
     """Where lines count epochs, the last one has to be over."""
-    (verdict,) = judged(text + TEAR_DOWNS["torchrun"])
+    (verdict,) = verdicts_of(text + TEAR_DOWNS["torchrun"])
     assert verdict.cause.fault == "preemption"
-    assert judged("Epoch 3/3\n" + DONE + TEAR_DOWNS["torchrun"]) == []
+    assert verdicts_of("Epoch 3/3\n" + DONE + TEAR_DOWNS["torchrun"]) == []
