@@ -2,7 +2,7 @@
 
 One fleet, one supervisor with `metrics_port`, `web_port` and a file of addresses. Windows without visitors take turns with
 windows in which Prometheus scrapes, readers follow the page, and signs of life leave, all of it ten times as often as usual: the
-difference is ten times what it costs, and stands out of what such windows differ by themselves.
+difference is ten times what it costs, and larger than the differences between windows of one kind.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Margins: what stands alike before every line of a log that was pasted, such as the blanks of a list or the marks of a quotation.
+"""Margins: what every line of a pasted log begins with, such as the blanks of a list or the marks of a quotation.
 
 A margin is what all lines begin with that were read so far, so it only becomes shorter. A program's own log has none from its
 first line on that is not indented, and costs nothing from there.

@@ -107,7 +107,7 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
 
 
 def _is_of_tear_down(match: Match) -> bool:
-    """Whether a line only says that a process was told to end, as those that are left are once the work is over."""
+    """Whether a line only reports that a process got a request to end, as the remaining ones do once the work is over."""
     is_vague = match.fault in ("preemption", "unknown") and match.layer in ECHOES
     return is_vague and _SIGTERM.search(match.text) is not None
 

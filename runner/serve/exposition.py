@@ -116,7 +116,7 @@ def _samples(series: SampleSeries, escaped: _EscapedLabels) -> Iterator[str]:
     if not labels:
         return (f"{name} {number}\n" for number in numbers)
     if len(labels) == 1:
-        # Its value may stand for itself.
+        # A key with one label may be the label's value itself.
         keys = [key if type(key) is str else key[0] for key, _ in known]
         begin = f'{name}{{{labels[0]}="'
         return (

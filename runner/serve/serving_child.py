@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 END_SECONDS = 5.0
-# Before it is started again: the first wait, and the longest, each twice the one before. Chosen, not measured.
+# Before it is started again: the first wait, and the longest, each twice the one before; the first again after a life that was
+# longer than the longest. Chosen, not measured.
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 300.0
 
 _LOG = logging.getLogger("stoker")
@@ -27,9 +29,11 @@ class ServingChild:
         *,
         passed: Sequence[int] = (),
         first_wait_seconds: float = FIRST_WAIT_SECONDS,
+        longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
     ) -> None:
         self._what, self._command, self._passed = what, command, passed
         self._first_wait_seconds = first_wait_seconds
+        self._longest_wait_seconds = longest_wait_seconds
         self._is_over = threading.Event()
         self._changing = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -66,8 +70,10 @@ class ServingChild:
     def _watch(self) -> None:
         wait_seconds = self._first_wait_seconds
         while True:
-            child = self._child
+            child, began = self._child, time.monotonic()
             code = None if child is None else child.wait()
+            if time.monotonic() - began > self._longest_wait_seconds:
+                wait_seconds = self._first_wait_seconds
             if child is not None and child.stdin is not None:
                 child.stdin.close()
             if self._is_over.is_set():
@@ -78,7 +84,7 @@ class ServingChild:
             )
             if self._is_over.wait(wait_seconds):
                 return
-            wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+            wait_seconds = min(2 * wait_seconds, self._longest_wait_seconds)
             self._start()
 
 

@@ -117,7 +117,7 @@ def test_blocks_may_be_cut_anywhere(margin: str) -> None:
 
 
 def test_a_log_that_is_not_indented_passes_as_it_is() -> None:
-    """One line at the edge is enough, wherever it stands; what was read before it may have lost its margin."""
+    """One line at the edge is enough, wherever it is; what was read before it may have lost its margin."""
     rng = random.Random(7)
     for text in (PASTED, "\n\n" + PASTED, "    below\n" + PASTED, ">>> x\n> y\n", "", "\n", "   "):
         assert without_margin(text) == text

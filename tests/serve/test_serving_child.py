@@ -84,6 +84,25 @@ def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptu
     assert "/nowhere/program" in caplog.text
 
 
+def test_waits_grow_while_it_ends_soon_and_begin_again_after_a_long_life(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A server that is killed once a day is back at once each time."""
+    with ServingChild("soon", ["false"], first_wait_seconds=0.01):
+        until(
+            lambda: (
+                "soon: its process ended with code 1; starting it again in 0.04 s" in caplog.text
+            )
+        )
+    often, first = (
+        "late: its process ended",
+        "late: its process ended with code 0; starting it again in 0.01 s",
+    )
+    with ServingChild("late", ["sleep", "0.2"], first_wait_seconds=0.01, longest_wait_seconds=0.1):
+        until(lambda: caplog.text.count(often) > 2)
+    assert caplog.text.count(often) == caplog.text.count(first)
+
+
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     """And frees the port."""
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""LastSteps: what a node's heartbeats said of its ranks' steps, should its agent die."""
+"""LastSteps: the furthest step in a node's heartbeats, for when its agent dies."""
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages.records import HeartbeatStep

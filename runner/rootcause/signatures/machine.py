@@ -76,7 +76,7 @@ MACHINE = (
         "killed",
         r"(?:(?:^|[\]:>] ?)\*{0,2}Killed(?:: 9)?\*{0,2}|: line \d+: +\d+ +Killed(?:: 9)?(?:\s.*)?)[ \t\r]*$|^zsh: killed  +\S",
         layer="launcher",
-        source="bash and zsh, on a child that died by SIGKILL: nothing but the kernel kills without being told",
+        source="bash and zsh, on a child that died by SIGKILL; unless a person or a program sent it, the kernel did",
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
         near="Killed by user request: no, still running",
     ),

@@ -19,7 +19,7 @@ MARKS = (
         r"|[Mm]ax(?:imum)? (?:steps|iterations|epochs) reached",
         role="ended-well",
         scope="scheduler",
-        source="last words of Megatron-LM, MLPerf, Hugging Face Trainer, Lightning, AlgoPerf, verl",
+        source="final lines of Megatron-LM, MLPerf, Hugging Face Trainer, Lightning, AlgoPerf, verl",
         sample="[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51",
         near="training will be finished after 1190 minutes",
     ),

@@ -142,7 +142,7 @@ def family_of(raised: Raised) -> Family:
 
 
 def is_wrapper(raised: Raised) -> bool:
-    """Whether a class stands for the exception of another process, whose class it may name: RayTaskError(ValueError)."""
+    """Whether a class wraps the exception of another process, whose class it may name: RayTaskError(ValueError)."""
     return CLASSES.get(raised.name.partition("(")[0].rpartition(".")[2]) == "launcher"
 
 

@@ -64,7 +64,7 @@ class Traceback:
 def by_cause(chain: tuple[Raised, ...]) -> list[Raised]:
     """Return the exceptions of a chain, the one that came first in time first."""
     ordered: list[Raised] = []
-    # Where the exception that was printed last stands, and the one that the members of a group belong to.
+    # The index of the exception that was printed last, and of the one that the members of a group belong to.
     newest = group = 0
     for one in chain:
         if one.relation == "original" and ordered:

@@ -1,4 +1,4 @@
-"""A child that only waits for a processor is told from one that hangs, is stopped or loops."""
+"""A child that only waits for a processor is distinguished from one that hangs, is stopped or loops."""
 
 import os
 import signal

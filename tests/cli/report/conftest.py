@@ -42,6 +42,21 @@ def with_spec(script: Script, spec: RunSpec = SPEC) -> list[r.JournalEntry]:
     ]
 
 
+def with_leak(script: Script) -> list[r.JournalEntry]:
+    """Return the entries of `with_spec`, whose incidents' evidence repeats a secret, a path and a token."""
+    leak = "f00dfeedbeef in /secret/place/train.py, HF_TOKEN=hf_0123456789abcdef"
+    return [
+        replace(
+            entry,
+            records=tuple(
+                replace(each, evidence=leak) if isinstance(each, r.IncidentOpened) else each
+                for each in entry.records
+            ),
+        )
+        for entry in with_spec(script)
+    ]
+
+
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster without status and journal."""

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from runner.facts.messages import records as r
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
 from runner.steps import StepRow
 from tests.cli.conftest import Cluster, stoker
-from tests.cli.report.conftest import publish, report, with_spec, write_steps
+from tests.cli.report.conftest import publish, report, with_leak, with_spec, write_steps
 from tests.history.journal_script import ONE, crash_and_restart
 
 
@@ -57,17 +55,7 @@ def test_programs_get_the_figures_of_status(cluster: Cluster) -> None:
 
 def test_values_for_programs_carry_no_secret(cluster: Cluster) -> None:
     """What a rank or a person wrote goes through the same redaction as the document."""
-    leak = "f00dfeedbeef in /secret/place/train.py, HF_TOKEN=hf_0123456789abcdef"
-    entries = [
-        replace(
-            entry,
-            records=tuple(
-                replace(each, evidence=leak) if isinstance(each, r.IncidentOpened) else each
-                for each in entry.records
-            ),
-        )
-        for entry in with_spec(crash_and_restart())
-    ]
+    entries = with_leak(crash_and_restart())
     publish(cluster, entries)
     text = json.dumps(figures())
     for secret in ("f00dfeedbeef", "hf_0123456789abcdef", "hunter2", "/secret/place"):

@@ -14,7 +14,7 @@ from runner.cli.report.document import AttemptCurve, Chart
 from runner.facts.messages import records as r
 from runner.steps import StepRow
 from tests.cli.conftest import Cluster, stoker
-from tests.cli.report.conftest import publish, report, with_spec, write_steps
+from tests.cli.report.conftest import publish, report, with_leak, with_spec, write_steps
 from tests.history.journal_script import ONE, TWO, Script, crash_and_restart, planned
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\"'><img src=x onerror=alert(2)>|`*_[a](b)\u202e"
@@ -130,18 +130,7 @@ def test_hostile_text_stays_text(cluster: Cluster) -> None:
 
 def test_no_secret_and_no_path_leaves(cluster: Cluster) -> None:
     """Neither environment nor command, wherever they are repeated; paths on request only, secrets not even then."""
-    entries = with_spec(crash_and_restart())
-    leak = "f00dfeedbeef in /secret/place/train.py, HF_TOKEN=hf_0123456789abcdef"
-    entries = [
-        replace(
-            entry,
-            records=tuple(
-                replace(each, evidence=leak) if isinstance(each, r.IncidentOpened) else each
-                for each in entry.records
-            ),
-        )
-        for entry in entries
-    ]
+    entries = with_leak(crash_and_restart())
     publish(cluster, entries)
     for form in ("html", "md"):
         closed, opened = report("--format", form), report("--format", form, "--with-paths")

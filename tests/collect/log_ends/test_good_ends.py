@@ -13,7 +13,7 @@ DONE = BARS + BAR.format(share=100, done=1000)
 SUMMARY = (
     "wandb: \nwandb: Run history:\nwandb:   loss #-\nwandb: Run summary:\nwandb:   loss 0.31\n"
 )
-# What ends are told by; those of the last three are only told by what is missing above them.
+# What shows that a log ended well; of the last three that depends on what is missing above them.
 ENDS = {
     "metrics of verl": STEPS
     + "(TaskRunner pid=532) (\"Final validation metrics: {'val/reward/mean@1': \"\n"
@@ -63,7 +63,7 @@ def test_what_was_told_to_end_before_its_end_is_sick(before: str, tear_down: str
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_phase_that_is_followed_by_steps_is_no_end(end: str) -> None:
-    """A run of several trainings, or of several epochs, is told to end in a later one."""
+    """A run of several trainings, or of several epochs, ends in a later one."""
     more = "".join(f"step:{number} - actor/loss:0.25\n" for number in (1200, 1201))
     (verdict,) = verdicts_of(ENDS[end] + more + TEAR_DOWNS["torchrun"])
     assert verdict.cause.fault == "preemption"

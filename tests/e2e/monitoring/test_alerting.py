@@ -1,14 +1,22 @@
 """Alerts: from a drill in a real run through a real Prometheus and Alertmanager to a webhook, and the dead-man's switch."""
 
-import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster_harness import ClusterHarness, run_of
-from tests.e2e.monitoring.servers import Webhook, alertmanager, prometheus, until
-from tests.e2e.monitoring.training import SCRIPT, Monitored, end, monitored_run
+from tests.e2e.monitoring.servers import Prometheus, Webhook, alertmanager, prometheus, until
+from tests.e2e.monitoring.training import (
+    SCRIPT,
+    Monitored,
+    end,
+    free_port,
+    monitored_run,
+    started,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,17 +27,23 @@ POISON = """    if os.path.exists("poison"):
 """
 
 
+@contextmanager
+def alerting(monitored: Monitored, webhook: Webhook, folder: Path) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes the supervisor, and an Alertmanager that notifies the webhook."""
+    port = monitored.metrics_port
+    with (
+        alertmanager(folder / "alertmanager", webhook=webhook.address) as manager,
+        prometheus(folder / "prometheus", metrics_port=port, alertmanager=manager) as server,
+    ):
+        yield server
+
+
 def test_an_alert_of_a_drill_arrives_once_and_resolves_and_a_dead_supervisor_is_noticed(
     harness: ClusterHarness, webhook: Webhook, tmp_path: Path
 ) -> None:
     """Spares that a killed node uses up are one ticket until it is back; a killed supervisor is a page, and the switch opens."""
     monitored = monitored_run(harness)
-    with (
-        alertmanager(tmp_path / "alertmanager", webhook=webhook.address) as manager,
-        prometheus(
-            tmp_path / "prometheus", metrics_port=monitored.metrics_port, alertmanager=manager
-        ) as server,
-    ):
+    with alerting(monitored, webhook, tmp_path) as server:
 
         def paths(alert: str, status: str) -> set[str]:
             return {path for path, _ in webhook.of(alert, status)}
@@ -58,18 +72,12 @@ def test_an_alert_of_a_drill_arrives_once_and_resolves_and_a_dead_supervisor_is_
 
 def advised_run(harness: ClusterHarness) -> Monitored:
     """Start a supervisor, a node and a spare, and a run about which Stoker does nothing by itself; return once it trains."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     harness.write_cluster(nodes=1, slots=1, spares=1, limits={"metrics_port": port})
     harness.write_script(SCRIPT.replace("    time.sleep(0.05)", POISON + "    time.sleep(0.05)"))
     command = {"command": "{python} train.py", "python": sys.executable}
     harness.write_run(**command, nodes=1, ranks_per_node=1, mode="advise", checkpoints="saved")
-    harness.start("supervise")
-    harness.until(harness.view, "a first status")
-    handed = harness.stoker("run", "run.yaml", "--detach")
-    assert handed.returncode == 0, handed
-    harness.training(past_step=3)
-    return Monitored(harness, port)
+    return started(harness, port)
 
 
 def test_a_proposal_that_waits_is_a_ticket_and_a_run_that_fails_is_a_page(
@@ -77,12 +85,7 @@ def test_a_proposal_that_waits_is_a_ticket_and_a_run_that_fails_is_a_page(
 ) -> None:
     """The ticket resolves once the run's numbers are back; each alert comes once, to its receiver, and names its run."""
     monitored = advised_run(harness)
-    with (
-        alertmanager(tmp_path / "alertmanager", webhook=webhook.address) as manager,
-        prometheus(
-            tmp_path / "prometheus", metrics_port=monitored.metrics_port, alertmanager=manager
-        ),
-    ):
+    with alerting(monitored, webhook, tmp_path):
 
         def notified(alert: str, status: str) -> list[tuple[str, str]]:
             return [(path, each["labels"]["name"]) for path, each in webhook.of(alert, status)]

@@ -52,8 +52,7 @@ class Monitored:
 
 def monitored_run(harness: ClusterHarness, *, pages_to: str = "") -> Monitored:
     """Start the supervisor, two nodes and a spare, and the run; return once the gang trains. `pages_to`: an address for pages."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     limits: dict[str, object] = {"metrics_port": port, "token_file": "token"}
     if pages_to:
         addresses = harness.folder / "pages.addresses"
@@ -65,12 +64,24 @@ def monitored_run(harness: ClusterHarness, *, pages_to: str = "") -> Monitored:
     where = {"python": sys.executable, "checkpoints": "saved"}
     wanted = {"total_steps": 1_000_000, "deadline": "2100-01-01T00:00Z", "cost_rate": 2.5}
     harness.write_run(command="{python} train.py", nodes=2, ranks_per_node=1, **where, **wanted)
+    return started(harness, port)
+
+
+def free_port() -> int:
+    """Return a TCP port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def started(harness: ClusterHarness, metrics_port: int) -> Monitored:
+    """Start the supervisor and the run whose files are written; return once the gang trains."""
     harness.start("supervise")
     harness.until(harness.view, "a first status")
     handed = harness.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
     harness.training(past_step=3)
-    return Monitored(harness, port)
+    return Monitored(harness, metrics_port)
 
 
 def end(monitored: Monitored) -> None:

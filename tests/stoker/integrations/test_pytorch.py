@@ -153,7 +153,7 @@ def batches(sampler: StepSampler, num_steps: int) -> list[list[int]]:
 def test_an_optimizer_is_reset_once_in_the_history_of_its_weights(
     supervised: tuple[Run, Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart from before repeats it, one from after does not; the loop clips where it is told to."""
+    """A restart from before repeats it, one from after does not; the loop clips where the remedy says so."""
     run, agent = supervised
     first = Training(run)
     first.losses(3)

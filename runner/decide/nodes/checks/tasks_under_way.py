@@ -1,4 +1,4 @@
-"""A node that refuses a check, since another task is under way there, has said nothing: it is asked again when that one ends.
+"""Checks that a node refuses since another task is under way there: no verdict, and asked for again when that task ends.
 
 The supervisor no longer waits for that other task: it gave the task up at its deadline, or with the agent that had it, and the
 next agent found it all the same. A check that is refused counts as no try, and says nothing about the hardware.
