@@ -12,7 +12,7 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
 )
 from runner.facts.remedies import REMEDIES
-from runner.facts.wording import printable, settings_text
+from runner.facts.wording import counted, printable, settings_text
 
 # Characters; those of a check's message in the state.
 MAX_SHORTAGE = 1000
@@ -120,7 +120,7 @@ def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
         yield f"{new.incident}: {rung}"
     recovered = new.recovered_after_seconds
     if recovered is not None and (old is None or old.recovered_after_seconds is None):
-        lost = "" if new.steps_lost is None else f", {new.steps_lost} steps lost"
+        lost = "" if new.steps_lost is None else f", {counted(new.steps_lost, 'step')} lost"
         yield f"{new.incident}: training again after {output.seconds(recovered)}{lost}"
     if new.state in ("resolved", "gave_up") and (old is None or old.state != new.state):
         yield f"{new.incident} {new.state}{output.because(new.reason)}"

@@ -309,7 +309,7 @@ def _interventions(report: RunReport, clean: Callable[[str], str]) -> ReportSect
 
     def row(entry: LogbookEntry) -> tuple[str, ...]:
         lost = "" if entry.lost_seconds is None else _exact(entry.lost_seconds)
-        steps = "" if entry.lost_steps is None else f", {entry.lost_steps} steps"
+        steps = "" if entry.lost_steps is None else f", {counted(entry.lost_steps, 'step')}"
         return (
             output.moment(entry.at),
             f"{entry.kind} {entry.id}".strip(),

@@ -15,7 +15,7 @@ from runner.cli import output
 from runner.errors import UserError
 from runner.facts.ids import AttemptId
 from runner.facts.remedies import value_text
-from runner.facts.wording import printable
+from runner.facts.wording import counted, printable
 from runner.steps import StepRow, contributing
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def interventions(
         kind = "remedy" if changed else "rewind" if back else "restart"
         why = f" ({row.incident})" if row.incident else ""
         words = [f"{row.attempt}, from step {row.resume_step}", *changed]
-        words += [f"{num_lost} steps lost"] if num_lost else []
+        words += [f"{counted(num_lost, 'step')} lost"] if num_lost else []
         words += [f"went back: {printable(one.reason, 60)}" for one in back]
         words += [printable(row.cause, 60) + why]
         found.append(Intervention(at, kind, "; ".join(words)))

@@ -27,6 +27,7 @@ from runner.cli.runs.typed_commands import TypedCommand
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
+from runner.facts.wording import counted
 from runner.store.protocol import Store
 
 
@@ -132,7 +133,8 @@ def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     if local.nodes > 0 and not cluster.spans_machines and is_small:
         raise UserError(
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} requested, but cluster {cluster.name!r} has "
-            f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; request less, or raise "
+            f"{counted(local.nodes + local.spares, 'node')} (spares counted) with {counted(local.slots, 'slot')} each; "
+            "request less, or raise "
             "`local.nodes` or `local.slots`"
         )
     cluster = made_clusters.with_token(cluster)

@@ -45,6 +45,11 @@ _KEYED = re.compile(
 _LEADING = re.compile(rf"(?:^|[\]|]){_INT}/{_INT}\s+(?=[\x1b━╸\[]|- )")
 # "Epoch 0/4 ━━━━━━ 12/100 0:00:01", of Rich.
 _AFTER_BAR = re.compile(rf"━\S*{_INT}/{_INT} ")
+# Beside an epoch, without a name or behind one of the training's: "ep 2: 52/60 loss", "train: 52/60 [ep 2]", "| 52/60 |"; behind
+# another name it may count anything, and with a percentage behind it what was right.
+_COUNT = rf"{_INT}\s*/{_INT}(?![\w./:%\-])(?!\s*\(\s*\d)"
+_LONE = re.compile(rf"(?:^|[|\],;]|(?<![A-Za-z])[Tt]rain(?:ing)?)\s*:?{_COUNT}")
+_BEHIND_EPOCH = re.compile(rf"\s*[:|,\-]?{_COUNT}")
 # A line of its own, below which lines count the steps of that epoch: "Epoch 1/5" of Keras.
 ANNOUNCED = r"\b(?:[Ee]poch|EPOCH)[ :#]{0,3}\[?\d{1,9}(?: ?(?:/|of) ?\d{1,9})?\]?[:.]?[ \t\r]*$"
 _TOTAL = re.compile(rf"\bSteps: {_INT}\b")
@@ -73,11 +78,12 @@ def place_in(text: str) -> Place | None:
 
 
 def _in_words(text: str) -> Place:
-    place = Place()
+    place, behind = Place(), None
     if match := _EPOCH.search(text):
         # Lightning's bar counts epochs from 0; one that is named "Epoch 1/10" from 1.
         is_bar = match[3] is not None and match[2] is None
         place = Place(epoch=int(match[1]), num_epochs=_whole(match[2]), base=0 if is_bar else None)
+        behind = _BEHIND_EPOCH.match(text, match.end())
         text = f"{text[: match.start()]} {match[3] or ''} {text[match.end() :]}"
     if place.epoch is not None and "atchsize" in text and (match := _TOTAL.search(text)):
         return replace(place, total=int(match[1]), base=0)
@@ -87,6 +93,8 @@ def _in_words(text: str) -> Place:
     for match in _BRACKET.finditer(text):
         if match[1].lower() not in _NOT_STEPS:
             return replace(place, index=int(match[2]), total=int(match[3]))
+    if place.epoch is not None and (match := behind or _LONE.search(text)):
+        return replace(place, index=int(match[1]), total=_whole(match[2]))
     return place
 
 
