@@ -3,7 +3,7 @@
 import pytest
 
 from runner.facts.causes import Verdict
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 EVENT = "n1:714:1221 [1] NCCL WARN NET/IB : {}Got async event : {}"
 STUCK = "May 20 02:13:02 n1 kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 22s! [ksoftirqd/17:119]"

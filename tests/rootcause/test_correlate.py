@@ -9,7 +9,7 @@ from runner.collect.scan import engine_for
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.matches import LoggedStep, Match
 from runner.rootcause.correlation import correlate
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 ENGINE: Engine = engine_for()
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -4,7 +4,7 @@ import pytest
 
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.faults import FAULTS
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
 GPU = "amdgpu 0000:0a:00.0: amdgpu: "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
 DIED = "RuntimeError: DataLoader worker (pid 811) is killed by signal: {}. \n"

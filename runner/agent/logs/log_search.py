@@ -9,6 +9,7 @@ The positions in the logs are saved after matches are emitted, so that the next 
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -197,11 +198,8 @@ class LogSearch:
         self._reader.send(ReadAllRequest(number=self._number, gang=str(gang.attempt)))
 
     def _on_read_due(self, until: float) -> None:
-        now = time.monotonic()
-        if now < until and self._reader.is_starved():
-            again = partial(self._on_read_due, until)
-            self._loop.at("read all", now + READ_ALL_SECONDS, again)
-        else:
+        again = partial(self._on_read_due, until)
+        if not self._is_postponed("read all", READ_ALL_SECONDS, again, until=until):
             self._on_all_read()
 
     def _on_all_read(self) -> None:
@@ -235,14 +233,12 @@ class LogSearch:
         self._check_finished()
 
     def _on_finish_due(self, until: float) -> None:
-        now = time.monotonic()
-        if now < until and self._reader.is_starved():
-            again = partial(self._on_finish_due, until)
-            self._loop.at("finish", now + FINISH_SECONDS, again)
+        again = partial(self._on_finish_due, until)
+        if self._is_postponed("finish", FINISH_SECONDS, again, until=until):
             return
         log.warning(
             "leaves without the last lines of its ranks: the log reader had not read them after %.1f s; they are in %s",
-            now - (until - self._most_wait_seconds),
+            time.monotonic() - (until - self._most_wait_seconds),
             ", ".join(sorted({gang.plan.output_folder for gang, _ in self._pending.values()})),
         )
         if self._when_finished is not None:
@@ -260,10 +256,18 @@ class LogSearch:
         self._reader.close()
 
     def _on_hang(self) -> None:
-        if self._reader.is_starved():
-            self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._on_hang)
-            return
-        self._reader.fail(f"sent nothing for {LIMIT_SECONDS:g} s")
+        if not self._is_postponed("reader", LIMIT_SECONDS, self._on_hang):
+            self._reader.fail(f"sent nothing for {LIMIT_SECONDS:g} s")
+
+    def _is_postponed(
+        self, timer: str, seconds: float, again: Callable[[], None], *, until: float = math.inf
+    ) -> bool:
+        """Set a timer again while the reader gets hardly any of a processor, `until` by the monotonic clock at most."""
+        now = time.monotonic()
+        if now >= until or not self._reader.is_starved():
+            return False
+        self._loop.at(timer, now + seconds, again)
+        return True
 
     @property
     def _own_kernel_log(self) -> str:
@@ -317,12 +321,8 @@ class LogSearch:
         self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, on_deadline)
 
     def _on_deadline(self, number: int) -> None:
-        if number not in self._pending:
-            return
-        if self._reader.is_starved():
-            again = partial(self._on_deadline, number)
-            self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, again)
-        else:
+        again = partial(self._on_deadline, number)
+        if number in self._pending and not self._is_postponed("searched", LIMIT_SECONDS, again):
             self._reader.fail(f"did not answer for {LIMIT_SECONDS:g} s")
 
     def _on_message(self, message: object) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from runner.collect.log_ends.line_kinds import kind_of
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 STEPS = "".join(f"step {400 + 10 * n} loss {3.1 - 0.02 * n:.4f} lr 3.00e-04\n" for n in range(8))
 # The last lines of a run that stopped -> its fault.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import verdicts_of
 
 STEPS = "".join(
     f"step:{number} - actor/loss:0.5{number} - timing_s/step:30.03\n" for number in (97, 98, 99)

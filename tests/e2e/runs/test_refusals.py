@@ -110,7 +110,7 @@ def test_too_few_slots_are_refused_and_nothing_stays(harness: ClusterHarness) ->
     harness.write_script(ENDING)
     harness.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
     refused = harness.stoker("run", "run.yaml")
-    assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "1 slots each", "local.slots")
+    assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "1 slot each", "local.slots")
     assert harness.observer.attempts() == []
     assert not (harness.state / "supervisor.log").exists()
 
