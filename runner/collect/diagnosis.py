@@ -18,6 +18,7 @@ from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
 from runner.collect.margins import Margin
 from runner.collect.scan import Scan, ScannedLine, engine_for
+from runner.collect.short_logs import ShortLogReader
 from runner.collect.step_formats.line_order import LineOrder
 from runner.collect.tracebacks.reader import TracebackReader
 from runner.collect.wordings import installed_wordings
@@ -93,8 +94,11 @@ class Diagnosis:
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts, the root cause first; none for a healthy run."""
-        matches = [match for log in self.logs for match in log.judged_matches()]
-        return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
+        return verdicts_on(
+            [match for log in self.logs for match in log.judged_matches()],
+            [match for log in self.logs for match in log.of_windows],
+            [log.furthest for log in self.logs if log.furthest is not None],
+        )
 
     def scanned(self, max_matches: int, *, text: int) -> ScannedLogs:
         """Return matches and steps for a supervisor: `max_matches` at most, those that name a cause first.
@@ -130,6 +134,8 @@ class Log:
         # Bytes read.
         self.num_bytes = 0
         self.matches: list[Match] = []
+        # Of a short log that was read to its end: what its numbers show, for where no line shows an incident.
+        self.of_windows: list[Match] = []
         self.first_step: LoggedStep | None = None
         self.furthest: LoggedStep | None = None
         self.is_binary = False
@@ -138,6 +144,7 @@ class Log:
         self._last_step_line = 0
         self._numerics = Numerics()
         self._constant_loss = ConstantLoss()
+        self._windows = ShortLogReader()
         self._order = LineOrder()
         self._num_numeric = 0
         self._defects: Sequence[str] = ()
@@ -169,6 +176,10 @@ class Log:
         self._add(self._scan.finish())
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
+        if (found := self._windows.finding()) is not None:
+            rank = self._origin.rank
+            match = match_of_finding(found[0], self.name, found[1], rank=rank)
+            self.of_windows = [replace(match, node=self._origin.node)]
 
     @property
     def tracebacks(self) -> Sequence[Traceback]:
@@ -280,6 +291,8 @@ class Log:
             if line.match is not None:
                 rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
+            if line.with_numbers:
+                self._windows.add_line(line.with_numbers)
             if line.record is not None:
                 self._order.add_record(line.record)
                 self._add_step(line.record, line.line)
@@ -293,6 +306,7 @@ class Log:
         self.first_step = self.first_step or self.furthest
         self._last_step_line = line
         self._constant_loss.add(record, line)
+        self._windows.add(record, line)
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 
@@ -304,6 +318,15 @@ class Log:
             # What began as a spike has not come back.
             self.matches = [one for one in self.matches if not _is_spike_of(finding, one)]
         self.matches.append(match_of_finding(finding, self.name, line, rank=self._origin.rank))
+
+
+def verdicts_on(
+    matches: Sequence[Match], of_windows: Sequence[Match], steps: Sequence[LoggedStep]
+) -> list[Verdict]:
+    """Return the verdicts on matches, the root cause first; where there are none, on those of short windows beside them."""
+    return correlate(matches, steps) or (
+        correlate([*matches, *of_windows], steps) if of_windows else []
+    )
 
 
 def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:

@@ -44,12 +44,16 @@ OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedLine:
-    """A line with a match, a step record, or numbers whose step is shown by a progress bar elsewhere; exactly one of the three."""
+    """A line with a match, a step record, or numbers whose step is shown by a progress bar elsewhere; exactly one of the three.
+
+    `with_numbers`: the bytes of a line of the last two kinds.
+    """
 
     line: int
     match: Match | None = None
     record: StepRecord | None = None
     unnumbered: Reading | None = None
+    with_numbers: bytes = b""
 
 
 class Scan:
@@ -179,9 +183,9 @@ class Scan:
         if any(self._first_format <= index < self._announced for index in indexes):
             for found in self._steps(line, self._num_read if start == 0 else 0):
                 if isinstance(found, StepRecord):
-                    yield ScannedLine(line=self._line, record=found)
+                    yield ScannedLine(line=self._line, record=found, with_numbers=line)
                 else:
-                    yield ScannedLine(line=self._line, unnumbered=found)
+                    yield ScannedLine(line=self._line, unnumbered=found, with_numbers=line)
         for index in sorted(indexes):
             if index >= self._first_format:
                 break

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding
+from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding, verdicts_on
 from runner.collect.log_folders.inputs import LogSource
 from runner.collect.log_folders.origins import NEWEST_PART, Launch
 from runner.collect.metric_files.curves import curves_in
@@ -16,7 +16,6 @@ from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.specs.planned_changes import PlannedChange
-from runner.rootcause.correlation import correlate
 
 # Earlier launches whose end is judged, the newest first; chosen.
 MAX_EARLIER = 20
@@ -46,10 +45,11 @@ class CurveFindings:
 class _Launch:
     name: str = ""
     matches: list[Match] = field(default_factory=list)
+    of_windows: list[Match] = field(default_factory=list)
     steps: list[LoggedStep] = field(default_factory=list)
 
     def verdicts(self) -> list[Verdict]:
-        return correlate(self.matches, self.steps)
+        return verdicts_on(self.matches, self.of_windows, self.steps)
 
 
 def read_curves(paths: Sequence[str], planned: Sequence[PlannedChange] = ()) -> CurveFindings:
@@ -91,6 +91,7 @@ def _judged(
         return [LaunchIncident(verdict) for verdict in shared.verdicts()]
     newest, *earlier = (launches[key] for key in sorted(launches, reverse=True))
     newest.matches += shared.matches
+    newest.of_windows += shared.of_windows
     newest.steps += shared.steps
     name = newest.name if newest.name != NEWEST_PART else ""
     found = [LaunchIncident(verdict, name) for verdict in newest.verdicts()]
@@ -117,6 +118,7 @@ def _by_launch(logs: Sequence[tuple[LogSource, Log]]) -> tuple[dict[Launch, _Lau
         if several and _kind(source) == several[0]:
             launch = launches.setdefault(source.origin.launch, _Launch(source.origin.launch_name))
         launch.matches += log.matches
+        launch.of_windows += log.of_windows
         if source.origin.rank is not None and log.num_bytes:
             launch.matches.append(_wrote(source.path, source.origin.rank))
         if log.furthest is not None:

@@ -109,18 +109,18 @@ def level_of(points: Iterable[tuple[int, float]]) -> MetricLevel | None:
     values = [
         (math.log(max(step, 1)), math.log(value) if is_log else value) for step, value in known
     ]
-    slope, end = _slope(values), values[-1][0]
+    slope, end = median_slope(values), values[-1][0]
     levels = [value - slope * (at - end) for at, value in values]
     level = median(levels)
     spread = MAD_TO_SPREAD * median([abs(one - level) for one in levels])
     newer = values[len(values) // 2 :]
-    flatter = max(slope, _slope(newer)) if len(newer) >= LEAST else slope
+    flatter = max(slope, median_slope(newer)) if len(newer) >= LEAST else slope
     return MetricLevel(
         level=level, slope=flatter / max(known[-1][0], 1), spread=spread, is_log=is_log
     )
 
 
-def _slope(values: Sequence[tuple[float, float]]) -> float:
+def median_slope(values: Sequence[tuple[float, float]]) -> float:
     """Return the median slope between any two points; 0 if all are at one place."""
     slopes = [
         (later - value) / (there - here)

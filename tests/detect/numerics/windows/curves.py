@@ -127,6 +127,49 @@ def healthy_windows(num: int, seed: int) -> Iterator[tuple[str, Records]]:
             yield name, make(dice, size)
 
 
+def with_other_metrics(dice: random.Random, window: Records) -> Records:
+    """Return a window with a learning rate that falls, validation losses, step times, or with none of these."""
+    kind = dice.randrange(5)
+    if kind == 0:
+        return [replace(one, lr=1e-3 * (1 - n / 30)) for n, one in enumerate(window)]
+    if kind == 1:
+        return _with_validation(dice, window)
+    if kind == 2:
+        return _fitted(dice, window)
+    if kind == 3:
+        spread = 10 ** dice.uniform(-2, -0.3)
+        longer = dice.choice((1, 2, 4, 8))
+        return [
+            replace(
+                one,
+                step_seconds_max=math.exp(dice.gauss(0, spread))
+                * (longer if n % longer == 0 else 1),
+            )
+            for n, one in enumerate(window)
+        ]
+    return window
+
+
+def _with_validation(dice: random.Random, window: Records) -> Records:
+    """Add a validation loss that stays where it is."""
+    level, spread = math.log(window[0].loss or 1), 10 ** dice.uniform(-3, -1)
+    return [replace(one, validation_loss=math.exp(dice.gauss(level, spread))) for one in window]
+
+
+def _fitted(dice: random.Random, window: Records) -> Records:
+    """Let both losses fall, the validation loss less, from a multiple of the other."""
+    level, fall = math.log(window[0].loss or 1), dice.uniform(0, 0.1)
+    above, spread = math.log(dice.choice((1, 1.2, 2, 4))), 10 ** dice.uniform(-3, -1)
+    return [
+        replace(
+            one,
+            loss=math.exp(level - fall * n + dice.gauss(0, spread / 3)),
+            validation_loss=math.exp(level + above - 0.3 * fall * n + dice.gauss(0, spread)),
+        )
+        for n, one in enumerate(window)
+    ]
+
+
 def _real_window(
     dice: random.Random, real: dict[str, tuple[Records, list[int]]], size: int
 ) -> Iterator[tuple[str, Records]]:
@@ -216,6 +259,3 @@ def real_onsets() -> Iterator[tuple[str, Records]]:
             for size in range(4, 13):
                 for after in range(1, size - 2):
                     yield f"{name} {event}", curve[onset + after - size : onset + after]
-
-
-__all__ = ["HEALTHY", "SICK", "healthy_windows", "real_onsets", "sick_windows"]

@@ -1,0 +1,200 @@
+"""Losses and gradient norms of a short log that is over: what a look at the whole window shows, and its first samples do not.
+
+No healthy training shows these ratios, which are wide since so few samples have no spread to learn: they come from the samples
+beside them, from a second metric that agrees, or from an order that chance makes once in 50,000 windows.
+"""
+
+import math
+from collections.abc import Sequence
+
+from runner.detect.numerics.findings import NumericFinding, incident, number
+from runner.detect.numerics.trial import median_slope
+from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+
+# A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
+# times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
+SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
+# Two metrics that agree need one sample before. A mean over an epoch and the validation after it double in no healthy run; single
+# norms rise 200 times in healthy runs, but the loss does not jump beside them. Chosen.
+BOTH_RATIO, NORM_RATIO, LOSS_BESIDE_RATIO = 2.0, 1000.0, 3.5
+# Below that a loss may begin near 0, and rise without harm, as of policies and with penalties that grow. Chosen.
+LEAST_LOSS = 0.1
+# A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
+# where the learning rate is known not to have risen, and where it is not known. Chosen; 10 % as for a slow rise of long curves.
+MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
+# A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
+MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
+MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
+# Losses of exactly 0 at the end of a log, and the least one before: transformers counts a NaN as 0. Chosen.
+MIN_ZEROS, LEAST_BEFORE_ZERO = 3, 0.5
+
+
+def zero_losses(samples: Samples) -> NumericFinding | None:
+    """Find a loss that is exactly 0 from one sample on, or beside a gradient norm that is not finite."""
+    records = [one for one in samples.records if one.loss is not None]
+    num = next((n for n, one in enumerate(reversed(records)) if one.loss != 0), len(records))
+    if num < MIN_ZEROS:
+        return None
+    before = [one.loss for one in records[:-num] if one.loss is not None]
+    zeros = records[-num:]
+    norms = [one.grad_norm for one in zeros]
+    is_nan = all(norm is not None and not math.isfinite(norm) for norm in norms)
+    has_dropped = bool(before) and are_positive(before) and min(before) >= LEAST_BEFORE_ZERO
+    has_gradient = any(norm is not None and norm > 0 for norm in norms)
+    if not is_nan and (not has_dropped or has_gradient):
+        return None
+    because = (
+        ", with a gradient norm that is not finite"
+        if is_nan
+        else f", after {number(before[-1])} without a fall between them"
+    )
+    evidence = (
+        f"the loss is exactly 0 in the last {num} samples{because}: some trainers print one that is not finite as 0, and no loss "
+        "falls so far at once"
+    )
+    return incident("nan_loss", zeros[0].step, zeros[-1].step, evidence)
+
+
+def agreeing_jump(samples: Samples) -> NumericFinding | None:
+    """Find a jump that two metrics of one line show, after one sample or more."""
+    return _norm_and_loss(samples) or _both_losses(samples)
+
+
+def _norm_and_loss(samples: Samples) -> NumericFinding | None:
+    both = [
+        (one.step, one.loss, one.grad_norm)
+        for one in samples.records
+        if one.loss is not None and one.grad_norm is not None and not one.skipped
+    ]
+    if not are_positive(value for _, loss, norm in both for value in (loss, norm)):
+        return None
+    for index in range(1, len(both)):
+        step, loss, norm = both[index]
+        highest_loss = max(one for _, one, _ in both[:index])
+        highest_norm = max(one for _, _, one in both[:index])
+        if norm >= NORM_RATIO * highest_norm and loss >= LOSS_BESIDE_RATIO * highest_loss:
+            evidence = (
+                f"gradient norm {number(norm)} at step {step}, at most {number(highest_norm)} before, and the loss rose with it, "
+                f"from at most {number(highest_loss)} to {number(loss)} (limits {NORM_RATIO:g} and {LOSS_BESIDE_RATIO:g} times)"
+            )
+            return incident("grad_norm_spike", step, samples.records[-1].step, evidence)
+    return None
+
+
+def _both_losses(samples: Samples) -> NumericFinding | None:
+    evaluations = samples.evaluations()
+    if len(evaluations) < 2:
+        return None
+    step, loss, validation = evaluations[-1]
+    highest = max(one for _, one, _ in evaluations[:-1])
+    highest_validation = max(one for _, _, one in evaluations[:-1])
+    is_jump = loss >= BOTH_RATIO * highest and validation >= BOTH_RATIO * highest_validation
+    if not is_jump or min(highest, highest_validation) < LEAST_LOSS:
+        return None
+    evidence = (
+        f"training loss {number(loss)} and validation loss {number(validation)} at step {step}, at most {number(highest)} and "
+        f"{number(highest_validation)} before (limit {BOTH_RATIO:g} times)"
+    )
+    return incident("divergence", step, step, evidence)
+
+
+def single_spike(samples: Samples) -> NumericFinding | None:
+    """Find one loss far above all others, on both sides of it."""
+    losses = samples.losses()
+    if len(losses) < SPIKE_SAMPLES or not are_positive(value for _, value in losses):
+        return None
+    step, highest = max(losses, key=lambda one: one[1])
+    index = losses.index((step, highest))
+    if not SIDE_SAMPLES <= index < len(losses) - SIDE_SAMPLES:
+        return None
+    others = [math.log(value) for at, value in losses if at != step]
+    limit = max(math.log(SPIKE_RATIO), SPIKE_RANGES * (max(others) - min(others)))
+    if math.log(highest) - max(others) < limit:
+        return None
+    evidence = (
+        f"loss {number(highest)} at step {step}: the {len(others)} samples before and after it are between "
+        f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
+    )
+    return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def growth(samples: Samples) -> NumericFinding | None:
+    """Find a loss, or a gradient norm, that rises by a factor in each of the last samples."""
+    norms = [(one.step, one.grad_norm) for one in samples.records if one.grad_norm is not None]
+    num = _num_growing(norms, NORM_GROWTH_EACH)
+    if num >= MIN_NORM_GROWTH and _has_grown(norms, num, NORM_GROWTH_RATIO):
+        return _grown("grad_norm_spike", "gradient norm", norms[-num:])
+    losses = samples.losses()
+    num = _num_growing(losses, GROWTH_EACH)
+    if (
+        num >= MIN_GROWTH
+        and losses[-num][1] >= LEAST_LOSS
+        and _has_grown(losses, num, GROWTH_RATIO)
+    ):
+        return _grown("divergence", "loss", losses[-num:])
+    return None
+
+
+def _num_growing(points: Points, each: float) -> int:
+    """Return how many of the last samples rise, each by this factor."""
+    if not are_positive(value for _, value in points):
+        return 0
+    num = min(len(points), 1)
+    while num < len(points) and points[-num][1] >= each * points[-num - 1][1]:
+        num += 1
+    return num
+
+
+def _has_grown(points: Points, num: int, ratio: float) -> bool:
+    """Whether the last `num` samples rise so far, and as far above those before; half of it for the last but one."""
+    begin, before = points[-num][1], [value for _, value in points[:-num]]
+    level = max([begin, *before])
+    return points[-1][1] >= ratio * level and points[-2][1] >= math.sqrt(ratio) * level
+
+
+def _grown(fault: str, what: str, points: Points) -> NumericFinding:
+    evidence = f"the {what} rises in each of the last {len(points)} samples, from {number(points[0][1])} to {number(points[-1][1])}"
+    return incident(fault, points[1][0], points[-1][0], evidence)
+
+
+def rising_trend(samples: Samples) -> NumericFinding | None:
+    """Find a loss that rises over the whole window, at a learning rate that does not."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if len(values) < MIN_TREND or not are_positive(values) or min(values) < LEAST_LOSS:
+        return None
+    rates = samples.rates()
+    if rates and max(rates) > rates[0]:
+        return None
+    lowest = values.index(min(values))
+    # The lowest one is the first by choice, so its place is no evidence.
+    after = values[lowest + 1 :]
+    limit = TREND_RISE if rates else TREND_RISE_ALONE
+    if len(after) < MIN_TREND or max(after[-2:]) < (1 + limit) * values[lowest]:
+        return None
+    logs = [math.log(value) for value in values[lowest:]]
+    rise = median_slope(list(enumerate(logs))) * (len(logs) - 1)
+    if rise < math.log1p(limit) or order_chance(after) > TREND_CHANCE:
+        return None
+    lr = f", while the learning rate went from {rates[0]:.3g} to {rates[-1]:.3g}" if rates else ""
+    evidence = (
+        f"the loss rose from {number(values[lowest])} to {number(values[-1])} over {len(logs)} samples without a way back{lr} "
+        f"(limit {100 * limit:g} % by the line through them; noise has such an order in one of 50,000 windows)"
+    )
+    return incident("divergence", points[lowest + 1][0], points[-1][0], evidence)
+
+
+def order_chance(values: Sequence[float]) -> float:
+    """Return the chance that independent samples have no more pairs out of order: Mann and Kendall's test, exact."""
+    inversions = sum(
+        later <= value for index, value in enumerate(values) for later in values[index + 1 :]
+    )
+    # Of orders of so many samples, how many have 0, 1, 2 ... pairs out of order.
+    counts = [1]
+    for size in range(2, len(values) + 1):
+        longer = [0] * (len(counts) + size - 1)
+        for at, count in enumerate(counts):
+            for more in range(size):
+                longer[at + more] += count
+        counts = longer
+    return sum(counts[: inversions + 1]) / math.factorial(len(values))

@@ -1,0 +1,79 @@
+"""The numbers of a short log, step by step: what the judges of whole windows look at."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from runner.facts.messages.signals import StepRecord
+
+# Steps of a log that are looked at. With more of them the detectors of long curves have a level.
+MAX_SAMPLES = 24
+
+Points = Sequence[tuple[int, float]]
+
+
+class Samples:
+    """The records of one log, one for each step; it forgets them once they are too many."""
+
+    def __init__(self) -> None:
+        self._records: list[StepRecord] = []
+        self._is_judged = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another record may still be looked at."""
+        return self._is_judged
+
+    @property
+    def records(self) -> Sequence[StepRecord]:
+        """The records in order; none of a log that is too long, or whose steps run backwards."""
+        return self._records
+
+    def add(self, record: StepRecord) -> None:
+        """Add a record. One of the same step as the last completes it: a bar and its last line, a step and its validation."""
+        if not self._is_judged:
+            return
+        last = self._records[-1] if self._records else None
+        if last is not None and record.step == last.step:
+            self._records[-1] = _merged(last, record)
+        elif len(self._records) == MAX_SAMPLES or (last is not None and record.step < last.step):
+            self._is_judged = False
+            self._records = []
+        else:
+            self._records.append(record)
+
+    def losses(self) -> Points:
+        """Return the losses, none of skipped steps. Where only some lines have a validation loss, theirs are of another kind."""
+        known = [one for one in self._records if one.loss is not None and not one.skipped]
+        plain = [one for one in known if one.validation_loss is None]
+        return [(one.step, one.loss) for one in plain or known if one.loss is not None]
+
+    def evaluations(self) -> Sequence[tuple[int, float, float]]:
+        """Return step, training loss and validation loss where one record has both, finite and above 0."""
+        return [
+            (one.step, one.loss, one.validation_loss)
+            for one in self._records
+            if one.loss is not None and one.validation_loss is not None
+            if 0 < one.loss < math.inf and 0 < one.validation_loss < math.inf
+        ]
+
+    def rates(self) -> Sequence[float]:
+        """Return the learning rates of the records with a loss; empty where one has none."""
+        rates = [one.lr for one in self._records if one.loss is not None]
+        known = [rate for rate in rates if rate is not None]
+        return known if len(known) == len(rates) else []
+
+
+def _merged(last: StepRecord, record: StepRecord) -> StepRecord:
+    known = {
+        name: value
+        for name in record.__struct_fields__
+        if name not in ("step", "skipped") and (value := getattr(record, name)) is not None
+    }
+    return replace(last, skipped=last.skipped or record.skipped, **known)
+
+
+def are_positive(values: Iterable[float]) -> bool:
+    """Whether all values are finite and above 0."""
+    return all(0 < value < math.inf for value in values)

@@ -1,0 +1,63 @@
+"""A short log that is over, judged as a whole: what an engineer sees in a handful of pasted samples.
+
+These judges look at samples after an onset, too, so they are of logs that are read offline. A live run has only the detectors
+that judge each sample as it comes: a verdict that acts needs more evidence than one that is printed.
+"""
+
+from collections.abc import Callable
+
+from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.windows.loss_windows import (
+    agreeing_jump,
+    growth,
+    rising_trend,
+    single_spike,
+    zero_losses,
+)
+from runner.detect.numerics.windows.other_windows import (
+    leaving_validation,
+    loss_at_chance,
+    uneven_steps,
+)
+from runner.detect.numerics.windows.samples import Samples
+from runner.facts.messages.signals import StepRecord
+
+Judge = Callable[[Samples], NumericFinding | None]
+
+# In this order: what is certain from one sample on comes before what needs many. The first finding counts.
+OF_LOSSES: tuple[Judge, ...] = (
+    zero_losses,
+    agreeing_jump,
+    single_spike,
+    growth,
+    rising_trend,
+    loss_at_chance,
+    leaving_validation,
+)
+OF_TIMES: tuple[Judge, ...] = (uneven_steps,)
+
+
+class ShortLog:
+    """Follows one log from its start, and judges it once it is over."""
+
+    def __init__(self) -> None:
+        self._samples = Samples()
+        self._judges = OF_LOSSES + OF_TIMES
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log is still short: another record may count."""
+        return self._samples.is_open
+
+    def add(self, record: StepRecord) -> None:
+        """Add a record of a line."""
+        self._samples.add(record)
+
+    def leave_out_losses(self) -> None:
+        """Judge no loss: it is one of a policy or an adversary, which rises and wanders in healthy runs."""
+        self._judges = OF_TIMES
+
+    def finding(self) -> NumericFinding | None:
+        """Return what the log shows; None: nothing, or it is no short one."""
+        found = (judge(self._samples) for judge in self._judges)
+        return next((one for one in found if one is not None), None)

@@ -1,0 +1,197 @@
+"""Short logs that are over: each kind of sickness is seen in few samples, and what only resembles it is not."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from runner.detect.numerics.windows.loss_windows import order_chance
+from runner.detect.numerics.windows.short_log import ShortLog
+from runner.facts.messages.signals import StepRecord
+from tests.detect.numerics.windows.curves import Records
+
+NUM_DRAWN = 200
+LEAST_FOUND = 0.9
+
+
+def fault_of(window: Records) -> str:
+    """Judge a log; return its fault, "" for none."""
+    log = ShortLog()
+    for record in window:
+        log.add(record)
+    found = log.finding()
+    return "" if found is None else found.fault
+
+
+def of(**columns: Sequence[float]) -> Records:
+    """Make records of columns of numbers, ten steps apart."""
+    rows = zip(*columns.values(), strict=True)
+    return [
+        StepRecord(step=10 * n, **dict(zip(columns, row, strict=True)))
+        for n, row in enumerate(rows, 1)
+    ]
+
+
+FALLING_RATE = [1e-4 * (1 - n / 20) for n in range(12)]
+RISING = [1.42, 1.38, 1.39, 1.42, 1.41, 1.45, 1.48, 1.47, 1.52, 1.55, 1.58, 1.61]
+LN_2, LN_10 = math.log(2), math.log(10)
+TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "window"),
+    [
+        # One sample that stands out and comes back, after two samples only.
+        ("loss_spike", of(loss=[0.71, 0.66, 5.9, 0.74, 0.69, 0.63, 0.7])),
+        # Two metrics of one line that agree, after one sample.
+        ("divergence", of(loss=[2.1, 5.3], validation_loss=[2.2, 5.1])),
+        ("grad_norm_spike", of(loss=[1.4, 40.0], grad_norm=[2.5, 2.5e6])),
+        # A rise in each sample.
+        ("divergence", of(loss=[1.0, 1.3, 1.8, 2.9, 5.0])),
+        ("grad_norm_spike", of(grad_norm=[0.8 * 2.2**n for n in range(8)], loss=[2.0] * 8)),
+        # A slow rise at a learning rate that falls.
+        ("divergence", of(loss=RISING, lr=FALLING_RATE)),
+        # A loss that a trainer prints for NaN.
+        ("nan_loss", of(loss=[1.9, 1.7, 0.0, 0.0, 0.0])),
+        ("nan_loss", of(loss=[0.0] * 4, grad_norm=[math.nan] * 4)),
+        # A classifier at chance.
+        ("plateau", of(loss=[0.71, *[LN_2 + 1e-4] * 5], validation_loss=[LN_2] * 6)),
+        ("plateau", of(loss=[2.31, *[round(LN_10, 4)] * 6])),
+        # Fitted to the training data alone: steadily, or far above it.
+        (
+            "validation_divergence",
+            of(
+                loss=[9.0, 8.8, 8.6, 8.4, 8.2, 8.1],
+                validation_loss=[10.0, 10.08, 10.2, 10.36, 10.56, 10.8],
+            ),
+        ),
+        ("validation_divergence", of(loss=[0.9, 0.6], validation_loss=[3.1, 3.3])),
+        # Steps that go to and fro between two times at unchanged settings.
+        ("throughput_drop", of(loss=[1.0] * 10, step_seconds_max=TO_AND_FRO)),
+    ],
+)
+def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
+    """Each judge fires on a series of its kind."""
+    assert fault_of(window) == fault
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        # A batch that is twice as hard, a noisy run of single small batches, a spike at the very end.
+        of(loss=[0.71, 0.66, 1.6, 0.74, 0.69, 0.63, 0.7]),
+        of(loss=[1.2, 0.3, 2.4, 0.6, 1.0, 0.28, 1.9, 0.34]),
+        of(loss=[0.71, 0.66, 0.7, 0.74, 0.69, 0.63, 1.2]),
+        # The first steps: a loss that falls steeply, norms of a warm-up that fall.
+        of(loss=[11.0, 10.2, 9.1, 8.0, 7.4, 7.0], grad_norm=[120.0, 80.0, 31.0, 9.0, 4.0, 2.0]),
+        # One metric alone, and a norm that jumps while the loss stays.
+        of(loss=[2.1, 5.3], validation_loss=[2.2, 2.3]),
+        of(loss=[1.4, 1.5], grad_norm=[2.5, 2.5e6]),
+        # From near 0 on.
+        of(loss=[1e-4 * 2.0**n for n in range(9)]),
+        # The same slow rise while the learning rate warms up, where it is not known, and a wander without an order.
+        of(loss=RISING, lr=[1e-5 * n for n in range(12)]),
+        of(loss=RISING),
+        of(loss=[RISING[(5 * n) % 12] for n in range(12)], lr=FALLING_RATE),
+        # Zeros that a loss comes near to first, that it leaves, or beside gradients.
+        of(loss=[0.9, 0.08, 0.003, 0.0, 0.0, 0.0]),
+        of(loss=[1.9, 0.0, 0.0, 0.0, 1.2]),
+        of(loss=[1.9, 1.7, 0.0, 0.0, 0.0], grad_norm=[1.0, 1.0, 0.4, 0.2, 0.3]),
+        of(loss=[0.0] * 6),
+        # Preference losses begin at ln 2; a converged loss is no chance of any usual number of classes.
+        of(loss=[LN_2, 0.6931, 0.6931, 0.693, 0.6929, 0.6927, 0.6925]),
+        of(loss=[2.36] * 7, validation_loss=[2.36] * 7),
+        # A gap that stays, a validation loss that follows the training loss up, one that rises by less than noise.
+        of(loss=[0.9, 0.6], validation_loss=[3.1, 3.1]),
+        of(loss=[0.9, 1.0], validation_loss=[3.1, 3.4]),
+        of(
+            loss=[9.0, 8.8, 8.6, 8.4, 8.2, 8.1],
+            validation_loss=[10.0, 10.3, 10.31, 10.5, 10.52, 10.7],
+        ),
+        # Every other step gathers gradients; times that vary by a factor of five; one evaluation in between.
+        of(loss=[1.0] * 10, step_seconds_max=[0.2, 2.4] * 5),
+        of(loss=[1.0] * 10, step_seconds_max=[1.0, 5.0, 1.1, 4.0, 1.0, 3.0, 5.0, 1.2, 2.0, 4.0]),
+        of(loss=[1.0] * 10, step_seconds_max=[1.0, 1.0, 1.0, 60.0, *[1.0] * 6]),
+    ],
+)
+def test_what_resembles_it_is_not(window: Records) -> None:
+    """Warm-up, single metrics, noise, small losses and regular patterns are healthy."""
+    assert fault_of(window) == ""
+
+
+def drawn(kind: str, dice: random.Random) -> Records:
+    """Draw a sick log of a kind, of 6 to 12 samples."""
+    num, level = dice.randint(6, 12), dice.uniform(0.5, 8)
+    spread = 10 ** dice.uniform(-3, -1.5)
+    losses = [level * math.exp(dice.gauss(0, spread)) for _ in range(num)]
+    if kind == "loss_spike":
+        losses[dice.randint(2, num - 3)] *= dice.uniform(4.5, 20)
+        return of(loss=losses)
+    if kind == "divergence":
+        begin = dice.randint(1, num - 4)
+        rate = dice.uniform(1.6, 3)
+        return of(loss=[one * rate ** max(0, n - begin + 1) for n, one in enumerate(losses)])
+    if kind == "plateau":
+        chance = math.log(dice.choice((2, 3, 10, 100, 1000)))
+        near = [chance * (1 + dice.uniform(-4e-4, 4e-4)) for _ in range(2 * num)]
+        return of(loss=near[:num], validation_loss=near[num:])
+    if kind == "validation_divergence":
+        fall, rise = dice.uniform(0.02, 0.2), dice.uniform(0.02, 0.2)
+        return of(
+            loss=[level * math.exp(-fall * n) for n in range(num)],
+            validation_loss=[level * (1 + rise * n) for n in range(num)],
+        )
+    fast = dice.uniform(0.5, 5)
+    times = [fast * dice.choice((1.0, dice.uniform(12, 40))) for _ in range(24)]
+    return of(loss=[level] * 24, step_seconds_max=times)
+
+
+@pytest.mark.parametrize(
+    "kind", ["loss_spike", "divergence", "plateau", "validation_divergence", "throughput_drop"]
+)
+def test_most_drawn_ones_are_seen(kind: str) -> None:
+    """Sizes, levels, lengths and places are drawn: at least 0.9 of each kind are named."""
+    dice = random.Random(7)
+    found = [fault_of(drawn(kind, dice)) for _ in range(NUM_DRAWN)]
+    print(kind, found.count(kind), "of", len(found))
+    assert found.count(kind) >= LEAST_FOUND * NUM_DRAWN
+
+
+def test_policies_and_adversaries_are_judged_by_their_times_alone() -> None:
+    """A loss that rises in each sample is none of theirs; steps to and fro are."""
+    log = ShortLog()
+    for record in of(loss=[1.0 * 1.6**n for n in range(10)], step_seconds_max=TO_AND_FRO):
+        log.add(record)
+    log.leave_out_losses()
+    found = log.finding()
+    assert found is not None
+    assert found.fault == "throughput_drop"
+
+
+def test_long_logs_and_steps_that_run_backwards_are_left_to_other_detectors() -> None:
+    """From the 25th step on there is a level; a log of several attempts is no one series."""
+    spike = [0.71, 0.66, 5.9, 0.74, 0.69, 0.63, 0.7]
+    assert fault_of(of(loss=spike + [0.7] * 17)) == "loss_spike"
+    assert fault_of(of(loss=spike + [0.7] * 18)) == ""
+    assert fault_of([*of(loss=spike), StepRecord(step=10, loss=0.7)]) == ""
+
+
+def test_lines_of_one_step_are_one_sample() -> None:
+    """A bar and its last line, or a step and its validation, are told in several lines."""
+    lines = of(loss=[9.0, 8.8, 8.6, 8.4, 8.2, 8.1])
+    values = [10.0, 10.08, 10.2, 10.36, 10.56, 10.8]
+    beside = [
+        StepRecord(step=one.step, validation_loss=value)
+        for one, value in zip(lines, values, strict=True)
+    ]
+    both = [one for pair in zip(lines, beside, strict=True) for one in pair]
+    assert fault_of(both) == "validation_divergence"
+
+
+def test_the_chance_of_an_order_is_exact() -> None:
+    """Of three samples one order in six has no inversion, three have at most one; equal samples are out of order."""
+    assert order_chance([1.0, 2.0, 3.0]) == pytest.approx(1 / 6)
+    assert order_chance([2.0, 1.0, 3.0]) == pytest.approx(3 / 6)
+    assert order_chance([3.0, 2.0, 1.0]) == 1.0
+    assert order_chance([1.0, 1.0, 1.0]) == 1.0
