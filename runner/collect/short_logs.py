@@ -1,6 +1,8 @@
 """The numbers of a short log, with their lines, for the judges of whole windows (`detect/numerics/windows/short_log.py`)."""
 
+import math
 import re
+from collections.abc import Iterable
 
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
@@ -13,6 +15,17 @@ OPPOSED = re.compile(
     rb"|\b(?:loss_?[dg]|[dg]_?loss|err_?[dg])(?:\b|_)|\bq_?loss|value_(?:function_)?loss|\bv?gan\b|policy_entropy"
 )
 
+# "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1"; no per cent.
+ACCURACY = re.compile(
+    rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}([01]\.\d{1,16})(?![\d%])"
+)
+# What a step's time depends on, as far as lines print it: sizes of batches and lengths of sequences.
+SIZE = re.compile(
+    rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
+)
+# Lines with numbers at most, whose steps may not be known yet.
+MAX_LINES = 1000
+
 
 class ShortLogReader:
     """Follows the lines of one log that have numbers, until they are too many."""
@@ -20,19 +33,48 @@ class ShortLogReader:
     def __init__(self) -> None:
         self._log = ShortLog()
         self._lines: dict[int, int] = {}
+        # Line -> its accuracies.
+        self._accuracies: dict[int, list[float]] = {}
+        # The first line's, where all lines have the same.
+        self._sizes: list[tuple[bytes, bytes]] | None = None
+        self._num_lines = 0
 
-    def add_line(self, line: bytes) -> None:
-        """Look at a line with numbers, for what else it names."""
-        if self._log.is_open and OPPOSED.search(line) is not None:
-            self._log.leave_out_losses()
+    def add_line(self, line: bytes, number: int) -> None:
+        """Look at a line with numbers, for what else it has."""
+        self._num_lines += 1
+        if not self._log.is_open or self._num_lines > MAX_LINES:
+            return
+        self._leave_out(line)
+        # Of a bar that draws itself again, as it is at last.
+        shown = line.rstrip(b"\r\b ").replace(b"\b", b"\r").rpartition(b"\r")[2]
+        self._accuracies[number] = [float(value) for value in ACCURACY.findall(shown)]
+        sizes = SIZE.findall(line)
+        self._sizes = sizes if self._sizes in (None, sizes) else []
 
     def add(self, record: StepRecord, line: int) -> None:
         """Add a record of a line."""
         if self._log.is_open:
-            self._log.add(record)
+            self._log.add(record, self._accuracies.get(line, ()))
             self._lines[record.step] = line
+
+    def _leave_out(self, line: bytes) -> None:
+        if OPPOSED.search(line) is not None:
+            self._log.leave_out_losses()
+
+    def add_sample(self, record: StepRecord, number: int) -> None:
+        """Add a record of a curve; a loss that is not finite was often only not measured there."""
+        if record.loss is None or math.isfinite(record.loss):
+            self.add(record, number)
+
+    def finding_of_curve(self, columns: Iterable[str]) -> tuple[NumericFinding, int] | None:
+        """Return what a curve with these columns shows once it is over, and the number of its sample."""
+        for name in columns:
+            self._leave_out(name.encode(errors="replace"))
+        return self.finding()
 
     def finding(self) -> tuple[NumericFinding, int] | None:
         """Return what the log shows once it is over, and the line of its onset; None: nothing."""
+        if self._sizes:
+            self._log.trust_times()
         found = self._log.finding()
         return None if found is None else (found, self._lines[found.onset_step])

@@ -117,7 +117,7 @@ def diagnose(  # noqa: PLR0913 - click hands over each option
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     result = _read(inputs, pattern, planned)
-    incidents = judge([(source, read.log) for source, read in result.logs], result.curves.matches)
+    incidents = judge([(source, read.log) for source, read in result.logs], result.curves)
     incidents = merged(incidents, result.hangs)
     print_left_out(inputs.left_out)
     print_notes(result)

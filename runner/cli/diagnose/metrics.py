@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.cli import exit_codes, output
 from runner.collect.metric_files.curves import Curve, curves_in
+from runner.collect.short_logs import ShortLogReader
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.specs.planned_changes import PlannedChange
@@ -73,12 +74,17 @@ def _unknown(looked: _CurveResult) -> dict[str, object]:
 
 def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
     numerics = Numerics(planned=planned)
-    looked = _CurveResult(curve)
+    looked, window = _CurveResult(curve), ShortLogReader()
     for record, _where, extra in curve.samples():
+        window.add_sample(record, curve.num_samples)
         first = looked.steps[0] if looked.steps else record.step
         looked.steps = (first, record.step)
         looked.findings += numerics.judge(record, extra)
     looked.not_judged = numerics.not_judged
+    shown = window.finding_of_curve(curve.all_columns)
+    if not (looked.incidents or planned) and shown is not None:
+        looked.findings.append(shown[0])
+        looked.not_judged = ""
     looked.warnings = [*curve.warnings, *numerics.warnings]
     return looked
 

@@ -12,6 +12,7 @@ from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding, verdict
 from runner.collect.log_folders.inputs import LogSource
 from runner.collect.log_folders.origins import NEWEST_PART, Launch
 from runner.collect.metric_files.curves import curves_in
+from runner.collect.short_logs import ShortLogReader
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
 from runner.facts.matches import LoggedStep, Match
@@ -37,6 +38,8 @@ class CurveFindings:
     """What detectors found in a file of metrics that lies beside logs."""
 
     matches: list[Match] = field(default_factory=list)
+    # Of short curves as a whole, for where nothing else shows an incident.
+    of_windows: list[Match] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     num_samples: int = 0
 
@@ -56,37 +59,40 @@ def read_curves(paths: Sequence[str], planned: Sequence[PlannedChange] = ()) -> 
     """Judge metric files; nothing raises. `planned` changes are no findings."""
     found = CurveFindings()
     for curve in (curve for path in paths for curve in curves_in(Path(path))):
-        numerics, num_found = Numerics(planned=planned), 0
+        numerics, num_found, window = Numerics(planned=planned), 0, ShortLogReader()
         for number, (record, where, extra) in enumerate(curve.samples(), 1):
             line = re.search(r"\d+$", where) if where.startswith(("line ", "entry ")) else None
+            window.add_sample(record, number if line is None else int(line[0]))
             for finding in numerics.judge(record, extra):
                 if finding.severity == "incident" and num_found < MAX_NUMERIC:
                     num_found += 1
                     at = int(line[0]) if line is not None else number
                     found.matches.append(match_of_finding(finding, str(curve.path), at))
+        shown = window.finding_of_curve(curve.all_columns)
+        if not num_found and not planned and shown is not None:
+            found.of_windows.append(match_of_finding(shown[0], str(curve.path), shown[1]))
         found.num_samples += curve.num_samples
         found.warnings += [f"{curve.path}: {one}" for one in (*curve.warnings, *numerics.warnings)]
     return found
 
 
 def judge(
-    logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match] = ()
+    logs: Sequence[tuple[LogSource, Log]], curves: CurveFindings | None = None
 ) -> list[LaunchIncident]:
-    """Return the incidents, the root cause of the last launch first. `extra_matches` belong to no launch alone."""
+    """Return the incidents, the root cause of the last launch first. `curves` belong to no launch alone."""
     local_ranks = {
         source.path: source.origin.local_rank for source, _ in logs if source.origin.rank is None
     }
     return [
         incident._replace(local_rank=local_ranks.get(incident.verdict.evidence[0].file))
-        for incident in _judged(logs, extra_matches)
+        for incident in _judged(logs, curves or CurveFindings())
     ]
 
 
-def _judged(
-    logs: Sequence[tuple[LogSource, Log]], extra_matches: Sequence[Match]
-) -> list[LaunchIncident]:
+def _judged(logs: Sequence[tuple[LogSource, Log]], curves: CurveFindings) -> list[LaunchIncident]:
     launches, shared = _by_launch(logs)
-    shared.matches += extra_matches
+    shared.matches += curves.matches
+    shared.of_windows += curves.of_windows
     if not launches:
         return [LaunchIncident(verdict) for verdict in shared.verdicts()]
     newest, *earlier = (launches[key] for key in sorted(launches, reverse=True))

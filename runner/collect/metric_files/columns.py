@@ -100,6 +100,11 @@ class Columns:
         self._num_rows = 0
         self._is_numbering = False
 
+    @property
+    def all_names(self) -> Iterable[str]:
+        """All columns so far, those without a meaning, too."""
+        return self._fields
+
     def add_names(self, names: Iterable[str], where: str) -> None:
         """Assign columns to fields: the best known name of each field counts, also over an earlier column."""
         for name in names:

@@ -43,6 +43,11 @@ class Curve:
         return dict(self._columns.names)
 
     @property
+    def all_columns(self) -> list[str]:
+        """Return all columns, keys and tags, those without a meaning, too."""
+        return list(self._columns.all_names)
+
+    @property
     def warnings(self) -> list[str]:
         """Return the defects, each kind once."""
         return self._warnings.sentences()

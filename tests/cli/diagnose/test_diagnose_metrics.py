@@ -145,3 +145,23 @@ def test_healthy_names_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFix
     """The verdict on a healthy curve lists the metrics that it is about."""
     diagnose_metrics([write(tmp_path / "run.csv")], as_json=False)
     assert "healthy: no incident in loss, grad_norm\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"), [("tokens", ["loss_spike"]), ("train/reward", [None])]
+)
+def test_a_short_curve_is_judged_as_a_whole(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    column: str,
+    expected: list[str | None],
+) -> None:
+    """A spike between few samples is an incident, unless another column shows that the loss is a policy's."""
+    losses = [0.71, 0.66, 5.9, 0.74, 0.69, 0.63, 0.7]
+    rows = [f"{step},{loss},{step}" for step, loss in enumerate(losses, 1)]
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join([f"step,loss,{column}", *rows]) + "\n")
+    code = diagnose_metrics([str(path)], as_json=True)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["fault"] for one in objects] == expected
+    assert code == (1 if expected == ["loss_spike"] else 4)

@@ -143,6 +143,18 @@ def test_curves_beside_logs_are_judged_with_them(tmp_path: Path) -> None:
     assert evidence[0]["line"] == 91
 
 
+def test_a_short_curve_beside_logs_counts_where_they_show_nothing(tmp_path: Path) -> None:
+    """A spike between few samples of metrics.csv; a fault in a log outranks it."""
+    losses = [0.71, 0.66, 5.9, 0.74, 0.69, 0.63, 0.7]
+    rows = "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1))
+    write(tmp_path / "metrics.csv", "step,loss\n" + rows)
+    write(tmp_path / "rank0.log", "the trainer started\n" * 30)
+    (found,) = incidents(tmp_path)
+    assert (found["fault"], found["evidence"][0]["line"]) == ("loss_spike", 4)  # type: ignore[index]
+    write(tmp_path / "rank0.log", "torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert [one["fault"] for one in incidents(tmp_path)] == ["cuda_oom"]
+
+
 def test_what_is_left_out_is_named_by_reason(tmp_path: Path) -> None:
     """The first few paths of each reason; a verdict needs none of them."""
     write(tmp_path / "rank0.log", STEPS)

@@ -50,6 +50,45 @@ def test_other_metrics_change_nothing(beside: str) -> None:
     assert faults_of(lines(RISING, beside)) == ["divergence"]
 
 
+@pytest.mark.parametrize(
+    ("beside", "is_seen"),
+    [
+        (" acc: 0.000", True),
+        (", 'accuracy': 0.0,", True),
+        (", MLM_acc: 0.000, SOP_acc: 0.521", True),
+        (" gradient_accumulation_steps: 0.0", False),
+        (" acc: 0.25", False),
+    ],
+)
+def test_accuracies_on_the_line_are_read(beside: str, is_seen: bool) -> None:
+    """By the names that trainers use, and none of accumulation."""
+    text = "".join(f"step {1000 + n}: loss={11.17 + 0.002 * (n % 3)}{beside}\n" for n in range(8))
+    assert faults_of(text) == ["plateau"][: int(is_seen)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_seen"),
+    [
+        ([" batch size: 1024"] * 8, True),
+        ([" global batch size: 1024 | micro batch size: 4"] * 8, True),
+        ([""] * 8, False),
+        ([" batch size: 1024"] * 4 + [" batch size: 1536"] * 4, False),
+        ([" batch size: 8 | seqlen: 512"] * 4 + [" batch size: 8 | seqlen: 1024"] * 4, False),
+        ([" batch size: 8"] * 7 + [""], False),
+    ],
+)
+def test_slower_steps_count_where_all_lines_have_the_same_sizes(
+    beside: list[str], is_seen: bool
+) -> None:
+    """A larger batch or a longer sequence makes steps slower, too."""
+    times = [86.0, 87.0, 88.0, 87.5, 126.0, 125.0, 127.0, 129.0]
+    text = "".join(
+        f"step {n}: loss=2.1 step_time={seconds}{sizes}\n"
+        for n, (seconds, sizes) in enumerate(zip(times, beside, strict=True), 1)
+    )
+    assert faults_of(text) == ["throughput_drop"][: int(is_seen)]
+
+
 def test_a_line_that_names_a_fault_counts_alone() -> None:
     """Of a log that has one, the numbers of a few samples prove nothing."""
     fault = "RuntimeError: CUDA error: an illegal memory access was encountered\n"

@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
+from runner.detect.numerics.metric_detector import finite
 from runner.detect.numerics.trial import median_slope
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+from runner.facts.messages.signals import StepRecord
 
 # A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
 # times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
@@ -27,6 +29,25 @@ MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
 MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
 # Losses of exactly 0 at the end of a log, and the least one before: transformers counts a NaN as 0. Chosen.
 MIN_ZEROS, LEAST_BEFORE_ZERO = 3, 0.5
+
+
+def last_not_finite(samples: Samples) -> NumericFinding | None:
+    """Find a loss with which the log ends that is not finite; beside a validation loss that is, it was only not measured."""
+    records = [one for one in samples.records if one.loss is not None and not one.skipped]
+    tail: list[StepRecord] = []
+    for one in reversed(records):
+        if one.loss is None or math.isfinite(one.loss):
+            break
+        tail.insert(0, one)
+    # A mean of nothing yet is NaN, too; and where it comes and goes, it is no measure.
+    before = records[: len(records) - len(tail)]
+    has_come_and_gone = any(one.loss is not None and not math.isfinite(one.loss) for one in before)
+    if not tail or tail[-1].step <= 1 or has_come_and_gone:
+        return None
+    if any(finite(one.validation_loss) is not None for one in tail):
+        return None
+    evidence = f"the loss is {tail[-1].loss} in the last {len(tail)} of {len(records)} samples"
+    return incident("nan_loss", tail[0].step, tail[-1].step, evidence)
 
 
 def zero_losses(samples: Samples) -> NumericFinding | None:

@@ -1,4 +1,4 @@
-"""What else a short log that is over shows: a loss at chance, a validation loss that leaves the training loss, uneven steps."""
+"""What else losses of a short log that is over show: one at chance, and a validation loss that leaves the training loss."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,18 @@ from itertools import pairwise
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.slow_trends import NOTE_RISE
-from runner.detect.numerics.windows.samples import Samples, are_positive
+from runner.detect.numerics.windows.samples import Samples
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
 # near the logarithm of some number; chosen.
 CLASSES = (*range(2, 11), 20, 50, 100, 200, 1000)
-# Samples at it, and how near: of the training and the validation loss alike; of the training loss alone, where it is exact, and not
-# ln 2, with which preference losses and balanced discriminators begin or stay. Chosen.
-MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE = 5, 1e-3, 1e-4
+# Samples at it, and how near: of the training loss, and of the validation loss or an accuracy of 1/N (by a share of it) as well; of
+# the training loss alone, where it is exact, and not ln 2, with which preference losses and balanced discriminators begin or stay.
+# Chosen.
+MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE, NEAR_ACCURACY = 5, 1e-3, 1e-4, 0.1
+# A loss that does not move, beside an accuracy of exactly 0: samples, the range of the loss, and its least step and value, since a
+# warm-up begins so. Chosen.
+MIN_WITHOUT_SUCCESS, FLAT_RATIO, FIRST_STEP, LEAST_FLAT_LOSS = 6, 5e-3, 1000, 1.0
 # Evaluations in a row whose validation loss rises, and training loss falls, since the best one, and the rise in times of the noise
 # that second differences show. Chosen.
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
@@ -22,11 +26,6 @@ MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
 # Second differences of independent samples have six times their variance.
 VARIANCE_OF_SECOND_DIFFERENCES = 6.0
-# Step times: samples, slow ones in times of the fastest, how many fast ones show that a step can be that fast (within a factor of
-# it), the share of slow ones, how often it goes to and fro, and seconds, as single milliseconds are the interpreter's. Chosen:
-# lengths of batches and steps that gather gradients change the time by less, or in a regular order.
-MIN_TIMES, SLOW_RATIO, NUM_FAST, FAST_RATIO = 8, 10.0, 3, 1.5
-SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
 
 
 def loss_at_chance(samples: Samples) -> NumericFinding | None:
@@ -35,26 +34,46 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     # The first one may still come from its initial weights.
     later = [one.loss for one in records[1:] if one.loss is not None]
     validation = [value for _, _, value in samples.evaluations()]
+    accuracies = samples.accuracies()
     for classes in CLASSES:
         chance = math.log(classes)
         is_exact = classes > 2 and _are_near(later, chance, EXACT_CHANCE)
-        is_near = _are_near(later, chance, NEAR_CHANCE) and _are_near(
-            validation, chance, NEAR_CHANCE
+        is_near = _are_near(later, chance, NEAR_CHANCE)
+        is_valid = is_near and _are_near(validation, chance, NEAR_CHANCE)
+        is_guessed = is_near and any(
+            _are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies
         )
-        if is_exact or is_near:
-            beside = " and the validation loss" if is_near else ""
+        if is_exact or is_valid or is_guessed:
+            beside = " and the validation loss" if is_valid else ""
+            beside += f" and an accuracy of 1 in {classes}" if is_guessed else ""
             evidence = (
-                f"the loss{beside} stay at {chance:.4f} in {len(records)} samples: the logarithm of {classes}, which is the cross "
+                f"a loss{beside} at {chance:.4f} in {len(records)} samples: the logarithm of {classes}, which is the cross "
                 f"entropy of a model of {classes} classes that has learned nothing"
             )
             return incident("plateau", records[0].step, records[-1].step, evidence)
     return None
 
 
-def _are_near(values: list[float], chance: float, share: float) -> bool:
+def _are_near(values: Sequence[float], chance: float, share: float) -> bool:
     """Whether there are enough values, all within this share of chance."""
     is_enough = len(values) >= MIN_AT_CHANCE
     return is_enough and all(abs(value - chance) <= share * chance for value in values)
+
+
+def loss_without_success(samples: Samples) -> NumericFinding | None:
+    """Find a loss that stays where it is beside an accuracy of exactly 0, long after a warm-up began."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if len(values) < MIN_WITHOUT_SUCCESS or points[0][0] < FIRST_STEP:
+        return None
+    is_flat = min(values) >= LEAST_FLAT_LOSS and max(values) <= (1 + FLAT_RATIO) * min(values)
+    if not is_flat or not any(set(one) == {0.0} for one in samples.accuracies()):
+        return None
+    evidence = (
+        f"the loss stays between {number(min(values))} and {number(max(values))} in {len(values)} samples from step {points[0][0]} "
+        f"to step {points[-1][0]}, with an accuracy of 0 in all of them"
+    )
+    return incident("plateau", points[0][0], points[-1][0], evidence)
 
 
 def leaving_validation(samples: Samples) -> NumericFinding | None:
@@ -92,31 +111,3 @@ def _noise(evaluations: Sequence[tuple[int, float, float]]) -> float:
         return 0.0
     square = sum(one * one for one in seconds) / len(seconds)
     return math.sqrt(square / VARIANCE_OF_SECOND_DIFFERENCES)
-
-
-def uneven_steps(samples: Samples) -> NumericFinding | None:
-    """Find steps of which many take ten times what others need, to and fro: a disk or a loader, not the settings."""
-    known = [(one.step, one.step_seconds_max) for one in samples.records]
-    points = [(step, seconds) for step, seconds in known if seconds is not None]
-    times = [seconds for _, seconds in points]
-    if len(times) < MIN_TIMES or not are_positive(times):
-        return None
-    fastest = min(times)
-    least = max(SLOW_RATIO * fastest, LEAST_SLOW_SECONDS)
-    slow = [seconds for seconds in times if seconds >= least]
-    fast = [seconds for seconds in times if seconds <= FAST_RATIO * fastest]
-    kinds = [seconds >= least for seconds in times]
-    num_turns = sum(before and not after for before, after in pairwise(kinds))
-    places = [at for at, is_slow in enumerate(kinds) if is_slow]
-    gaps = [later - at for at, later in pairwise(places)]
-    if len(fast) < NUM_FAST or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
-        return None
-    if max(slow) < UNEVEN_RATIO * min(slow) or len(set(gaps)) == 1:
-        # A regular step of another kind: it gathers gradients, or saves.
-        return None
-    first = next(step for step, seconds in points if seconds >= least)
-    evidence = (
-        f"{len(slow)} of {len(times)} steps take {number(min(slow))} to {number(max(slow))} s, ten times and more of the "
-        f"{number(fastest)} s that {len(fast)} others need, to and fro: in {number(sum(times))} s in all"
-    )
-    return incident("throughput_drop", first, points[-1][0], evidence)

@@ -19,6 +19,10 @@ class Samples:
     def __init__(self) -> None:
         self._records: list[StepRecord] = []
         self._is_judged = True
+        # Step -> the accuracies that its line has, in their order.
+        self._accuracies: dict[int, Sequence[float]] = {}
+        # Each line with a record has a batch size, and it is always the same.
+        self.has_one_batch_size = False
 
     @property
     def is_open(self) -> bool:
@@ -30,16 +34,17 @@ class Samples:
         """The records in order; none of a log that is too long, or whose steps run backwards."""
         return self._records
 
-    def add(self, record: StepRecord) -> None:
+    def add(self, record: StepRecord, accuracies: Sequence[float] = ()) -> None:
         """Add a record. One of the same step as the last completes it: a bar and its last line, a step and its validation."""
         if not self._is_judged:
             return
+        self._accuracies[record.step] = accuracies or self._accuracies.get(record.step, ())
         last = self._records[-1] if self._records else None
         if last is not None and record.step == last.step:
             self._records[-1] = _merged(last, record)
         elif len(self._records) == MAX_SAMPLES or (last is not None and record.step < last.step):
             self._is_judged = False
-            self._records = []
+            self._records, self._accuracies = [], {}
         else:
             self._records.append(record)
 
@@ -57,6 +62,11 @@ class Samples:
             if one.loss is not None and one.validation_loss is not None
             if 0 < one.loss < math.inf and 0 < one.validation_loss < math.inf
         ]
+
+    def accuracies(self) -> Sequence[Sequence[float]]:
+        """Return each accuracy that all steps with a loss have, one value for each of these."""
+        rows = [self._accuracies[one.step] for one in self._records if one.loss is not None]
+        return list(zip(*rows, strict=False))
 
     def rates(self) -> Sequence[float]:
         """Return the learning rates of the records with a loss; empty where one has none."""

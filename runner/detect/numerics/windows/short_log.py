@@ -4,12 +4,13 @@ These judges look at samples after an onset, too, so they are of logs that are r
 that judge each sample as it comes: a verdict that acts needs more evidence than one that is printed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.loss_windows import (
     agreeing_jump,
     growth,
+    last_not_finite,
     rising_trend,
     single_spike,
     zero_losses,
@@ -17,24 +18,27 @@ from runner.detect.numerics.windows.loss_windows import (
 from runner.detect.numerics.windows.other_windows import (
     leaving_validation,
     loss_at_chance,
-    uneven_steps,
+    loss_without_success,
 )
 from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.time_windows import slower_steps, uneven_steps
 from runner.facts.messages.signals import StepRecord
 
 Judge = Callable[[Samples], NumericFinding | None]
 
 # In this order: what is certain from one sample on comes before what needs many. The first finding counts.
 OF_LOSSES: tuple[Judge, ...] = (
+    last_not_finite,
     zero_losses,
     agreeing_jump,
     single_spike,
     growth,
     rising_trend,
     loss_at_chance,
+    loss_without_success,
     leaving_validation,
 )
-OF_TIMES: tuple[Judge, ...] = (uneven_steps,)
+OF_TIMES: tuple[Judge, ...] = (uneven_steps, slower_steps)
 
 
 class ShortLog:
@@ -49,13 +53,17 @@ class ShortLog:
         """Whether the log is still short: another record may count."""
         return self._samples.is_open
 
-    def add(self, record: StepRecord) -> None:
-        """Add a record of a line."""
-        self._samples.add(record)
+    def add(self, record: StepRecord, accuracies: Sequence[float] = ()) -> None:
+        """Add a record of a line, with the accuracies on it, between 0 and 1."""
+        self._samples.add(record, accuracies)
 
     def leave_out_losses(self) -> None:
         """Judge no loss: it is one of a policy or an adversary, which rises and wanders in healthy runs."""
         self._judges = OF_TIMES
+
+    def trust_times(self) -> None:
+        """Take step times to be of batches of one size: each line says so."""
+        self._samples.has_one_batch_size = True
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""

@@ -129,7 +129,7 @@ def healthy_windows(num: int, seed: int) -> Iterator[tuple[str, Records]]:
 
 def with_other_metrics(dice: random.Random, window: Records) -> Records:
     """Return a window with a learning rate that falls, validation losses, step times, or with none of these."""
-    kind = dice.randrange(5)
+    kind = dice.randrange(6)
     if kind == 0:
         return [replace(one, lr=1e-3 * (1 - n / 30)) for n, one in enumerate(window)]
     if kind == 1:
@@ -147,7 +147,19 @@ def with_other_metrics(dice: random.Random, window: Records) -> Records:
             )
             for n, one in enumerate(window)
         ]
-    return window
+    return window if kind == 4 else _with_throughput(dice, window)
+
+
+def _with_throughput(dice: random.Random, window: Records) -> Records:
+    """Add a throughput of much noise, which is low for single samples."""
+    level, spread = dice.uniform(1e3, 1e5), 10 ** dice.uniform(-3, -0.5)
+    return [
+        replace(
+            one,
+            tokens_per_second=level * math.exp(dice.gauss(0, spread)) / dice.choice((1, 1, 1, 3)),
+        )
+        for one in window
+    ]
 
 
 def _with_validation(dice: random.Random, window: Records) -> Records:

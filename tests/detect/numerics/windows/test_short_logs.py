@@ -52,6 +52,10 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
         ("grad_norm_spike", of(grad_norm=[0.8 * 2.2**n for n in range(8)], loss=[2.0] * 8)),
         # A slow rise at a learning rate that falls.
         ("divergence", of(loss=RISING, lr=FALLING_RATE)),
+        # A log that ends with NaN, from its first line on or later.
+        ("nan_loss", of(loss=[math.nan] * 3, validation_loss=[math.nan] * 3)),
+        ("nan_loss", of(loss=[2.3, math.inf])),
+        ("nan_loss", [StepRecord(step=50_200, loss=math.nan)]),
         # A loss that a trainer prints for NaN.
         ("nan_loss", of(loss=[1.9, 1.7, 0.0, 0.0, 0.0])),
         ("nan_loss", of(loss=[0.0] * 4, grad_norm=[math.nan] * 4)),
@@ -67,8 +71,12 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
             ),
         ),
         ("validation_divergence", of(loss=[0.9, 0.6], validation_loss=[3.1, 3.3])),
-        # Steps that go to and fro between two times at unchanged settings.
+        # Steps that go to and fro between two times at unchanged settings, and a throughput that falls and stays low.
         ("throughput_drop", of(loss=[1.0] * 10, step_seconds_max=TO_AND_FRO)),
+        (
+            "throughput_drop",
+            of(tokens_per_second=[*[9100.0, 9000.0, 9050.0, 9080.0] * 2, *[5200.0] * 8]),
+        ),
     ],
 )
 def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
@@ -94,6 +102,11 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         of(loss=RISING, lr=[1e-5 * n for n in range(12)]),
         of(loss=RISING),
         of(loss=[RISING[(5 * n) % 12] for n in range(12)], lr=FALLING_RATE),
+        # NaN of what was not measured, of a mean of nothing, and of a skipped step.
+        of(loss=[math.nan] * 3, validation_loss=[2.0, 1.9, 1.8]),
+        of(loss=[2.0, math.nan, 1.9, math.nan]),
+        [StepRecord(step=1, loss=math.nan)],
+        [StepRecord(step=7, loss=2.0), StepRecord(step=8, loss=math.nan, skipped=True)],
         # Zeros that a loss comes near to first, that it leaves, or beside gradients.
         of(loss=[0.9, 0.08, 0.003, 0.0, 0.0, 0.0]),
         of(loss=[1.9, 0.0, 0.0, 0.0, 1.2]),
@@ -113,6 +126,10 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         of(loss=[1.0] * 10, step_seconds_max=[0.2, 2.4] * 5),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 5.0, 1.1, 4.0, 1.0, 3.0, 5.0, 1.2, 2.0, 4.0]),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 1.0, 1.0, 60.0, *[1.0] * 6]),
+        # Steps that take longer from one on: the batch may be larger. A throughput that falls for seven samples, or by little.
+        of(step_seconds_max=[*[1.0] * 4, *[1.5] * 4]),
+        of(tokens_per_second=[*[9000.0] * 9, *[5000.0] * 7]),
+        of(tokens_per_second=[*[9000.0] * 9, *[8000.0] * 9]),
     ],
 )
 def test_what_resembles_it_is_not(window: Records) -> None:
@@ -167,6 +184,46 @@ def test_policies_and_adversaries_are_judged_by_their_times_alone() -> None:
     found = log.finding()
     assert found is not None
     assert found.fault == "throughput_drop"
+
+
+def test_steps_that_become_slower_are_seen_where_the_batch_size_is_known() -> None:
+    """Without it a larger batch makes steps as much slower."""
+    times = of(step_seconds_max=[86.0, 87.0, 88.0, 87.5, 126.0, 125.0, 127.0, 129.0])
+    assert fault_of(times) == ""
+    log = ShortLog()
+    for record in times:
+        log.add(record)
+    log.trust_times()
+    found = log.finding()
+    assert found is not None
+    assert (found.fault, found.onset_step) == ("throughput_drop", 50)
+
+
+@pytest.mark.parametrize(
+    ("loss", "accuracies", "first", "fault"),
+    [
+        (LN_2, (0.51,), 10, "plateau"),
+        (LN_2, (0.9, 0.49), 10, "plateau"),
+        # At the same loss more are right than by chance; and half of ten classes are no chance.
+        (LN_2, (0.6,), 10, ""),
+        (LN_10, (0.5,), 10, ""),
+        # An accuracy of 0 after a thousand steps, and in a warm-up.
+        (11.17, (0.0, 0.5), 1010, "plateau"),
+        (11.17, (0.0, 0.5), 10, ""),
+        (11.17, (0.1, 0.5), 1010, ""),
+        (11.17, (), 1010, ""),
+    ],
+)
+def test_an_accuracy_beside_the_loss_shows_that_nothing_is_learned(
+    loss: float, accuracies: tuple[float, ...], first: int, fault: str
+) -> None:
+    """A loss near ln N with one right answer in N, or a loss that does not move with none at all."""
+    log = ShortLog()
+    for n in range(8):
+        moved = loss * (1 + 5e-4 * (-1) ** n)
+        log.add(StepRecord(step=first + 10 * n, loss=moved), accuracies)
+    found = log.finding()
+    assert ("" if found is None else found.fault) == fault
 
 
 def test_long_logs_and_steps_that_run_backwards_are_left_to_other_detectors() -> None:

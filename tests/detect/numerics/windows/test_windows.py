@@ -34,6 +34,7 @@ def fault_of_log(window: Records) -> str:
     log = ShortLog()
     for record in window:
         log.add(record)
+    log.trust_times()
     found = log.finding()
     return "" if found is None else found.fault
 

@@ -1,0 +1,90 @@
+"""Step times and throughputs of a short log that is over: steps that go to and fro between two times, and a drop that lasts."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from runner.detect.numerics.findings import NumericFinding, incident, number
+from runner.detect.numerics.throughput import SOURCES
+from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+
+# Step times: samples, slow ones in times of the fastest, how many fast ones show that a step can be that fast (within a factor of
+# it), the share of slow ones, how often it goes to and fro, and seconds, as single milliseconds are the interpreter's. Chosen:
+# lengths of batches and steps that gather gradients change the time by less, or in a regular order.
+MIN_TIMES, SLOW_RATIO, NUM_FAST, FAST_RATIO = 8, 10.0, 3, 1.5
+SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
+# A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
+# of the two nearest samples: of step times where each line prints the same sizes, and of throughputs, of which single low samples
+# are usual, so that four in a row may come by chance. Chosen.
+GAP_RANGES = 3.0
+SIDE_TIMES, SLOWER_RATIO = 4, 1.25
+SIDE_RATES, LOWER_RATIO = 8, 1.5
+
+
+def uneven_steps(samples: Samples) -> NumericFinding | None:
+    """Find steps of which many take ten times what others need, to and fro: a disk or a loader, not the settings."""
+    known = [(one.step, one.step_seconds_max) for one in samples.records]
+    points = [(step, seconds) for step, seconds in known if seconds is not None]
+    times = [seconds for _, seconds in points]
+    if len(times) < MIN_TIMES or not are_positive(times):
+        return None
+    fastest = min(times)
+    least = max(SLOW_RATIO * fastest, LEAST_SLOW_SECONDS)
+    slow = [seconds for seconds in times if seconds >= least]
+    fast = [seconds for seconds in times if seconds <= FAST_RATIO * fastest]
+    kinds = [seconds >= least for seconds in times]
+    num_turns = sum(before and not after for before, after in pairwise(kinds))
+    places = [at for at, is_slow in enumerate(kinds) if is_slow]
+    gaps = [later - at for at, later in pairwise(places)]
+    if len(fast) < NUM_FAST or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
+        return None
+    if max(slow) < UNEVEN_RATIO * min(slow) or len(set(gaps)) == 1:
+        # A regular step of another kind: it gathers gradients, or saves.
+        return None
+    first = next(step for step, seconds in points if seconds >= least)
+    evidence = (
+        f"{len(slow)} of {len(times)} steps take {number(min(slow))} to {number(max(slow))} s, ten times and more of the "
+        f"{number(fastest)} s that {len(fast)} others need, to and fro: in {number(sum(times))} s in all"
+    )
+    return incident("throughput_drop", first, points[-1][0], evidence)
+
+
+def slower_steps(samples: Samples) -> NumericFinding | None:
+    """Find steps that become slower at once and stay so, at settings that do not change as far as the log shows."""
+    if samples.has_one_batch_size:
+        known = [(one.step, one.step_seconds_max) for one in samples.records]
+        times = [(step, seconds) for step, seconds in known if seconds is not None]
+        if (found := _slower(times, SIDE_TIMES, SLOWER_RATIO)) is not None:
+            before, after, onset = found
+            evidence = (
+                f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before, with "
+                "the same batch size on each line"
+            )
+            return incident("throughput_drop", onset, times[-1][0], evidence)
+    for source in SOURCES:
+        rates = [(one.step, getattr(one, source)) for one in samples.records]
+        inverse = [(step, 1 / rate) for step, rate in rates if rate is not None and rate > 0]
+        if (found := _slower(inverse, SIDE_RATES, LOWER_RATIO)) is not None:
+            before, after, onset = found
+            most, least = number(1 / min(after)), number(1 / max(before))
+            evidence = f"{source} is {most} at most from step {onset} on, {least} and more before"
+            return incident("throughput_drop", onset, inverse[-1][0], evidence)
+    return None
+
+
+def _slower(
+    times: Points, least: int, ratio: float
+) -> tuple[Sequence[float], Sequence[float], int] | None:
+    """Return the times before and after the step from which on they are longer, and that step; None: there is none.
+
+    `least`: samples on each side.
+    """
+    values = [value for _, value in times]
+    if not are_positive(values):
+        return None
+    for index in range(least, len(values) - least + 1):
+        before, after = values[:index], values[index:]
+        gap = min(after) - max(before)
+        widest = max(max(before) - min(before), max(after) - min(after))
+        if min(after) >= ratio * max(before) and gap >= GAP_RANGES * widest:
+            return before, after, times[index][0]
+    return None
