@@ -1,4 +1,4 @@
-"""Margins: what every line of a pasted log begins with, such as the blanks of a list or the marks of a quotation.
+"""Margins: what every line of a pasted log begins with, such as the blanks of a list or the marks of a quotation or a comment.
 
 A margin is what all lines begin with that were read so far, so it only becomes shorter. A program's own log has none from its
 first line on that is not indented, and costs nothing from there.
@@ -8,7 +8,7 @@ import re
 
 # Longer ones are no margin; chosen.
 MAX_MARGIN = 64
-_MARGIN = re.compile(rb"(?:[ \t]|>(?= ))+")
+_MARGIN = re.compile(rb"(?:[ \t]|[>#](?= ))+")
 # A stack whose first lines are missing is indented itself.
 _STACK = re.compile(rb'  File "')
 
@@ -82,7 +82,7 @@ def _margin_of(line: bytes) -> bytes | None:
     """Return what may be the margin of a line; None for a line that has no text."""
     found = _MARGIN.match(line[: MAX_MARGIN + 1])
     own = found[0] if found is not None else b""
-    return None if not line[len(own) :].strip(b"> \t\r") else own
+    return None if not line[len(own) :].strip(b"># \t\r") else own
 
 
 def _shared(one: bytes, other: bytes) -> bytes:

@@ -172,6 +172,7 @@ def test_names_and_spellings_that_are_seen_in_the_field() -> None:
         "INFO:tensorflow:global step 10: loss = 0.375 (0.900 sec/step)": {
             "step": 10,
             "loss": 0.375,
+            "step_seconds_max": 0.9,
         },
         "  step   40/2000  loss 2.5000  lr 1.00e-04  |grad| 0.750  (3.1 steps/s)": {
             "step": 40,

@@ -130,3 +130,11 @@ def test_frames_of_a_stack_whose_header_is_missing_keep_their_own_blanks() -> No
     frames = "\n".join(PASTED.splitlines()[1:3])
     assert without_margin(frames) == frames
     assert without_margin(indented(frames, "    ")) == frames
+
+
+def test_the_marks_of_a_comment_are_a_margin() -> None:
+    """A log that was pasted into a program has one before every line, and before empty ones none behind it."""
+    text = "# Epoch 1/20\n#\n# 313/313 [====] - 16s 51ms/step - loss: 0.6966\n"
+    margin = Margin()
+    read = margin.feed(text.encode()) + margin.finish()
+    assert read == b"Epoch 1/20\n\n313/313 [====] - 16s 51ms/step - loss: 0.6966\n"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from runner.collect.step_formats import sentences
 from runner.collect.step_formats.epoch_steps import VALIDATION, Place, place_in
 from runner.collect.step_formats.name_value_pairs import (
     MAX_NAMES,
@@ -20,15 +21,16 @@ from runner.collect.step_formats.name_value_pairs import (
     whole,
 )
 
-_VALUE = r"""(?:tensor\(|\[|\()?['"]?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
-_NAMED = r"(?i:loss|cost|nll|xent|cross[_ ]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
-_QUOTES = r"""['"]?"""
+# Straight and typographic ones; a set engine knows bytes, so these are no class of characters.
+_QUOTES = r"""(?:['"]|’|”)?"""
+_VALUE = r"""(?:tensor\(|\[|\()?(?:['"]|‘|“)?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
+_NAMED = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
 # Of terminals, in a line that is not yet without them.
 _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
 MARK = (
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
-    rf"(?:\s*[:=]{_COLOURS}\s*|\s+){_COLOURS}{_VALUE}"
+    rf"(?:\s*[:=]{_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
     rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
 )
@@ -43,6 +45,9 @@ _SENTENCE = re.compile(
 _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
 # "(step 1,000)" of fairseq2, "[70] loss=" of CLU's writers.
 _STEP_ALONE = re.compile(r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\] \w+=")
+# A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
+_BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
+_COPULA = re.compile(rf"_{sentences.COPULA}$")
 _WORDS = re.compile(r"[a-z]+|\d+")
 
 _LOSSES = ("loss", "cost", "nll", "xent", "crossentropy", "entropy", "objective")
@@ -112,11 +117,14 @@ _OF_OTHERS = (
 
 def read_any(text: str) -> Reading | None:
     """Read the numbers of a line; None: it has none of ours."""
-    text = _JOINED.sub("=", text)
+    text = sentences.as_pairs(_JOINED.sub("=", text))
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)
     if not any(name in numbers for name in ("loss", "validation_loss", "grad_norm", "loss_scale")):
         return None
+    seconds = sentences.step_seconds(text) if "(" in text else None
+    if seconds is not None:
+        numbers.setdefault("step_seconds_max", seconds)
     is_validation = VALIDATION.search(text) is not None
     if is_validation and "validation_loss" not in numbers:
         if "loss" not in numbers:
@@ -127,7 +135,7 @@ def read_any(text: str) -> Reading | None:
         counter = float((alone[1] or alone[2]).replace(",", ""))
         counter_name = "global_step"
     step, place = whole(counter), None
-    if counter_name not in _GLOBAL:
+    if counter_name not in _GLOBAL and not _BRACKETED_STEP.search(text):
         place = place_in(text)
         step, place = _settled(step, place)
     if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
@@ -156,7 +164,7 @@ def _numbers(found: Iterator[tuple[str, str]]) -> tuple[dict[str, float], float 
     best: dict[str, tuple[int, float]] = {}
     counter, counter_name = None, ""
     for key, value in found:
-        name = normal(key)
+        name = _COPULA.sub("", normal(key))
         meaning = meaning_of(name)
         if meaning is None:
             continue

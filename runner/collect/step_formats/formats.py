@@ -12,6 +12,7 @@ from dataclasses import replace
 from runner.collect.lines import plain
 from runner.collect.step_formats.epoch_steps import EpochSteps, place_in
 from runner.collect.step_formats.name_value_pairs import Reading, number, whole
+from runner.collect.step_formats.sentences import LoneSeconds
 from runner.collect.step_formats.table import FORMATS, Format
 from runner.errors import UserError
 from runner.facts.messages.signals import StepRecord
@@ -44,6 +45,7 @@ class MetricLines:
         self.num_unnumbered = 0
         self.counts_epochs = False
         self._epochs = EpochSteps()
+        self._lone_seconds = LoneSeconds()
         # Format and values of the current block.
         self._block: tuple[str, Reading] | None = None
 
@@ -103,6 +105,7 @@ class MetricLines:
                 known, reading = found
                 self.name = known.name
                 if known.places:
+                    reading = self._lone_seconds.added(reading, segment[-MAX_SEGMENT:])
                     reading = self._placed(reading)
                 bars = _TQDM_BAR.findall(text) if known.bar and reading.step is None else []
                 if bars and "loss" in reading.numbers:

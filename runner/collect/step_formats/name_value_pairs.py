@@ -27,7 +27,8 @@ _WRAPPED = r"(?:\[\s*|tensor\(\[?|\{'\w+':\s*)?"
 _WORD = r"[A-Za-z(][\w./()\-]*"
 PAIR = re.compile(
     rf"(?<![\w./])(?P<key>[A-Za-z][\w./()\-]*(?:[ ]{_WORD}){{0,6}}?)(?:\s*[:=]\s*|\s+){_WRAPPED}"
-    rf"(?P<value>(?:{_NUMBER})(?:{_UNIT})?)(?![\w.])"
+    # A full stop may follow, of the sentence.
+    rf"(?P<value>(?:{_NUMBER})(?:{_UNIT})?)(?!\w|\.\w)"
 )
 QUOTED = re.compile(
     r"""['"](?P<key>[^'"{}]{1,80})['"]\s*:\s*(?:tensor\(|\[)?['"]?(?P<value>[^'",{}\[\]]{1,40})"""

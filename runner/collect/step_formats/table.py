@@ -123,6 +123,34 @@ _LLM_C_UNITS = (
 )
 
 
+def _read_darknet(text: str) -> Reading | None:
+    match = _DARKNET_VALUES.search(text)
+    if match is None:
+        return None
+    values = {name: number(value) for name, value in match.groupdict().items()}
+    numbers = {name: value for name, value in values.items() if value is not None}
+    return Reading(step=whole(numbers.pop("step", None)), numbers=numbers)
+
+
+def _read_kaldi(text: str) -> Reading | None:
+    """Kaldi maximises its objective; the step is the last of the minibatches."""
+    match = _KALDI_VALUES.search(text)
+    objective = None if match is None else number(match[2])
+    if match is None or objective is None:
+        return None
+    return Reading(step=int(match[1]), numbers={"loss": -objective})
+
+
+_ANY = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
+_DARKNET = rf"\d{{1,12}}: {_ANY}, {_ANY} avg(?: loss)?, [\d.]+ rate, "
+_DARKNET_VALUES = re.compile(
+    rf"(?P<step>\d{{1,12}}): (?P<loss>{_ANY}), {_ANY} avg(?: loss)?, (?P<lr>[\d.]+) rate, "
+    r"(?P<step_seconds_max>[\d.]+) seconds"
+)
+_KALDI = rf"objective function for '[^'\n]{{1,40}}' for minibatches \d+-\d+ is {_ANY} "
+_KALDI_VALUES = re.compile(rf"for minibatches \d{{1,9}}-(\d{{1,9}}) is ({_ANY}) ")
+
+
 def _pairs_in_block(text: str) -> Iterator[tuple[str, str]]:
     return pairs(_NO_NAME.sub("", text))
 
@@ -307,6 +335,13 @@ KNOWN: tuple[Format, ...] = (
         "data_time: 0.0110  memory: 15010  grad_norm: 0.5000  loss: 1.1250",
         {"step": 110, "lr": 1.9e-5, "step_seconds_max": 1.875, "grad_norm": 0.5, "loss": 1.125},
         extra={"time": ("step_seconds_max", 1.0)}),
+    Format("darknet", _DARKNET,
+        "1200: 2.125000, 2.250000 avg loss, 0.001000 rate, 3.500000 seconds, 76800 images, 11.2 hours left",
+        {"step": 1200, "loss": 2.125, "lr": 1e-3, "step_seconds_max": 3.5}, parser=_read_darknet),
+    Format("kaldi", _KALDI,
+        "LOG (nnet3-train[5.5]:PrintStatsForThisPhase():nnet-training.cc:290) Average objective function for 'output' for "
+        "minibatches 100-199 is -1.25 over 12800 frames.",
+        {"step": 199, "loss": 1.25}, parser=_read_kaldi),
     Format("dllogger", r"Training Epoch: \d+ Training Iteration: \d+ ",
         "DLL 2025-01-02 03:04:05.678901 - Training Epoch: 0 Training Iteration: 64  average_loss : 9.5  "
         "step_loss : 9.25  learning_rate : 0.0003",

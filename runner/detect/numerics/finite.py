@@ -90,11 +90,14 @@ class FiniteDetector(MetricDetector):
     def judge(self, record: StepRecord, extra: Extra) -> list[NumericFinding]:
         """Judge loss and gradient norm.
 
-        A NaN loss beside a validation loss alone means "not measured", unless the two have been printed together before.
+        A NaN loss beside a finite validation loss alone means "not measured", unless the two have been printed together before.
         """
         findings: list[NumericFinding] = []
         may_lack = record.validation_loss is not None and record.grad_norm is None
-        is_missing = may_lack and record.loss is not None and math.isnan(record.loss)
+        is_measured = finite(record.validation_loss) is not None
+        is_missing = (
+            may_lack and is_measured and record.loss is not None and math.isnan(record.loss)
+        )
         if may_lack and finite(record.loss) is not None:
             self._num_both += 1
         if record.loss is not None and not (is_missing and self._num_both < LASTING_SAMPLES):

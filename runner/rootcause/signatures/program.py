@@ -102,7 +102,9 @@ PROGRAM = (
         r"|'(?:train_)?loss': '?nan\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b|\bwith loss = nan\b"
         r"|\bInvalid loss, terminating training\b"
         r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
-        r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
+        r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b"
+        # The running average of darknet: more than one step had no number.
+        r"|\d: -?nan, -?nan avg\b",
         fault="nan_loss",
         source="wording of several trainers; PyTorch, anomaly mode",
         sample="RuntimeError: Function 'SoftmaxBackward0' returned nan values in its 0th output.",

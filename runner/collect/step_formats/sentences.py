@@ -1,0 +1,87 @@
+"""Sentences about a loss as name-value pairs: "Loss is V", "Loss after epoch N: V", and what else separates a name and its number.
+
+Names and numbers are spelled as `name_value_pairs` reads them, before it reads a line.
+"""
+
+import re
+from dataclasses import replace
+
+from runner.collect.step_formats.name_value_pairs import Reading, number
+
+_OF_LOSS = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy)"
+# Words between a name and its value: "loss is 0.2", "total loss of 0.2".
+COPULA = r"(?:is|was|of)"
+_COUNTED = r"(?i:epochs?|steps?|iter(?:ation)?s?|(?:mini)?batch(?:es)?|updates?)"
+_BETWEEN = r"\s+(?:after|at|for|in|on)\s+(?:the\s+)?"
+# What a search for lines with numbers looks for besides "name: V"; a set engine can do it.
+MARK = rf"{_OF_LOSS}{_BETWEEN}(?:{_COUNTED}\s*[#:]?\s*\d|\d+\s+{_COUNTED}\s*[:=,])"
+_AFTER_COUNT = re.compile(
+    rf"(?P<name>(?:\b[A-Za-z]+ )?{_OF_LOSS}){_BETWEEN}"
+    rf"(?:(?P<counter>{_COUNTED})\s*[#:]?\s*(?P<count>\d[\d,]*)|(?P<first>\d[\d,]*)\s+(?P<unit>{_COUNTED}))"
+    rf"(?:\s*(?:[:=,]|\b{COPULA}\b)\s*(?=[-+]?[\d.niNI])|\s+(?=[-+]?(?:\d*\.\d|(?i:nan|inf))))"
+)
+# "Train loss 100 0.634": the whole number counts.
+_BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}}) (?=\d+\.\d+)")
+# As the C library of Windows writes numbers that are none, and as others do.
+_NO_NUMBER = re.compile(r"1\.#(QNAN|SNAN|IND|INF)\d*|(?<=[Nn][Aa][Nn])\((?:ind|snan|0x[0-9a-f]+)\)")
+_TYPOGRAPHIC = str.maketrans("‘’‚‛“”„", "''''\"\"\"")
+# Updates, of Marian: "Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.50".
+_UPDATES = re.compile(r"\bUp\. (?=\d)")
+# Seconds of one step, behind its loss or named: "loss=0.4 (107.97s)", "(0.5 sec/step)".
+_SECONDS = re.compile(r"\((\d+(?:\.\d+)?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)\)")
+_SECONDS_ALONE = re.compile(
+    r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
+)
+
+
+def as_pairs(text: str) -> str:
+    """Spell a line so that each number stands behind its name."""
+    if not text.isascii():
+        text = text.translate(_TYPOGRAPHIC)
+    if "1.#" in text or "(" in text:
+        text = _NO_NUMBER.sub(_plain_word, text)
+    if _AFTER_COUNT.search(text):
+        text = _AFTER_COUNT.sub(_count_first, text)
+    if "Up. " in text:
+        text = _UPDATES.sub("update ", text)
+    return _BEHIND_COUNT.sub(r"step \2 \1: ", text)
+
+
+def _plain_word(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return ""
+    return "inf" if match[1] == "INF" else "nan"
+
+
+def _count_first(match: re.Match[str]) -> str:
+    counter, count = match["counter"] or match["unit"], match["count"] or match["first"]
+    singular = counter[:-2] if counter.endswith("ches") else counter.rstrip("s")
+    return f"{singular} {count} {match['name'].strip()}: "
+
+
+def step_seconds(text: str) -> float | None:
+    """Return the seconds of a step that are in brackets with their unit; None: there are none."""
+    match = _SECONDS.search(text)
+    return None if match is None else number(match[1], 1e-3 if match[2] == "ms" else 1.0)
+
+
+class LoneSeconds:
+    """Reads seconds in brackets behind a loss, of one log: those of the step once they fell, else of the run so far."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._are_of_steps = False
+
+    def added(self, reading: Reading, text: str) -> Reading:
+        """Return the reading of a line with the seconds of its step, where they are known."""
+        if ")" not in text:
+            return reading
+        match = _SECONDS_ALONE.search(text)
+        seconds = None if match is None else number(match[1])
+        if seconds is None or "step_seconds_max" in reading.numbers:
+            return reading
+        self._are_of_steps |= seconds < self._last
+        self._last = seconds
+        if not self._are_of_steps:
+            return reading
+        return replace(reading, numbers={**reading.numbers, "step_seconds_max": seconds})

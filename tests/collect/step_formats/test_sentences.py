@@ -1,0 +1,112 @@
+"""Numbers that do not stand behind their names as "name: V": sentences, counts in between, numbers before names, brackets."""
+
+import math
+
+import pytest
+
+from runner.collect.step_formats.formats import MetricLines
+from runner.facts.messages.signals import StepRecord
+from tests.collect.diagnosed_logs import verdicts_of
+
+
+def records_of(*lines: str) -> list[StepRecord]:
+    """Read the lines of one log."""
+    metrics = MetricLines()
+    return [record for line in lines if (record := metrics.read(line)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "loss"),
+    [
+        ("[Iteration 7] Throughput is 408.4 records/second. Loss is 1.25.", 7, 1.25),
+        ("step 7: loss was 1.25", 7, 1.25),
+        ("Iteration 7, total loss of 1.25", 7, 1.25),
+        ("Loss after epoch 7: 1.25", 7, 1.25),
+        ("Minibatch loss at step 7: 1.25", 7, 1.25),
+        ("train loss after 7 iterations: 1.25", 7, 1.25),
+        ("Loss for iteration #7 is 1.25", 7, 1.25),
+        ("Train loss 7 1.25 Grad Norm 0.5 1.2s/it", 7, 1.25),
+        (
+            "[2022-01-01] Ep. 1 : Up. 7 : Sen. 10,000 : Cost 1.25 * 100,000 @ 1,000 after 500,000",
+            7,
+            1.25,
+        ),
+        ("Epoch[0] Batch [7]\tSpeed: 100.20 samples/sec\tcross-entropy=1.25", 7, 1.25),
+        ("{“step”: 7, “loss”: 1.25}", 7, 1.25),
+    ],
+)
+def test_a_sentence_about_a_loss_is_read(line: str, step: int, loss: float) -> None:
+    """The number is that of the loss, and neither that of the step nor the one behind a full stop."""
+    (record,) = records_of(line)
+    assert (record.step, record.loss) == (step, loss)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        *((word, math.nan) for word in ("nan", "-nan", "NaN.", "nan(ind)", "-nan(ind)", "1.#QNAN")),
+        *((word, math.inf) for word in ("inf", "+inf", "Infinity", "Infinity.", "1.#INF00")),
+        *((word, -math.inf) for word in ("-inf", "-Infinity", "-1.#INF")),
+        *((word, math.nan) for word in ("-1.#IND", "1.#SNAN", "nan(0x8000000000000)")),
+    ],
+)
+@pytest.mark.parametrize("form", ["step 7 loss: {} lr: 0.5", "[Iteration 7] Loss is {}"])
+def test_words_for_what_is_no_number(form: str, word: str, value: float) -> None:
+    """As C, Java, Python and Windows spell NaN and infinity, with a full stop or without."""
+    (record,) = records_of(form.format(word))
+    assert record.step == 7
+    assert record.loss == pytest.approx(value, nan_ok=True)
+
+
+def test_a_loss_in_each_epoch_after_as_many_steps() -> None:
+    """MindSpore names the step of the epoch, which is the same in each of its lines."""
+    lines = [f"epoch: {num} step: 1875, loss is 0.{9 - num}" for num in (1, 2, 3)]
+    assert [record.step for record in records_of(*lines)] == [1875, 3750, 5625]
+
+
+def test_typographic_quotes_are_quotes() -> None:
+    """Pasted dictionaries have them."""
+    line = "{‘loss’: 1.453, ‘grad_norm’: 2.5, ‘learning_rate’: 4.5e-05, ‘step’: 7}"
+    assert records_of(line) == [StepRecord(step=7, loss=1.453, grad_norm=2.5, lr=4.5e-5)]
+
+
+def test_seconds_in_brackets_are_those_of_the_step_once_they_fell() -> None:
+    """A time that only grows may be that of the whole run; one with its unit is certain."""
+    line = "Training iter {}, loss=0.5 ({}s)"
+    varying = records_of(*(line.format(n, t) for n, t in ((1, 3.5), (2, 9.5), (3, 3.25), (4, 8.0))))
+    assert [record.step_seconds_max for record in varying] == [None, None, 3.25, 8.0]
+    growing = records_of(*(line.format(n, 3.5 * n) for n in range(1, 9)))
+    assert {record.step_seconds_max for record in growing} == {None}
+    (named,) = records_of("global step 10: loss = 2.5 (0.5 sec/step)")
+    assert named.step_seconds_max == 0.5
+    (since_last,) = records_of("INFO:tensorflow:loss = 2.5, step = 100 (20.5 sec)")
+    assert since_last.step_seconds_max is None
+
+
+def test_a_sentence_without_a_value_gives_no_step() -> None:
+    """A number that counts something else is no loss."""
+    for line in (
+        "loss at step 100",
+        "the loss for 3 batches was not logged",
+        "cost of 12 instances",
+        "Early stopping: loss is not improving for 5 epochs",
+    ):
+        assert records_of(line) == [], line
+
+
+def test_nan_from_the_first_epoch_on_is_found_beside_a_validation_that_is_nan() -> None:
+    """Keras prints both at the end of an epoch; a NaN beside a finite one may mean that it was not measured."""
+    bar = "998/998 [==============================] - 16s 13ms/step - loss: {} - accuracy: 0.9 - val_loss: {}\n"
+    sick = "".join(f"Epoch {n}/5\n\n{bar.format('nan', 'nan')}\n" for n in range(1, 4))
+    assert [verdict.cause.fault for verdict in verdicts_of(sick)] == ["nan_loss"]
+    well = "".join(f"Epoch {n}/5\n\n{bar.format('nan', 0.5)}\n" for n in range(1, 3))
+    assert verdicts_of(well) == []
+
+
+def test_a_line_whose_running_average_is_nan_is_enough() -> None:
+    """Darknet prints the loss and its average before their names."""
+    line = "50200: {}, {} avg, 0.000010 rate, 0.434793 seconds, 50200 images\n"
+    assert [one.cause.fault for one in verdicts_of(line.format("-nan", "nan"))] == ["nan_loss"]
+    assert verdicts_of(line.format("1.25", "1.5")) == []
+    # Of a batch without an object.
+    assert verdicts_of(line.format("-nan", "1.5")) == []
