@@ -233,8 +233,7 @@ class Ledger:
         if known.attempt in run.attempts:
             if run.would_reach(known.attempt, known.step):
                 run.keep_counters(now)
-            run.checkpoints[known.path] = known.attempt
-            run.reached(known.attempt, known.step)
+            run.checkpointed(known.path, known.attempt, known.step)
 
     def _checkpoint_removed(
         self, run: RunAccounting, _now: float, record: r.CheckpointRemoved

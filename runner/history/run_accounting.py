@@ -269,6 +269,12 @@ class RunAccounting(MutableValue):
             if attempt == self.stopped:
                 self.stopped_reached = max(self.stopped_reached, account.marks.reached)
 
+    def checkpointed(self, path: str, attempt: AttemptId, step: int) -> None:
+        """There is a checkpoint that an attempt made."""
+        self.checkpoints[path] = attempt
+        self.reached(attempt, step)
+        self.attempts[attempt].marks.add_checkpoint(step)
+
     def launching(self, now: float, attempt: AttemptId) -> None:
         """Its nodes are assigned to start ranks."""
         if attempt == self.current and self.phase == "prepare":

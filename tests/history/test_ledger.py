@@ -24,7 +24,13 @@ from runner.facts.messages.records import (
 from runner.facts.messages.signals import RanksTerminated
 from runner.facts.wire import decode, encode
 from runner.history.ledger import Ledger, RunSummary
-from runner.history.step_marks import MAX_CLOSED_MARKS, MAX_LIVE_MARKS, StepMarks
+from runner.history.step_marks import (
+    MAX_CHECKPOINTS,
+    MAX_CLOSED_MARKS,
+    MAX_LIVE_MARKS,
+    MAX_ROUGH_MARKS,
+    StepMarks,
+)
 from tests.history.journal_script import (
     ONE,
     THREE,
@@ -372,6 +378,77 @@ def test_an_exit_that_is_seen_late_moves_no_step_before_it() -> None:
     assert [marks.seconds_until(step) for step in (123, 995, 1000)] == [492.0, 3980.0, 4000.0]
     marks.roughen()
     assert [marks.seconds_until(step) for step in (123, 995, 1000)] == [492.0, 3980.0, 4000.0]
+
+
+def test_a_change_of_the_pace_stays_where_it_was() -> None:
+    """Steps of one second, then of three, then of one again: what few marks tell of any step is right to a second."""
+    marks, at, times = StepMarks(), 0.0, dict[int, float]()
+    for step in range(1, 501):
+        at += 3.0 if 217 < step <= 350 else 1.0
+        marks.add(at, step)
+        times[step] = at - 1.0
+    marks.close(at)
+    assert len(marks.steps) <= MAX_CLOSED_MARKS
+    assert all(marks.seconds_until(step) == pytest.approx(times[step]) for step in times)
+    marks.roughen()
+    assert len(marks.steps) <= MAX_ROUGH_MARKS
+    assert all(abs(marks.seconds_until(step) - times[step]) < 180.0 for step in times)
+
+
+@given(
+    paces=st.lists(st.floats(0.01, 30.0), min_size=2, max_size=1500),
+    every=st.integers(3, 60),
+    late=st.booleans(),
+)
+def test_the_step_of_a_checkpoint_keeps_its_time(
+    paces: list[float], every: int, late: bool
+) -> None:
+    """At any pace, with a mark every second step: those who continue from one of the newest inherit what it took, to the digit."""
+    marks, whole, at = StepMarks(), StepMarks(), 0.0
+    saved = list[int]()
+    for step, seconds in enumerate(paces, 1):
+        at += seconds
+        if step % 2:
+            marks.add(at, step)
+            whole.times.append(at)
+            whole.steps.append(step)
+        if step % every == 0 and not late:
+            saved.append(step)
+            marks.add_checkpoint(step)
+    if late:
+        saved.append(whole.steps[-1])
+        marks.add_checkpoint(saved[-1])
+    whole.reached = marks.reached
+    marks.close(at)
+    whole.closed_at = at
+    for step in saved[-MAX_CHECKPOINTS:]:
+        assert marks.seconds_until(step) == pytest.approx(whole.seconds_until(step))
+    assert len(marks.steps) <= MAX_CLOSED_MARKS + 2 * MAX_CHECKPOINTS
+    marks.roughen()
+    for step in saved[-2:]:
+        assert marks.seconds_until(step) == pytest.approx(whole.seconds_until(step))
+    assert len(marks.steps) <= MAX_ROUGH_MARKS + 4
+
+
+@given(st.lists(st.floats(0.01, 30.0), min_size=100, max_size=512))
+def test_marks_that_are_dropped_are_told_best_by_the_others(paces: list[float]) -> None:
+    """No step is further off than by dropping marks at equal distances until as few are left."""
+    marks, at, times = StepMarks(), 0.0, list[float]()
+    for step, seconds in enumerate(paces, 1):
+        at += seconds
+        marks.add(at, step)
+        times.append(at)
+    marks.close(at)
+    found = [marks.seconds_until(step) + times[0] for step in range(1, len(times) + 1)]
+    stride = -(-len(times) // (MAX_CLOSED_MARKS - 3))
+    kept = sorted({*range(0, len(times) - 2, stride), len(times) - 2, len(times) - 1})
+    evenly = [
+        times[a] + (times[b] - times[a]) * (step - a) / (b - a)
+        for a, b in itertools.pairwise(kept)
+        for step in range(a, b)
+    ]
+    worst = max(abs(one - other) for one, other in zip(evenly, times, strict=False))
+    assert max(abs(one - other) for one, other in zip(found, times, strict=True)) <= 2 * worst + 0.1
 
 
 # ---- for any journal, the seconds add up ----------------------------------------------------------------------------

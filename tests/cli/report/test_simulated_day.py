@@ -31,10 +31,9 @@ from tests.decide.accounting.follower import TOLERANCE_SECONDS, Follower
 from tests.decide.accounting.simulated_day import DAY_SECONDS, EPISODES, day
 from tests.decide.scenario import scenarios
 from tests.serve.web.conftest import Site
+from tests.suite import share
 
 COMPARED_EVERY_SECONDS = 7200.0
-# One day, the same for every commit: on another the ledger may be further off, since of attempts that ended it keeps few marks.
-SEED = "all"
 # A snapshot of 26 runs takes as long as a hundred entries.
 SNAPSHOT_ENTRIES = 1000
 OUTCOMES = {
@@ -63,9 +62,9 @@ class DayFollower(Follower):
         self.num_takeovers += before is not None
 
 
-def played(follower: DayFollower) -> World:
-    """Play the day; status and metrics are compared with the other fold every two hours, and at the end."""
-    scenario = day(SEED)
+def played(follower: DayFollower, seed: str) -> World:
+    """Play a day; status and metrics are compared with the other fold every two hours, and at the end."""
+    scenario = day(seed)
     world = scenario.play(scenario.build(watcher=follower, snapshot_entries=SNAPSHOT_ENTRIES))
     follower.compare(world)
     assert follower.num_compared >= DAY_SECONDS / COMPARED_EVERY_SECONDS
@@ -166,9 +165,9 @@ def watched(cluster: Cluster, run: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_all_agree_over_a_day_with_every_kind_of_incident(cluster: Cluster) -> None:
-    """Of each run, every cause to the second; `watch` to the digits that it shows."""
+    """Of each run, every cause to the second; `watch` to the digits that it shows. Each commit has another day."""
     follower = DayFollower(COMPARED_EVERY_SECONDS)
-    world = played(follower)
+    world = played(follower, share.current().commit or "all")
     assert_every_kind(world.entries, follower.num_takeovers)
     publish(cluster, world.entries)
     expected = figures_of(follower.histories, world.entries[-1].now)
