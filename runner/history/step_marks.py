@@ -3,7 +3,7 @@
 The journal holds a mark every few seconds at most, not one per step. Between two marks the steps are taken to be spread
 evenly: step s of a span from (t0, s0) to (t1, s1) is done at t0 + (t1 - t0) * (s - s0) / (s1 - s0).
 
-Where there are too many, those are dropped that the others tell best: as many as the smallest error in seconds allows, by a
+Where there are too many, those are dropped that the others replace best: as many as the smallest error in seconds allows, by a
 swinging door (Bristol, "Swinging door trending", 1990). The marks around a step that a checkpoint has stay, since a later
 attempt may begin there.
 """
@@ -114,7 +114,7 @@ class StepMarks(MutableValue):
         around = self._around_checkpoints(num_checkpoints)
         fixed = {*around, *range(len(self.steps) - 2, len(self.steps))}
         error = FIRST_ERROR_SECONDS
-        while len(kept := self._told_within(error, fixed)) > limit + len(around):
+        while len(kept := self._kept_within(error, fixed)) > limit + len(around):
             error *= 2
         self.times = [self.times[number] for number in kept]
         self.steps = [self.steps[number] for number in kept]
@@ -128,7 +128,7 @@ class StepMarks(MutableValue):
                 found |= {right - 1, right}
         return found
 
-    def _told_within(self, error: float, fixed: Set[int]) -> list[int]:
+    def _kept_within(self, error: float, fixed: Set[int]) -> list[int]:
         """Return the numbers of marks that leave every other one within `error` seconds of the line through its neighbours."""
         kept = [0]
         low, high = -inf, inf

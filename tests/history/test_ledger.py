@@ -381,7 +381,7 @@ def test_an_exit_that_is_seen_late_moves_no_step_before_it() -> None:
 
 
 def test_a_change_of_the_pace_stays_where_it_was() -> None:
-    """Steps of one second, then of three, then of one again: what few marks tell of any step is right to a second."""
+    """Steps of one second, then of three, then of one again: what few marks say of any step is right to a second."""
     marks, at, times = StepMarks(), 0.0, dict[int, float]()
     for step in range(1, 501):
         at += 3.0 if 217 < step <= 350 else 1.0
@@ -431,7 +431,7 @@ def test_the_step_of_a_checkpoint_keeps_its_time(
 
 
 @given(st.lists(st.floats(0.01, 30.0), min_size=100, max_size=512))
-def test_marks_that_are_dropped_are_told_best_by_the_others(paces: list[float]) -> None:
+def test_marks_that_are_dropped_are_those_that_others_replace_best(paces: list[float]) -> None:
     """No step is further off than by dropping marks at equal distances until as few are left."""
     marks, at, times = StepMarks(), 0.0, list[float]()
     for step, seconds in enumerate(paces, 1):
