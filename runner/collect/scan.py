@@ -6,7 +6,7 @@ only the lines with a hit, so the cost depends on the bytes and not on the size 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
 from runner.collect.step_formats.name_value_pairs import Reading
+from runner.collect.step_formats.printed_tables import HEADER, PrintedTables, TableRow
 from runner.errors import UserError
 from runner.facts.matches import MAX_TEXT, Match, Role
 from runner.facts.messages.signals import StepRecord
@@ -46,7 +47,7 @@ OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 class ScannedLine:
     """A line with a match, a step record, or numbers whose step is shown by a progress bar elsewhere; exactly one of the three.
 
-    `with_numbers`: the bytes of a line of the last two kinds.
+    `with_numbers`: the bytes of a line of the last two kinds; of a row of a table, behind the names of its columns.
     """
 
     line: int
@@ -77,9 +78,13 @@ class Scan:
         """
         self.file = file
         self._signatures = signatures
-        # Patterns of an engine: signatures, formats, and lines that announce an epoch.
+        # Patterns of an engine: signatures, formats, lines that announce an epoch, and first lines of tables.
         self._first_format = len(signatures)
         self._announced = self._first_format + (len(FORMATS) if own_format is None else 1)
+        self._header = self._announced + 1
+        self._tables = PrintedTables()
+        # Lines of their own have losses, so that tables only repeat them.
+        self._has_losses = False
         self._metrics = MetricLines(own_format)
         self._shapes = Shapes(self._metrics.read)
         self._engine = engine or engine_for(signatures, own_format)
@@ -134,7 +139,11 @@ class Scan:
         """Return the matches and records of the unfinished line, which may go on."""
         # A step's numbers may be cut in two, so they are read when their line, or the state of their bar, is whole.
         is_state = self._rest.endswith(b"\r")
-        found = list(self._search(self._rest, reads_steps=is_state)) if self._rest else []
+        found = (
+            list(self._search(self._rest, reads_steps=is_state, reads_tables=False))
+            if self._rest
+            else []
+        )
         self._num_searched = len(self._rest)
         if is_state:
             self._num_read = len(self._rest)
@@ -146,7 +155,9 @@ class Scan:
         if rest:
             yield from self._search(rest)
 
-    def _search(self, block: bytes, *, reads_steps: bool = True) -> Iterator[ScannedLine]:
+    def _search(
+        self, block: bytes, *, reads_steps: bool = True, reads_tables: bool = True
+    ) -> Iterator[ScannedLine]:
         # Offset of a line -> index of a pattern -> end.
         hits: dict[int, dict[int, int]] = {}
 
@@ -165,17 +176,32 @@ class Scan:
         if self.on_block is not None:
             starts = [at for at in sorted(hits) if not self._of_tracebacks.isdisjoint(hits[at])]
             self.on_block(block, self._line, starts, self._bare)
+        rows = self._rows(block, hits) if reads_tables else {}
         counted = 0
-        for start in sorted({**hits, **catalogued}):
+        for start in sorted({**hits, **catalogued, **rows}):
             self._line += block.count(b"\n", counted, start)
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
             indexes = hits.get(start, {})
             yield from self._read(line, start, indexes)
+            if start in rows and not self._has_losses:
+                yield self._read_row(line, rows[start])
             if start in catalogued:
                 yield from self._read_catalogued(line, catalogued[start], indexes)
         self._line += block.count(b"\n", counted)
+
+    def _rows(self, block: bytes, hits: Mapping[int, Mapping[int, int]]) -> Mapping[int, TableRow]:
+        headers = sorted(start for start, indexes in hits.items() if self._header in indexes)
+        return self._tables.rows(block, headers, self._bare)
+
+    def _read_row(self, line: bytes, row: TableRow) -> ScannedLine:
+        record = row.reading.record()
+        unnumbered = row.reading if record is None else None
+        with_numbers = row.header + b" " + line
+        return ScannedLine(
+            line=self._line, record=record, unnumbered=unnumbered, with_numbers=with_numbers
+        )
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:
         if self._announced in indexes:
@@ -183,6 +209,7 @@ class Scan:
         if any(self._first_format <= index < self._announced for index in indexes):
             for found in self._steps(line, self._num_read if start == 0 else 0):
                 if isinstance(found, StepRecord):
+                    self._has_losses |= found.loss is not None
                     yield ScannedLine(line=self._line, record=found, with_numbers=line)
                 else:
                     yield ScannedLine(line=self._line, unnumbered=found, with_numbers=line)
@@ -268,7 +295,7 @@ def engine_for(
     """
     patterns = [signature.pattern for signature in signatures]
     if own_format is None:
-        return make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED])
+        return make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED, HEADER])
     mark = own_format_of(own_format).mark
     try:
         return make_engine([*patterns, mark, ANNOUNCED])

@@ -97,8 +97,9 @@ _NO_METRIC = (
     ),
     *("ppl", "acc", "accuracy", "steps", "power", "hysteresis", "interval", "every", "std", "var"),
 )
-# Places among the names of a field: after those that are known by name.
-_PART = 100
+# Places among the names of a field: after those that are known by name. Beyond MAX_EXACT, a name has words besides those of its
+# field: it is one of several.
+MAX_EXACT = _PART = 100
 _COUNTERS = ("step", "iter", "iteration", "steps", "it", "batch", "update", "updates")
 _GLOBAL = (
     "global_step",

@@ -108,5 +108,3 @@ def test_a_line_whose_running_average_is_nan_is_enough() -> None:
     line = "50200: {}, {} avg, 0.000010 rate, 0.434793 seconds, 50200 images\n"
     assert [one.cause.fault for one in verdicts_of(line.format("-nan", "nan"))] == ["nan_loss"]
     assert verdicts_of(line.format("1.25", "1.5")) == []
-    # Of a batch without an object.
-    assert verdicts_of(line.format("-nan", "1.5")) == []
