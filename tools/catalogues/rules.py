@@ -13,7 +13,10 @@ AT_FAULT: tuple[Level, ...] = ("error", "warning")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Formats that match `pattern`, any case, in files below `paths`, at these levels. `why` goes into the row."""
+    """Formats that match `pattern`, any case, in files below `paths`, at these levels. `why` goes into the row.
+
+    `is_understated`: what the emitter writes at level info reports the fault all the same, so its row counts as an error.
+    """
 
     pattern: str
     fault: str
@@ -24,6 +27,7 @@ class Rule:
     layer: Layer | None = None
     scope: Scope | None = None
     lasting: bool = False
+    is_understated: bool = False
 
     def applies(self, at: str, text: str, level: Level) -> bool:
         """Whether this rule judges a format."""
@@ -43,7 +47,7 @@ def judged(row: Row, rule: Rule | None) -> Row:
     return Row(
         row.at,
         row.format,
-        row.level,
+        "error" if rule.is_understated and row.level == "info" else row.level,
         rule.fault,
         layer=rule.layer,
         scope=rule.scope,

@@ -103,12 +103,12 @@ ENDING = (
     ),
     _ended(
         "told-to-end",
-        r"(?i)received (?:15|Signals\.SIGTERM|SIGTERM) death signal"
-        r"|received (?:signal )?SIGTERM|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIGTERM"
-        r"|SignalException: Process \d+ got signal: 15|\bSIGTERM received\b|received signal 15"
+        r"(?i)received (?:(?:1|2|15)|(?:Signals\.)?SIG(?:TERM|HUP|INT)) death signal"
+        r"|received (?:signal )?SIG(?:TERM|HUP)|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIG(?:TERM|HUP)"
+        r"|SignalException: Process \d+ got signal: (?:1|2|15)\b|\bSIGTERM received\b|received signal 15"
         r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving",
         layer="launcher",
-        source="DeepSpeed and torchrun launchers; trainers",
+        source="DeepSpeed and torchrun launchers; trainers: a scheduler or a person, or the end of a session",
         sample="torch.distributed.elastic.multiprocessing.api.SignalException: Process 51 got signal: 15",
         near="Sending process 44 closing signal SIGTERM",
     ),

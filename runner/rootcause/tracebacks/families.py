@@ -130,6 +130,13 @@ _WORDS: tuple[tuple[tuple[str, ...], Family], ...] = (
     (("import", "dependency"), "import"),
 )
 
+# What a server answered, in the words of HTTP and of its clients.
+_HTTP_STATUS = re.compile(
+    r"(?i)\b(?:HTTP(?:/[\d.]+)?|status(?:[ _]code)?|error(?:[ _]code)?)[ :=(]{1,3}([45]\d\d)\b|\b([45]\d\d) (?:client|server) error\b"
+)
+# Of a class that says no more than that it failed, the status does.
+_OF_ANSWERS: tuple[Family, ...] = ("connection", "other", "value")
+
 
 def family_of(raised: Raised) -> Family:
     """Return the family of an exception: its errno decides before its class."""
@@ -138,7 +145,17 @@ def family_of(raised: Raised) -> Family:
         return found
     # Ray: RayTaskError(ValueError).
     name = raised.name.partition("(")[2].rstrip(")") or raised.name
-    return _status_family(name, raised.message) or _class_family(name)
+    known = _status_family(name, raised.message) or _class_family(name)
+    return (known in _OF_ANSWERS and _http_family(raised.message)) or known
+
+
+def _http_family(message: str) -> Family | None:
+    """Return the family of an exception that carries the answer of a server; None for any other, and for what the server lacks."""
+    found = _HTTP_STATUS.search(message.partition("\n")[0])
+    status = found[1] or found[2] if found is not None else ""
+    if status in ("401", "403"):
+        return "settings"
+    return "connection" if status == "429" or status.startswith("5") else None
 
 
 def is_wrapper(raised: Raised) -> bool:

@@ -72,7 +72,7 @@ _SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+
 # What torch's checks of third-party code put before their message.
 _ENFORCED = re.compile(r"\[enforce fail at ([\w./-]+)")
 # What a launcher raises when it is told to end.
-_SIGTERM = re.compile(r"\bsignal: 15\b|\bSIGTERM\b")
+_TOLD_TO_END = re.compile(r"\bsignal: (?:1|2|15)\b|\bSIG(?:TERM|HUP|INT)\b")
 # Of messages that name what a process died with; what may have been is no statement.
 _MAYBE = "potential root causes"
 _DIED_WITH: tuple[tuple[re.Pattern[str], ShownFault], ...] = (
@@ -342,7 +342,7 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
-    if raised.name.endswith("SignalException") and _SIGTERM.search(raised.message):
+    if raised.name.endswith("SignalException") and _TOLD_TO_END.search(raised.message):
         return ShownFault("preemption", "class", "launcher")
     return ShownFault("", "class")
 
@@ -368,7 +368,7 @@ _RULES: dict[Family, _Rule] = {
     "import": lambda raised, stack: ShownFault("config_error", "class"),
     "format": _format,
     "checkpoint": lambda raised, stack: ShownFault("checkpoint_io", "class"),
-    "data": lambda raised, stack: ShownFault("data_error", "class"),
+    "data": lambda raised, stack: ShownFault(fault_of_path(raised.message) or "data_error", "class"),
     "not-finite": lambda raised, stack: ShownFault("nan_loss", "class"),
     "lookup": _lookup,
     "code": _code,

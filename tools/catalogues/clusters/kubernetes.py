@@ -55,7 +55,7 @@ RULES = (
     ),
     Rule(
         r"PLEG is not healthy|NodeNotReady|node .*(?:is unhealthy|not ready|is gone|became unreachable|unresponsive"
-        r"|has been (?:deleted|removed))|hasn't been updated for|Kubelet stopped posting|never posted|heartbeat"
+        r"|has been (?:deleted|removed))|is NotReady as of|hasn't been updated for|Kubelet stopped posting|never posted|heartbeat"
         r"|container runtime (?:is down|not ready)|Unable to update node status|error updating node status"
         r"|Error getting node|lost contact|runtime network not ready|rebooted|deleting orphaned|"
         r"node status update|status is unknown",
@@ -69,6 +69,7 @@ RULES = (
         ),
         levels=("error", "warning", "info"),
         scope="node",
+        is_understated=True,
     ),
     Rule(
         r"^preempted|^Preempt(?:ed|ing) (?:by|in order|pod)|preempting pod",

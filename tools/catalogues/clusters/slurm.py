@@ -55,8 +55,15 @@ RULES = (
         scope="node",
     ),
     Rule(
+        r"^(?:salloc: )?Job allocation %u has been revoked",
+        "preemption",
+        "the job's time is over, or an operator or the scheduler ended it; also at the end of an allocation that was left",
+        paths=("src/salloc/", "src/srun/"),
+        levels=_SHOWN,
+    ),
+    Rule(
         r"CANCELLED AT|time limit exhausted|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE)|has been revoked"
-        r"|allocation .*(?:revoked|expired)|has expired|job time limit|preempted \w+|preempt(?:ing|ed) %pJ"
+        r"|allocation .*(?:revoked|expired)|has expired|job time limit|(?<!waking )preempted \w+|preempt(?:ing|ed) %pJ"
         r"|Force Terminated|cancelled by interactive|has been cancelled",
         "preemption",
         "the job's time is over, or an operator or the scheduler ended it",
@@ -69,6 +76,7 @@ RULES = (
             "src/slurmctld/",
         ),
         levels=_SHOWN,
+        is_understated=True,
     ),
     Rule(
         r"^(?:ignoring|internal error)|RPC from|Security violation", "", "a message that is refused"
@@ -83,6 +91,7 @@ RULES = (
         paths=("src/interfaces", "src/plugins", "src/slurmd", "src/slurmctld"),
         layer="machine",
         scope="node",
+        is_understated=True,
     ),
     Rule(
         r"^Node failure on|not responding|setting (?:DOWN|node %s to DOWN)|on failed node|failure of node"
@@ -94,6 +103,7 @@ RULES = (
         paths=("src/slurmctld/", "src/api/", "src/salloc/", "src/srun/"),
         levels=_SHOWN,
         scope="node",
+        is_understated=True,
     ),
     Rule(
         r"prolog (?:or .* )?(?:fail|launch failure)|prolog failed|prolog/epilog failure|draining the node"
