@@ -198,6 +198,12 @@ class Node:
         self.store.append(f"tasks/{self.name}", encode(task))
         return task.id
 
+    def answer_once_heard(self, kind: Any) -> ActionResult:
+        """Send a task again as long as it came before the newest agent listened; return the answer of that agent."""
+        while (answer := self.answer(self.ask(kind))).message.endswith("; ask again"):
+            pass
+        return answer
+
     def answer(self, id_: str) -> ActionResult:
         """Wait for a task's answer."""
         found: ActionResult = self.wait_for("ActionResult", lambda fact: fact.id == id_)

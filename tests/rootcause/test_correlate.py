@@ -348,14 +348,22 @@ def test_a_table_of_a_tool_counts_where_no_step_follows_it() -> None:
 
 
 def test_a_person_who_interrupts_ranks_that_wait_for_others_ends_a_hang() -> None:
-    """One who interrupts a program at work ends it: no incident."""
+    """One who interrupts a program at work ends it, as a scheduler does."""
     traceback = (
         'Traceback (most recent call last):\n  File "/app/train.py", line 5, in main\n    step()\n'
         '  File "{file}", line 88, in {function}\n    work.wait()\nKeyboardInterrupt\n'
     )
     collective = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py"
     assert one(traceback.format(file=collective, function="barrier")).cause.fault == "hang_no_error"
-    assert verdicts_of(traceback.format(file="/app/model.py", function="forward")) == []
+    at_work = one(traceback.format(file="/app/model.py", function="forward"))
+    assert at_work.cause.fault == "preemption"
+    assert at_work.cause.confidence < 0.5
+    typed = "step 7\n^C[2026-01-02 03:04:05,678] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 22523\n"
+    assert one(typed).cause.fault == "preemption"
+    assert (
+        verdicts_of("64 bytes from n2: icmp_seq=3 time=0.1 ms\n^C\n--- n2 ping statistics ---\n")
+        == []
+    )
 
 
 def test_a_launcher_that_is_told_to_end_raises_a_preemption() -> None:
@@ -367,6 +375,9 @@ def test_a_launcher_that_is_told_to_end_raises_a_preemption() -> None:
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: {number}\n"
     )
     assert one(traceback.format(number=15)).cause.fault == "preemption"
+    hung_up = one(traceback.format(number=1))
+    assert hung_up.cause.fault == "preemption"
+    assert one(traceback.format(number=11)).cause.fault != "preemption"
 
 
 def test_words_of_errno_in_calls_into_the_fabric_are_no_disk() -> None:

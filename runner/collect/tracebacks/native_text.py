@@ -17,6 +17,8 @@ from runner.rootcause.tracebacks.objects import Frame, Kind, Raised
 
 TERMINATE = re.compile(
     r"terminate called (?:after throwing an instance of '(?P<name>[^']{1,200})'|without an active exception)"
+    # libc++, which writes the message on the same line.
+    r"|: terminating (?:due to|with) uncaught (?:foreign )?exception(?: of type (?P<type>(?:[^:]|::){1,200}?)(?:: (?P<what>.*))?$)?"
 )
 FATAL = re.compile(r"Fatal Python error: (?P<message>.*)")
 _WHAT = re.compile(r"\s*what\(\):\s*(?P<message>.*)")
@@ -31,8 +33,15 @@ class CppText:
 
     def __init__(self, number: int, text: str) -> None:
         found = TERMINATE.search(text)
-        name = (found["name"] or "std::terminate") if found is not None else "std::terminate"
-        self._raised = Raised(name=name, message="", line=number, text=text[:MAX_TEXT])
+        name = message = ""
+        if found is not None:
+            name, message = found["name"] or found["type"] or "", found["what"] or ""
+        self._raised = Raised(
+            name=name or "std::terminate",
+            message=message[:MAX_MESSAGE],
+            line=number,
+            text=text[:MAX_TEXT],
+        )
         self._frames: Ends[Frame] = Ends(FIRST_FRAMES, LAST_FRAMES)
         self._num_lines = 0
         self._has_stack = False

@@ -457,16 +457,17 @@ DEVICE = (
     ),
     Signature(
         "machine-check",
-        r"mce: \[Hardware Error\]: CPU \d+: Machine Check"
+        r"\b(?:CPU \d+: )?Machine Check(?: Event| Exception)?: ?\d+ Bank \d+: [abef][0-9a-f]{15}\b"
+        r"|mce: \[Hardware Error\]: CPU \d+: Machine Check Exception|\bSTATUS [abef][0-9a-f]{15} MCGSTATUS"
         r"|\[Hardware Error\]: event severity: (?:fatal|recoverable)|EDAC MC\d+: \d+ UE\b"
         r"|Uncorrected (?:hardware )?memory error",
         fault="host_hardware",
         layer="device",
         scope="node",
         is_lasting=True,
-        source="Linux, arch/x86/kernel/cpu/mce; drivers/edac",
+        source="Linux, arch/x86/kernel/cpu/mce; drivers/edac; mcelog. Bits 63 and 61 of a bank's status: valid, and uncorrected",
         sample="mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: be00000000800400",
-        near="mce: CPU supports 22 MCE banks",
+        near="EDAC sbridge MC0: CPU 0: Machine Check Event: 0 Bank 7: 8c00004000010090",
     ),
     _supporting(
         "machine-check-logged",
@@ -484,7 +485,8 @@ DEVICE = (
     ),
     _supporting(
         "memory-corrected",
-        r"EDAC MC\d+: \d+ CE\b|\[Hardware Error\]: event severity: corrected",
+        r"EDAC MC\d+: \d+ CE\b|\[Hardware Error\]: event severity: corrected"
+        r"|Machine Check(?: Event)?: ?\d+ Bank \d+: [89cd][0-9a-f]{15}\b",
         source="Linux, drivers/edac/edac_mc.c; drivers/firmware/efi/cper.c",
         sample="EDAC MC1: 101 CE memory scrubbing error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0",
         near="EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",

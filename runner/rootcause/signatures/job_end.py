@@ -106,7 +106,9 @@ ENDING = (
         r"(?i)received (?:(?:1|2|15)|(?:Signals\.)?SIG(?:TERM|HUP|INT)) death signal"
         r"|received (?:signal )?SIG(?:TERM|HUP)|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIG(?:TERM|HUP)"
         r"|SignalException: Process \d+ got signal: (?:1|2|15)\b|\bSIGTERM received\b|received signal 15"
-        r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving",
+        r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving"
+        # A person typed it: the terminal shows it before what the program says.
+        r"|^\^C(?:Traceback|Process |\[)",
         layer="launcher",
         source="DeepSpeed and torchrun launchers; trainers: a scheduler or a person, or the end of a session",
         sample="torch.distributed.elastic.multiprocessing.api.SignalException: Process 51 got signal: 15",
@@ -171,7 +173,7 @@ ENDING = (
     _other(
         "looks-like-an-error",
         r"(?:^|[\s:\]>\[])(?:FATAL|CRITICAL|PANIC|[Ff]atal error)(?:[:\]]| ?[-|] | the )"
-        r"|Check failed: |^F\d{4} |\bUnrecoverable error\b|\bERROR\b.*\b\w+(?:Error|Exception): \S"
+        r"|Check failed: |^F\d{4} |\[F\d{3,4} \d\d:|\bUnrecoverable error\b|\bERROR\b.*\b\w+(?:Error|Exception): \S"
         r"|ErrorMessage \S",
         role="error-of-any-kind",
         source="habits of loggers",

@@ -84,9 +84,10 @@ MARKS = (
     ),
     _marker(
         "frame-of-any-kind",
-        r'File "[^"]+", line \d+,? in |terminate called (?:after|without)|Fatal Python error: ',
+        r'File "[^"]+", line \d+,? in |terminate called (?:after|without)|: terminating (?:due to|with) uncaught '
+        r"|Fatal Python error: ",
         role="frame",
-        source="Python, traceback.py and faulthandler.c: where a stack is, whatever its first line; libstdc++",
+        source="Python, traceback.py and faulthandler.c: where a stack is, whatever its first line; libstdc++, libc++",
         sample='  File "/opt/job/train.py", line 88, in main',
         near="/opt/job/train.py:88: UserWarning: the schedule has no stages",
     ),

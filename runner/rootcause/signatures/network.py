@@ -239,7 +239,7 @@ NETWORK = (
         r"socketProgress: Connection closed by remote peer (?P<peer>[\w.:-]+)"
         r"|ncclRemoteError|Connection (?:closed|reset) by (?:remote )?peer|ConnectionResetError"
         r"|BrokenPipeError|\[Errno (?:32|104)\]|NCCL communicator was aborted"
-        r"|ProcessGroup.*aborted|DistBackendError"
+        r"|ProcessGroup.*aborted|DistBackendError(?:[^'\w]|$)"
         r"|NET/IB ?: Got completion from peer \S+ with (?:error|status=\S*?\(?)\s*5\b",
         layer="collective",
         source=_NCCL + "; errno(3): what is left of a peer that died",

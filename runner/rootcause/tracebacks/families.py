@@ -130,9 +130,12 @@ _WORDS: tuple[tuple[tuple[str, ...], Family], ...] = (
     (("import", "dependency"), "import"),
 )
 
+_NOT_ALLOCATED = re.compile(r"(?i)\b(?:unable|failed) to allocate \d[\d.,]* ?(?:bytes|[KMGT]i?B)\b")
+_OF_DEVICES = re.compile(r"(?i)\b(?:cuda|hip|gpu|device|hbm|vram|npu|xpu)\b")
 # What a server answered, in the words of HTTP and of its clients.
 _HTTP_STATUS = re.compile(
-    r"(?i)\b(?:HTTP(?:/[\d.]+)?|status(?:[ _]code)?|error(?:[ _]code)?)[ :=(]{1,3}([45]\d\d)\b|\b([45]\d\d) (?:client|server) error\b"
+    r"(?i)\b(?:HTTP(?:/[\d.]+)?|status(?:[ _]code)?|error(?:[ _]code)?)[ :=(]{1,3}([45]\d\d)\b"
+    r"|\b([45]\d\d) (?:client|server) error\b"
 )
 # Of a class that says no more than that it failed, the status does.
 _OF_ANSWERS: tuple[Family, ...] = ("connection", "other", "value")
@@ -176,6 +179,8 @@ def _errno_family(raised: Raised) -> Family | None:
     if number is not None:
         return _ERRNOS.get(int(number[1] or number[2]))
     first = raised.message.partition("\n")[0]
+    if _NOT_ALLOCATED.search(first) and not _OF_DEVICES.search(first):
+        return "memory"
     return next((family for text, family in _ERRNO_TEXTS if text in first), None)
 
 

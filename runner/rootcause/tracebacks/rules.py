@@ -97,6 +97,7 @@ _SOURCES: tuple[tuple[str, ShownFault], ...] = (
     ("ProcessGroupGloo", ShownFault("nccl_network", "class", "collective")),
     ("ProcessGroupNCCL", ShownFault("nccl_network", "class", "collective")),
 )
+_LATE = ShownFault("nccl_timeout", "class", "collective")
 
 
 def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
@@ -110,7 +111,8 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
     enforced = _ENFORCED.search(raised.message)
     for source, finding in _SOURCES:
         if source in raised.source or (enforced and source in enforced[1]):
-            return finding
+            is_late = finding.layer == "collective" and _TIMED_OUT.search(raised.message)
+            return _LATE if is_late else finding
     if family in ("other", "value") and _GPU_TEXT.search(raised.message):
         family = "gpu"
     rule = _RULES.get(family)
@@ -342,7 +344,8 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
-    if raised.name.endswith("SignalException") and _TOLD_TO_END.search(raised.message):
+    is_told = raised.name.endswith("SignalException") and _TOLD_TO_END.search(raised.message)
+    if is_interrupted or is_told:
         return ShownFault("preemption", "class", "launcher")
     return ShownFault("", "class")
 
@@ -368,7 +371,9 @@ _RULES: dict[Family, _Rule] = {
     "import": lambda raised, stack: ShownFault("config_error", "class"),
     "format": _format,
     "checkpoint": lambda raised, stack: ShownFault("checkpoint_io", "class"),
-    "data": lambda raised, stack: ShownFault(fault_of_path(raised.message) or "data_error", "class"),
+    "data": lambda raised, stack: ShownFault(
+        fault_of_path(raised.message) or "data_error", "class"
+    ),
     "not-finite": lambda raised, stack: ShownFault("nan_loss", "class"),
     "lookup": _lookup,
     "code": _code,

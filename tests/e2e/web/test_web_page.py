@@ -55,6 +55,7 @@ def test_a_killed_rank_appears_a_pause_is_obeyed_and_a_dead_supervisor_is_told(
         )
         held = harness.wait(lambda view: run_of(view).hold, "the pause")
         assert (held.by, held.reason) == ("ann (web)", "the disks move")
+        expect(page.locator("#runs .badge")).to_have_text("‖ paused", timeout=WAIT_MILLISECONDS)
         assert page.evaluate("window.isSameDocument")
         kill(supervisor.pid)
         harness.until(lambda: not _answers(port) or None, "the end of the page's process")

@@ -54,7 +54,7 @@ def test_a_catalogue_has_every_level_that_a_kernel_log_shows(name: str) -> None:
             "error",
             "thermal_power",
         ),
-        ("linux_storage", "Disabling device after reset failure: %d", "warning", "host_hardware"),
+        ("linux_storage", "Disabling device after reset failure: %d", "error", "host_hardware"),
         ("linux_storage", "rejecting I/O to offline device", "error", "filesystem"),
         ("linux_storage", "critical medium error, dev %s", "error", "filesystem"),
         ("linux_file_systems", "not responding, still trying", "info", "filesystem"),

@@ -1,7 +1,7 @@
 """The class of a kernel message: that of its part where it is an error or a warning, and overrides by what it says.
 
-A row is an error where a class says of what. Others are warnings: each node writes errors while it starts, of set-up and of parts
-that it lacks, and runs for months.
+A row is an error where a class says of what, or that it will stay. Others are warnings: each node writes errors while it starts,
+of set-up and of parts that it lacks, and runs for months.
 """
 
 import re
@@ -34,7 +34,8 @@ def class_of(call: LogCall, at: str, area: Area) -> Judged:
     """Return the class of one format of a file."""
     for one in OVERRIDES:
         if _applies(one, call, at):
-            level = _level(call.level, one.fault)
+            # What stays broken is an error, whatever level the driver chose.
+            level = "error" if one.lasting and one.fault else _level(call.level, one.fault)
             return Judged(level, one.fault, one.scope if one.fault else None, one.lasting, one.why)
     # A check of the kernel's own code, which says little about the machine.
     is_check = "WARN" in call.function

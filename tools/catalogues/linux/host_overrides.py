@@ -149,6 +149,7 @@ _HARDWARE: tuple[Override, ...] = (
         "containment event",
         "host_hardware",
         "the port cut off a device after an uncorrectable error",
+        levels=ANY_LEVEL,
         lasting=True,
     ),
     Override(
