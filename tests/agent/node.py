@@ -198,7 +198,7 @@ class Node:
         self.store.append(f"tasks/{self.name}", encode(task))
         return task.id
 
-    def answer_once_heard(self, kind: Any) -> ActionResult:
+    def answer_of_listening_agent(self, kind: Any) -> ActionResult:
         """Send a task again as long as it came before the newest agent listened; return the answer of that agent."""
         while (answer := self.answer(self.ask(kind))).message.endswith("; ask again"):
             pass

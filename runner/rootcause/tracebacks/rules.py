@@ -72,7 +72,7 @@ _SETTINGS_TEXT = re.compile(r"\b(?:arguments?|config\w*|settings?|options?|--\w+
 # What torch's checks of third-party code put before their message.
 _ENFORCED = re.compile(r"\[enforce fail at ([\w./-]+)")
 # What a launcher raises when it is told to end.
-_TOLD_TO_END = re.compile(r"\bsignal: (?:1|2|15)\b|\bSIG(?:TERM|HUP|INT)\b")
+_ASKED_TO_END = re.compile(r"\bsignal: (?:1|2|15)\b|\bSIG(?:TERM|HUP|INT)\b")
 # Of messages that name what a process died with; what may have been is no statement.
 _MAYBE = "potential root causes"
 _DIED_WITH: tuple[tuple[re.Pattern[str], ShownFault], ...] = (
@@ -344,8 +344,8 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
-    is_told = raised.name.endswith("SignalException") and _TOLD_TO_END.search(raised.message)
-    if is_interrupted or is_told:
+    is_asked = raised.name.endswith("SignalException") and _ASKED_TO_END.search(raised.message)
+    if is_interrupted or is_asked:
         return ShownFault("preemption", "class", "launcher")
     return ShownFault("", "class")
 

@@ -144,7 +144,9 @@ def test_other_nodes_report_digests_and_the_rest_when_asked(
     assert digests(found.conditions) == sent
     node.kill_agent()
     node.start_agent()
-    assert node.answer_once_heard("conditions").message == "this agent did not start the ranks"
+    assert (
+        node.answer_of_listening_agent("conditions").message == "this agent did not start the ranks"
+    )
     node.assign(None, 2)
     node.wait_for("RanksTerminated")
 
