@@ -119,20 +119,23 @@ def line_pattern(text: str, style: Style) -> LinePattern:
 
 
 def _pieces(line: str, style: Style) -> Iterator[_Piece]:
-    """Yield literals and gaps in turn: of two literals or two gaps of text, one."""
-    literal, last = "", list[_Gap]()
+    """Yield literals and gaps in turn. Of conversions in a row, one gap of any text: nothing divides what they print."""
+    literal, is_first = "", True
+    gap: _Gap | None = None
     for piece in _conversions(line, style):
-        if isinstance(piece, str):
+        if isinstance(piece, _Gap):
+            if literal:
+                yield _Run(literal, is_first, is_whole_right=False)
+            literal, gap = "", piece if gap is None else _Gap()
+        elif piece:
+            if gap is not None:
+                yield gap
+                gap, is_first = None, False
             literal += piece
-            continue
-        if literal:
-            yield _Run(literal, not last, is_whole_right=False)
-            literal, last = "", []
-        if not (last and last[-1] == piece == _Gap()):
-            yield piece
-        last = [piece]
+    if gap is not None:
+        yield gap
     if literal:
-        yield _Run(literal, not last)
+        yield _Run(literal, is_first)
 
 
 def _conversions(line: str, style: Style) -> Iterator[str | _Gap]:
