@@ -46,6 +46,8 @@ from runner.rootcause.tracebacks.objects import Traceback
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
 # Matches of one signature in one file that are returned, and numeric incidents of one log.
 MAX_REPEATS, MAX_NUMERIC = 2, 100
+# Faults of short windows that outrank a cause that is unknown.
+OF_ONE_SAMPLE = ("nan_loss", "grad_norm_spike", "loss_scale_floor")
 # Lines of source and marks below the last frame of a traceback that the end of a log cut off; chosen.
 MAX_CUT_OFF = 4
 _RANK_IN_NAME = re.compile(
@@ -323,10 +325,15 @@ class Log:
 def verdicts_on(
     matches: Sequence[Match], of_windows: Sequence[Match], steps: Sequence[LoggedStep]
 ) -> list[Verdict]:
-    """Return the verdicts on matches, the root cause first; where there are none, on those of short windows beside them."""
-    return correlate(matches, steps) or (
-        correlate([*matches, *of_windows], steps) if of_windows else []
-    )
+    """Return the verdicts on matches, the root cause first.
+
+    What short windows show counts where there are none; what one sample is enough for, where the cause is unknown.
+    """
+    found = correlate(matches, steps)
+    if any(verdict.cause.fault != "unknown" for verdict in found):
+        return found
+    counted = [one for one in of_windows if not found or one.fault in OF_ONE_SAMPLE]
+    return correlate([*matches, *counted], steps) if counted else found
 
 
 def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:

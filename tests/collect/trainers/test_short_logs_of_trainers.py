@@ -96,6 +96,14 @@ def test_a_line_that_names_a_fault_counts_alone() -> None:
     assert faults_of(lines(SPIKE), fault) == faults_of(fault)
 
 
+def test_a_nan_is_the_cause_of_an_end_that_nothing_explains() -> None:
+    """A spike that came back, or a fault that is known, does not give way to an unknown end, nor the other way round."""
+    end = "step failed: error: giving up\nProcess exited with exit code 1\n"
+    assert faults_of(lines([2.0, 2.1]) + end) == ["unknown"]
+    assert faults_of(lines([2.0, float("nan")]) + end)[:1] == ["nan_loss"]
+    assert faults_of(lines(SPIKE) + end) == ["unknown"]
+
+
 def test_an_agent_does_not_report_them() -> None:
     """A verdict that acts on a run needs more than samples that are looked at when they are over."""
     diagnosis = Diagnosis(engine=engine_of_all())

@@ -6,10 +6,11 @@ beside them, from a second metric that agrees, or from an order that chance make
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.metric_detector import finite
-from runner.detect.numerics.trial import median_slope
+from runner.detect.numerics.trial import LEAST_LOSS_SCALE, median_slope
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 from runner.facts.messages.signals import StepRecord
 
@@ -27,8 +28,14 @@ MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
 MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
+# Falls of a loss scale in a row, to less than is worth going back to (`trial.py`); chosen.
+MIN_FALLS = 4
+# Of a rise, the steps of its later half in times of those of its earlier half: a divergence feeds itself. A sum of losses, which
+# some scripts print in place of their mean, does not. Of a trend that never falls, the largest step in times of the smallest: those
+# of a sum are alike. Chosen.
+CONVEX_RATIO, SUM_RATIO = 2.0, 5.0
 # Losses of exactly 0 at the end of a log, and the least one before: transformers counts a NaN as 0. Chosen.
-MIN_ZEROS, LEAST_BEFORE_ZERO = 3, 0.5
+MIN_ZEROS, LEAST_BEFORE_ZERO = 3, 1.0
 
 
 def last_not_finite(samples: Samples) -> NumericFinding | None:
@@ -139,6 +146,22 @@ def single_spike(samples: Samples) -> NumericFinding | None:
     return incident("loss_spike", step, losses[-1][0], evidence)
 
 
+def falling_scale(samples: Samples) -> NumericFinding | None:
+    """Find a loss scale below 1 that fell at each of the last samples: gradients overflow whatever the scale."""
+    scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
+    num = 1
+    while num < len(scales) and 0 < scales[-num][1] < scales[-num - 1][1]:
+        num += 1
+    if num <= MIN_FALLS or scales[-1][1] >= LEAST_LOSS_SCALE:
+        return None
+    (onset, _), (step, scale) = scales[-num + 1], scales[-1]
+    evidence = (
+        f"the loss scale fell in each of the last {num - 1} samples, from {number(scales[-num][1])} to {number(scale)} (limit "
+        f"{MIN_FALLS} in a row, below {LEAST_LOSS_SCALE:g})"
+    )
+    return incident("loss_scale_floor", onset, step, evidence)
+
+
 def growth(samples: Samples) -> NumericFinding | None:
     """Find a loss, or a gradient norm, that rises by a factor in each of the last samples."""
     norms = [(one.step, one.grad_norm) for one in samples.records if one.grad_norm is not None]
@@ -170,6 +193,10 @@ def _has_grown(points: Points, num: int, ratio: float) -> bool:
     """Whether the last `num` samples rise so far, and as far above those before; half of it for the last but one."""
     begin, before = points[-num][1], [value for _, value in points[:-num]]
     level = max([begin, *before])
+    steps = [later - value for (_, value), (_, later) in pairwise(points[-num:])]
+    half = len(steps) // 2
+    if sum(steps[-half:]) < CONVEX_RATIO * sum(steps[:half]):
+        return False
     return points[-1][1] >= ratio * level and points[-2][1] >= math.sqrt(ratio) * level
 
 
@@ -194,6 +221,8 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
     if len(after) < MIN_TREND or max(after[-2:]) < (1 + limit) * values[lowest]:
         return None
     logs = [math.log(value) for value in values[lowest:]]
+    if _is_sum(values[lowest:]):
+        return None
     rise = median_slope(list(enumerate(logs))) * (len(logs) - 1)
     if rise < math.log1p(limit) or order_chance(after) > TREND_CHANCE:
         return None
@@ -203,6 +232,12 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
         f"(limit {100 * limit:g} % by the line through them; noise has such an order in one of 50,000 windows)"
     )
     return incident("divergence", points[lowest + 1][0], points[-1][0], evidence)
+
+
+def _is_sum(values: Sequence[float]) -> bool:
+    """Whether values rise like a sum of losses: always, and by steps that are alike."""
+    steps = [later - value for value, later in pairwise(values)]
+    return min(steps) > 0 and max(steps) <= SUM_RATIO * min(steps)
 
 
 def order_chance(values: Sequence[float]) -> float:

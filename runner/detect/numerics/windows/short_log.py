@@ -7,18 +7,19 @@ that judge each sample as it comes: a verdict that acts needs more evidence than
 from collections.abc import Callable, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.windows.learning_windows import (
+    leaving_validation,
+    loss_at_chance,
+    loss_without_success,
+)
 from runner.detect.numerics.windows.loss_windows import (
     agreeing_jump,
+    falling_scale,
     growth,
     last_not_finite,
     rising_trend,
     single_spike,
     zero_losses,
-)
-from runner.detect.numerics.windows.other_windows import (
-    leaving_validation,
-    loss_at_chance,
-    loss_without_success,
 )
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.time_windows import slower_steps, uneven_steps
@@ -30,6 +31,7 @@ Judge = Callable[[Samples], NumericFinding | None]
 OF_LOSSES: tuple[Judge, ...] = (
     last_not_finite,
     zero_losses,
+    falling_scale,
     agreeing_jump,
     single_spike,
     growth,

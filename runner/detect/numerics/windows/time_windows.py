@@ -12,6 +12,8 @@ from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 # lengths of batches and steps that gather gradients change the time by less, or in a regular order.
 MIN_TIMES, SLOW_RATIO, NUM_FAST, FAST_RATIO = 8, 10.0, 3, 1.5
 SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
+# Of a time that goes on from the begin of an epoch, three steps or more in a row are longer before it falls back; chosen.
+MOST_RISES_PER_FALL = 1.8
 # A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
 # of the two nearest samples: of step times where each line prints the same sizes, and of throughputs, of which single low samples
 # are usual, so that four in a row may come by chance. Chosen.
@@ -33,12 +35,17 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     fast = [seconds for seconds in times if seconds <= FAST_RATIO * fastest]
     kinds = [seconds >= least for seconds in times]
     num_turns = sum(before and not after for before, after in pairwise(kinds))
+    num_falls = sum(later < seconds for seconds, later in pairwise(times))
+    num_rises = sum(later > seconds for seconds, later in pairwise(times))
     places = [at for at, is_slow in enumerate(kinds) if is_slow]
     gaps = [later - at for at, later in pairwise(places)]
     if len(fast) < NUM_FAST or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
         return None
     if max(slow) < UNEVEN_RATIO * min(slow) or len(set(gaps)) == 1:
         # A regular step of another kind: it gathers gradients, or saves.
+        return None
+    if num_rises > MOST_RISES_PER_FALL * num_falls:
+        # The time since the begin of an epoch: it rises for many steps, and falls back at once.
         return None
     first = next(step for step, seconds in points if seconds >= least)
     evidence = (

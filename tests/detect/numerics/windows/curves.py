@@ -83,6 +83,15 @@ def _restart(dice: random.Random, num: int) -> Records:
     return [*found[:at], *found[max(0, at - dice.randint(1, 8)) :]][:num]
 
 
+def _sums(dice: random.Random, num: int) -> Records:
+    """Sum losses up since the begin of an epoch, as some scripts do."""
+    mean, spread, first = dice.uniform(0.3, 8), 10 ** dice.uniform(-3, -0.7), dice.randint(0, 20)
+    sums = [mean * first]
+    for _ in range(num):
+        sums.append(sums[-1] + mean * math.exp(dice.gauss(0, spread)))
+    return records([math.log(one) for one in sums[1:]], [dice.gauss(0, 0.2) for _ in range(num)])
+
+
 HEALTHY: dict[str, Kind] = {
     "noise": _noise,
     "heavy tails": _heavy_tails,
@@ -91,6 +100,7 @@ HEALTHY: dict[str, Kind] = {
     "search for the loss scale": _scale_search,
     "late samples": _late,
     "restart": _restart,
+    "sums of losses": _sums,
 }
 
 

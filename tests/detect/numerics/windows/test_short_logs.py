@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from runner.detect.numerics.windows.loss_windows import order_chance
 from runner.detect.numerics.windows.short_log import ShortLog
@@ -61,7 +62,9 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
         ("nan_loss", of(loss=[0.0] * 4, grad_norm=[math.nan] * 4)),
         # A classifier at chance.
         ("plateau", of(loss=[0.71, *[LN_2 + 1e-4] * 5], validation_loss=[LN_2] * 6)),
-        ("plateau", of(loss=[2.31, *[round(LN_10, 4)] * 6])),
+        ("plateau", [replace(one, step=100 * one.step) for one in of(loss=[2.31, *[2.3026] * 6])]),
+        # Overflow whatever the scale.
+        ("loss_scale_floor", of(loss=[2.0] * 6, loss_scale=[1.0, 1.0, 0.5, 0.25, 0.125, 0.0625])),
         # Fitted to the training data alone: steadily, or far above it.
         (
             "validation_divergence",
@@ -70,7 +73,7 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
                 validation_loss=[10.0, 10.08, 10.2, 10.36, 10.56, 10.8],
             ),
         ),
-        ("validation_divergence", of(loss=[0.9, 0.6], validation_loss=[3.1, 3.3])),
+        ("validation_divergence", of(loss=[1.1, 0.9, 0.6], validation_loss=[3.2, 3.1, 3.3])),
         # Steps that go to and fro between two times at unchanged settings, and a throughput that falls and stays low.
         ("throughput_drop", of(loss=[1.0] * 10, step_seconds_max=TO_AND_FRO)),
         (
@@ -115,6 +118,19 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         # Preference losses begin at ln 2; a converged loss is no chance of any usual number of classes.
         of(loss=[LN_2, 0.6931, 0.6931, 0.693, 0.6929, 0.6927, 0.6925]),
         of(loss=[2.36] * 7, validation_loss=[2.36] * 7),
+        # Weights of 0 in a last layer, at first; a scale that falls to less than 1 and rises again, and one in a search.
+        of(loss=[round(math.log(1000), 4)] * 7),
+        of(loss=[2.0] * 6, loss_scale=[1.0, 0.5, 0.25, 0.5, 0.25, 0.125]),
+        of(loss=[2.0] * 6, loss_scale=[65536.0 / 2**n for n in range(6)]),
+        # The first evaluations of a run, far from the training loss and from what they will be.
+        of(loss=[0.9, 0.6], validation_loss=[3.1, 3.3]),
+        # Sums of losses since the begin of an epoch, from there on or later, and the time since then.
+        of(loss=[2.3, 4.5, 6.9, 9.0, 11.4, 13.5, 15.8, 18.0, 20.1, 22.3, 24.6]),
+        of(
+            loss=[20.1, 22.3, 24.6, 26.6, 28.9, 31.0, 33.3, 35.4, 37.8, 39.9, 42.0],
+            lr=FALLING_RATE[:11],
+        ),
+        of(step_seconds_max=[1.0, 12.0, 25.0, 38.0, 1.1, 13.0, 26.0, 1.0, 11.0, 24.0, 37.0]),
         # A gap that stays, a validation loss that follows the training loss up, one that rises by less than noise.
         of(loss=[0.9, 0.6], validation_loss=[3.1, 3.1]),
         of(loss=[0.9, 1.0], validation_loss=[3.1, 3.4]),
@@ -202,11 +218,12 @@ def test_steps_that_become_slower_are_seen_where_the_batch_size_is_known() -> No
 @pytest.mark.parametrize(
     ("loss", "accuracies", "first", "fault"),
     [
-        (LN_2, (0.51,), 10, "plateau"),
-        (LN_2, (0.9, 0.49), 10, "plateau"),
-        # At the same loss more are right than by chance; and half of ten classes are no chance.
-        (LN_2, (0.6,), 10, ""),
-        (LN_10, (0.5,), 10, ""),
+        (LN_2, (0.51,), 1010, "plateau"),
+        (LN_2, (0.9, 0.49), 1010, "plateau"),
+        # The first steps; more right than by chance at the same loss; and half of ten classes.
+        (LN_2, (0.51,), 10, ""),
+        (LN_2, (0.6,), 1010, ""),
+        (LN_10, (0.5,), 1010, ""),
         # An accuracy of 0 after a thousand steps, and in a warm-up.
         (11.17, (0.0, 0.5), 1010, "plateau"),
         (11.17, (0.0, 0.5), 10, ""),

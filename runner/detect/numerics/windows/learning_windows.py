@@ -15,15 +15,18 @@ CLASSES = (*range(2, 11), 20, 50, 100, 200, 1000)
 # the training loss alone, where it is exact, and not ln 2, with which preference losses and balanced discriminators begin or stay.
 # Chosen.
 MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE, NEAR_ACCURACY = 5, 1e-3, 1e-4, 0.1
-# A loss that does not move, beside an accuracy of exactly 0: samples, the range of the loss, and its least step and value, since a
-# warm-up begins so. Chosen.
-MIN_WITHOUT_SUCCESS, FLAT_RATIO, FIRST_STEP, LEAST_FLAT_LOSS = 6, 5e-3, 1000, 1.0
+# A step by which a run has begun to learn; chosen.
+LATE_STEP = 1000
+# A loss that does not move from there on, beside an accuracy of exactly 0: samples, the range of the loss, its least value. Chosen.
+MIN_WITHOUT_SUCCESS, FLAT_RATIO, LEAST_FLAT_LOSS = 6, 5e-3, 1.0
 # Evaluations in a row whose validation loss rises, and training loss falls, since the best one, and the rise in times of the noise
 # that second differences show. Chosen.
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
+# Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
+MIN_KNOWN, BEGIN_INTERVALS = 4, 2
 # Second differences of independent samples have six times their variance.
 VARIANCE_OF_SECOND_DIFFERENCES = 6.0
 
@@ -35,13 +38,17 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     later = [one.loss for one in records[1:] if one.loss is not None]
     validation = [value for _, _, value in samples.evaluations()]
     accuracies = samples.accuracies()
+    # Weights of 0 in the last layer begin exactly there.
+    is_late = bool(records) and records[-1].step >= LATE_STEP
     for classes in CLASSES:
         chance = math.log(classes)
-        is_exact = classes > 2 and _are_near(later, chance, EXACT_CHANCE)
+        is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)
         is_near = _are_near(later, chance, NEAR_CHANCE)
         is_valid = is_near and _are_near(validation, chance, NEAR_CHANCE)
-        is_guessed = is_near and any(
-            _are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies
+        is_guessed = (
+            is_late
+            and is_near
+            and any(_are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies)
         )
         if is_exact or is_valid or is_guessed:
             beside = " and the validation loss" if is_valid else ""
@@ -64,7 +71,7 @@ def loss_without_success(samples: Samples) -> NumericFinding | None:
     """Find a loss that stays where it is beside an accuracy of exactly 0, long after a warm-up began."""
     points = samples.losses()
     values = [value for _, value in points]
-    if len(values) < MIN_WITHOUT_SUCCESS or points[0][0] < FIRST_STEP:
+    if len(values) < MIN_WITHOUT_SUCCESS or points[0][0] < LATE_STEP:
         return None
     is_flat = min(values) >= LEAST_FLAT_LOSS and max(values) <= (1 + FLAT_RATIO) * min(values)
     if not is_flat or not any(set(one) == {0.0} for one in samples.accuracies()):
@@ -91,7 +98,12 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     rise = validation - best_validation
     is_steady = len(since) > MIN_RISING and rise >= RISE_OVER_NOISE * _noise(since)
     is_apart = validation >= APART_RATIO * train and train <= FALLEN_SHARE * best_train
-    if not is_steady and not (is_apart and rise >= APART_OVER_NOISE * _noise(evaluations)):
+    if len(evaluations) >= MIN_KNOWN:
+        is_apart &= rise >= APART_OVER_NOISE * _noise(evaluations)
+    else:
+        # The first evaluations of a run may rise before the weights are worth anything.
+        is_apart &= since[0][0] >= BEGIN_INTERVALS * (since[1][0] - since[0][0])
+    if not (is_steady or is_apart):
         return None
     evidence = (
         f"the validation loss rose from {number(best_validation)}, its best, to {number(validation)} at step {step}, while the "
