@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.slow_trends import NOTE_RISE
+from runner.detect.numerics.slow_trends import INCIDENT_RISE, NOTE_RISE
 from runner.detect.numerics.windows.samples import Samples
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
@@ -22,6 +22,8 @@ MIN_WITHOUT_SUCCESS, FLAT_RATIO, LEAST_FLAT_LOSS = 6, 5e-3, 1.0
 # Evaluations in a row whose validation loss rises, and training loss falls, since the best one, and the rise in times of the noise
 # that second differences show. Chosen.
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
+# The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
+MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
@@ -103,7 +105,10 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     else:
         # The first evaluations of a run may rise before the weights are worth anything.
         is_apart &= since[0][0] >= BEGIN_INTERVALS * (since[1][0] - since[0][0])
-    if not (is_steady or is_apart):
+    is_marked = len(since) > MIN_MARKED and len(evaluations) >= MIN_WITH_MARKED
+    is_marked &= rise >= INCIDENT_RISE * best_validation
+    is_marked &= rise >= MARKED_OVER_NOISE * _noise(evaluations)
+    if not (is_steady or is_marked or is_apart):
         return None
     evidence = (
         f"the validation loss rose from {number(best_validation)}, its best, to {number(validation)} at step {step}, while the "

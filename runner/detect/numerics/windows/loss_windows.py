@@ -28,6 +28,9 @@ MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
 MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
+# A level that is risen from the second or third sample on: samples in all, their ratio to those before, times the range of those,
+# and how many intervals between samples a run is old that shows it after one. Chosen.
+MIN_LEVELS, LEVEL_RATIO, LEVEL_RANGES, BEGIN_INTERVALS = 4, 3.0, 8.0, 2
 # Falls of a loss scale in a row, to less than is worth going back to (`trial.py`); chosen.
 MIN_FALLS = 4
 # Of a rise, the steps of its later half in times of those of its earlier half: a divergence feeds itself. A sum of losses, which
@@ -144,6 +147,32 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
     )
     return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def risen_level(samples: Samples) -> NumericFinding | None:
+    """Find losses that all lie far above the first one or two, to the end of the log; after three others judge."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if not are_positive(values) or len(values) < MIN_LEVELS:
+        return None
+    interval = points[1][0] - points[0][0]
+    for num in (1, 2):
+        before, after = [math.log(one) for one in values[:num]], values[num:]
+        if len(after) < MIN_LEVELS - num or values[0] < LEAST_LOSS:
+            continue
+        # The first mean of a run may be of fewer losses than it is divided by.
+        if num == 1 and points[0][0] < BEGIN_INTERVALS * interval:
+            continue
+        limit = max(math.log(LEVEL_RATIO), LEVEL_RANGES * (max(before) - min(before)))
+        if math.log(min(after)) - max(before) < limit:
+            continue
+        fault = "divergence" if after[-1] >= after[0] else "loss_spike"
+        evidence = (
+            f"the loss is {number(min(after))} and more in all {len(after)} samples from step {points[num][0]} on, at most "
+            f"{number(max(values[:num]))} before (limit {number(math.exp(max(before) + limit))})"
+        )
+        return incident(fault, points[num][0], points[-1][0], evidence)
+    return None
 
 
 def falling_scale(samples: Samples) -> NumericFinding | None:

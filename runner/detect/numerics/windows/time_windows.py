@@ -41,8 +41,8 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     gaps = [later - at for at, later in pairwise(places)]
     if len(fast) < NUM_FAST or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
         return None
-    if max(slow) < UNEVEN_RATIO * min(slow) or len(set(gaps)) == 1:
-        # A regular step of another kind: it gathers gradients, or saves.
+    if max(slow) < UNEVEN_RATIO * min(slow) or min(gaps) > 1 or max(gaps) == 1:
+        # A regular step of another kind gathers gradients, or saves: it never comes twice in a row.
         return None
     if num_rises > MOST_RISES_PER_FALL * num_falls:
         # The time since the begin of an epoch: it rises for many steps, and falls back at once.

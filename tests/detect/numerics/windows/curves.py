@@ -83,15 +83,6 @@ def _restart(dice: random.Random, num: int) -> Records:
     return [*found[:at], *found[max(0, at - dice.randint(1, 8)) :]][:num]
 
 
-def _sums(dice: random.Random, num: int) -> Records:
-    """Sum losses up since the begin of an epoch, as some scripts do."""
-    mean, spread, first = dice.uniform(0.3, 8), 10 ** dice.uniform(-3, -0.7), dice.randint(0, 20)
-    sums = [mean * first]
-    for _ in range(num):
-        sums.append(sums[-1] + mean * math.exp(dice.gauss(0, spread)))
-    return records([math.log(one) for one in sums[1:]], [dice.gauss(0, 0.2) for _ in range(num)])
-
-
 HEALTHY: dict[str, Kind] = {
     "noise": _noise,
     "heavy tails": _heavy_tails,
@@ -100,7 +91,6 @@ HEALTHY: dict[str, Kind] = {
     "search for the loss scale": _scale_search,
     "late samples": _late,
     "restart": _restart,
-    "sums of losses": _sums,
 }
 
 
@@ -135,6 +125,15 @@ def healthy_windows(num: int, seed: int) -> Iterator[tuple[str, Records]]:
             yield from _real_window(dice, real, size)
         else:
             yield name, make(dice, size)
+
+
+def sums(dice: random.Random, num: int) -> Records:
+    """Sum losses up since the begin of an epoch, as some scripts do."""
+    mean, spread, first = dice.uniform(0.3, 8), 10 ** dice.uniform(-3, -0.7), dice.randint(0, 20)
+    sums = [mean * first]
+    for _ in range(num):
+        sums.append(sums[-1] + mean * math.exp(dice.gauss(0, spread)))
+    return records([math.log(one) for one in sums[1:]], [dice.gauss(0, 0.2) for _ in range(num)])
 
 
 def with_other_metrics(dice: random.Random, window: Records) -> Records:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from runner.detect.numerics.windows.loss_windows import order_chance
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
-from tests.detect.numerics.windows.curves import Records
+from tests.detect.numerics.windows.curves import Records, sums
 
-NUM_DRAWN = 200
+NUM_DRAWN, NUM_SUMS = 200, 2000
 LEAST_FOUND = 0.9
 
 
@@ -51,6 +51,12 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
         # A rise in each sample.
         ("divergence", of(loss=[1.0, 1.3, 1.8, 2.9, 5.0])),
         ("grad_norm_spike", of(grad_norm=[0.8 * 2.2**n for n in range(8)], loss=[2.0] * 8)),
+        # A level that is risen after two samples, or after one in the middle of a run.
+        ("divergence", of(loss=[2.1, 2.3, 7.5, 9.8])),
+        (
+            "loss_spike",
+            [replace(one, step=one.step + 500) for one in of(loss=[1.9, 8.9, 7.5, 7.3])],
+        ),
         # A slow rise at a learning rate that falls.
         ("divergence", of(loss=RISING, lr=FALLING_RATE)),
         # A log that ends with NaN, from its first line on or later.
@@ -71,6 +77,13 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
             of(
                 loss=[9.0, 8.8, 8.6, 8.4, 8.2, 8.1],
                 validation_loss=[10.0, 10.08, 10.2, 10.36, 10.56, 10.8],
+            ),
+        ),
+        (
+            "validation_divergence",
+            of(
+                loss=[0.6, 0.5, 0.45, 0.41, 0.37, 0.34],
+                validation_loss=[0.52, 0.48, 0.47, 0.50, 0.55, 0.60],
             ),
         ),
         ("validation_divergence", of(loss=[1.1, 0.9, 0.6], validation_loss=[3.2, 3.1, 3.3])),
@@ -124,6 +137,16 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         of(loss=[2.0] * 6, loss_scale=[65536.0 / 2**n for n in range(6)]),
         # The first evaluations of a run, far from the training loss and from what they will be.
         of(loss=[0.9, 0.6], validation_loss=[3.1, 3.3]),
+        # A first mean of fewer losses; a level that is risen by a factor of two, or beside a range as wide.
+        of(loss=[0.021, 2.2, 2.1, 2.0]),
+        of(loss=[0.4, 2.2, 2.1, 2.0]),
+        of(loss=[2.1, 2.3, 4.6, 4.7]),
+        of(loss=[1.0, 2.0, 7.0, 8.0]),
+        # A validation loss that rises three times by noise.
+        of(
+            loss=[0.6, 0.5, 0.45, 0.41, 0.37, 0.34],
+            validation_loss=[0.58, 0.50, 0.47, 0.49, 0.55, 0.56],
+        ),
         # Sums of losses since the begin of an epoch, from there on or later, and the time since then.
         of(loss=[2.3, 4.5, 6.9, 9.0, 11.4, 13.5, 15.8, 18.0, 20.1, 22.3, 24.6]),
         of(
@@ -138,8 +161,10 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
             loss=[9.0, 8.8, 8.6, 8.4, 8.2, 8.1],
             validation_loss=[10.0, 10.3, 10.31, 10.5, 10.52, 10.7],
         ),
-        # Every other step gathers gradients; times that vary by a factor of five; one evaluation in between.
+        # Every other step gathers gradients, or one now and then that never follows another; times that vary by a factor of five;
+        # one evaluation in between.
         of(loss=[1.0] * 10, step_seconds_max=[0.2, 2.4] * 5),
+        of(step_seconds_max=[0.2, 3.4, 0.2, 0.2, 2.4, 0.2, 5.0, 0.21, 4.1, 0.2]),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 5.0, 1.1, 4.0, 1.0, 3.0, 5.0, 1.2, 2.0, 4.0]),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 1.0, 1.0, 60.0, *[1.0] * 6]),
         # Steps that take longer from one on: the batch may be larger. A throughput that falls for seven samples, or by little.
@@ -189,6 +214,14 @@ def test_most_drawn_ones_are_seen(kind: str) -> None:
     found = [fault_of(drawn(kind, dice)) for _ in range(NUM_DRAWN)]
     print(kind, found.count(kind), "of", len(found))
     assert found.count(kind) >= LEAST_FOUND * NUM_DRAWN
+
+
+def test_sums_of_losses_are_no_rise() -> None:
+    """Some scripts print the sum since the begin of an epoch in place of the mean."""
+    dice = random.Random(3)
+    drawn_sums = [sums(dice, dice.randint(3, 24)) for _ in range(NUM_SUMS)]
+    rates = [[replace(one, lr=1e-3) for one in window] for window in drawn_sums]
+    assert {fault_of(window) for window in drawn_sums + rates} == {""}
 
 
 def test_policies_and_adversaries_are_judged_by_their_times_alone() -> None:

@@ -39,6 +39,7 @@ def fault_of_log(window: Records) -> str:
     return "" if found is None else found.fault
 
 
+@pytest.mark.timeout(900)
 def test_healthy_windows_have_no_incident() -> None:
     """Of 100,000 windows of real and synthetic healthy curves none is called sick; a commit judges 10,000 of them.
 
