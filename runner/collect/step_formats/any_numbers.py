@@ -23,14 +23,14 @@ from runner.collect.step_formats.name_value_pairs import (
 
 # Straight and typographic ones; a set engine knows bytes, so these are no class of characters.
 _QUOTES = r"""(?:['"]|’|”)?"""
-_VALUE = r"""(?:tensor\(|\[|\()?(?:['"]|‘|“)?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
+_VALUE = r"""(?:(?:tf\.)?[Tt]ensor\(|\[|\()?(?:['"]|‘|“)?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
 _NAMED = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
 # Of terminals, in a line that is not yet without them.
 _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
 MARK = (
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
-    rf"(?:\s*[:=]{_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}"
+    rf"(?:\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
     rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
 )
@@ -44,7 +44,8 @@ _SENTENCE = re.compile(
 )
 _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
 # "(step 1,000)" of fairseq2, "[70] loss=" of CLU's writers.
-_STEP_ALONE = re.compile(r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\] \w+=")
+# "[100]	training's binary_logloss: 0.5" of LightGBM.
+_STEP_ALONE = re.compile(r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )")
 # A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
 _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
 _COPULA = re.compile(rf"_{sentences.COPULA}$")

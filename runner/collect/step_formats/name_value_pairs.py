@@ -22,7 +22,7 @@ _NUMBER = (
 _UNIT = r"%|(?:TFLOPS|TFLOP/s|[KkMBGT])\b|\s?(?:ms|us|sec|s)\b"
 NUMBER = re.compile(rf"\s*(?P<number>{_NUMBER})(?P<unit>{_UNIT})?")
 # Some trainers wrap a number in a list, a dictionary or a tensor.
-_WRAPPED = r"(?:\[\s*|tensor\(\[?|\{'\w+':\s*)?"
+_WRAPPED = r"(?:\[\s*|(?:tf\.)?[Tt]ensor\(\[?|\{'\w+':\s*)?"
 # "key: 1", "key=1" and "key 1", the key of up to seven words.
 _WORD = r"[A-Za-z(][\w./()\-]*"
 PAIR = re.compile(

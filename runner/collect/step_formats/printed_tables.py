@@ -22,8 +22,8 @@ MAX_LINE, MAX_COLUMNS, MAX_WORDS, MAX_GAP = 2000, 40, 4, 20
 _STEP = r"(?:epochs?|ep|(?:global[ _])?steps?|iter(?:ation)?s?)"
 _NAMES = r"[^\n\d:={}.!?;]"
 HEADER = (
-    rf"(?i:(?:^|[\s|,'\"`])(?:{_STEP}|e[ \t]+#)['\"`]?[ \t|,]+{_NAMES}*loss"
-    rf"|loss{_NAMES}*(?:\||,|\t|  )[ \t'\"`]*{_STEP}['\"`]?[ \t]*(?:[|,\t\r\n]|  |$)"
+    rf"(?i:(?:^|[\s|,'\"`])(?:{_STEP}|e[ \t]+#)['\"`]?(?:[ \t|,]|┃|│|║)+{_NAMES}*loss"
+    rf"|loss{_NAMES}*(?:\||,|\t|  |┃ |│ |║ )[ \t'\"`]*{_STEP}['\"`]?[ \t]*(?:[|,\t\r\n]|  |$)"
     r"|epoch +gpu_mem +box)"
 )
 _NAME = re.compile(r"[A-Za-z#_][^:={}!?;]{0,60}")
@@ -37,12 +37,15 @@ _PROSE = (
     *("a", "an", "and", "at", "by", "each", "every", "for", "from", "if", "in", "is", "of", "on"),
     *("or", "our", "than", "that", "the", "this", "to", "was", "we", "with"),
 )
-_RULE = re.compile(r"[\s|:+=\-]*")
+_RULE = re.compile(r"[\s|:+=\-┏┳┓┡╇┩━├┼┤└┴┘─┌┬┐╞╪╡═╔╦╗╠╬╣╚╩╝]*")
+# Of boxes, as `|`.
+_BOXES = str.maketrans("┃│║", "|||")
 # "640: 100%|████| 16/16" behind the last cell.
 _BAR = re.compile(r":?\s+\d+%.*")
 _VALUE = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?))%?")
 _COUNT = re.compile(r"(\d{1,12})\s*/\s*\d{1,12}")
 _EMPTY = ("", "-", "--", "none", "null", "n/a", "na", "no log", "tbd")
+_RESTARTING = ("batch", "iter", "iteration", "it")
 _EPOCHS = ("epoch", "epochs", "ep", "e")
 
 
@@ -50,7 +53,8 @@ _EPOCHS = ("epoch", "epochs", "ep", "e")
 class _Columns:
     """Which cells hold what. `losses`: those whose sum is the loss.
 
-    `is_sum`: each adds up the losses of any number of steps, so its value counts only if it is not finite.
+    `is_sum`: each adds up the losses of any number of steps, so its value counts only if it is not finite. `restarts`: the step
+    counts within an epoch, so a row has none.
     """
 
     num: int
@@ -58,6 +62,7 @@ class _Columns:
     losses: tuple[int, ...]
     others: tuple[tuple[int, str, float], ...]
     is_sum: bool
+    restarts: bool
 
     def reading(self, cells: Sequence[str]) -> Reading | None:
         """Read a row; None: it is none."""
@@ -72,7 +77,8 @@ class _Columns:
             loss = sum(value for value in losses if value is not None)
             if not self.is_sum or not math.isfinite(loss):
                 numbers["loss"] = loss
-        return Reading(step=whole(step), numbers=numbers) if numbers or self.is_sum else None
+        own_step = None if self.restarts else whole(step)
+        return Reading(step=own_step, numbers=numbers) if numbers or self.is_sum else None
 
 
 class TableRow(NamedTuple):
@@ -150,7 +156,9 @@ def _text(line: bytes, bare: Bare | None) -> str | None:
     """Return the text of a line; None: it is too long for a row."""
     if len(line) > MAX_LINE:
         return None
-    return _BAR.sub("", unwrapped(line.decode(errors="replace"), bare).text)
+    text = _BAR.sub("", unwrapped(line.decode(errors="replace"), bare).text)
+    # The mark of a comment before the names, as NumPy writes it.
+    return (text if text.isascii() else text.translate(_BOXES)).removeprefix("# ")
 
 
 def _separator(header: str) -> str:
@@ -192,13 +200,16 @@ def _columns(names: Sequence[str]) -> _Columns | None:
         elif (place, at) < best.get(field_name, (1 << 30, 0, 0.0))[:2]:
             best[field_name] = (place, at, factor)
     epoch = next((at for at, name in enumerate(known) if name in _EPOCHS), None)
-    step = best.pop("step")[1] if "step" in best else epoch
+    # Batches of an epoch begin again with each.
+    counter = best.pop("step")[1] if "step" in best else None
+    restarts = counter is not None and epoch is not None and known[counter] in _RESTARTING
+    step = epoch if counter is None else counter
     losses = (best.pop("loss")[1],) if "loss" in best else tuple(parts)
     if step is None or not (losses or "validation_loss" in best or "grad_norm" in best):
         return None
     others = tuple((at, name, factor) for name, (_, at, factor) in best.items())
     # spaCy adds up the losses of all steps since the row before.
-    return _Columns(len(names), step, losses, others, is_sum="#" in known)
+    return _Columns(len(names), step, losses, others, is_sum="#" in known, restarts=restarts)
 
 
 def _step(cell: str) -> float | None:

@@ -12,9 +12,14 @@ _OF_LOSS = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy)"
 # Words between a name and its value: "loss is 0.2", "total loss of 0.2".
 COPULA = r"(?:is|was|of)"
 _COUNTED = r"(?i:epochs?|steps?|iter(?:ation)?s?|(?:mini)?batch(?:es)?|updates?)"
-_BETWEEN = r"\s+(?:after|at|for|in|on)\s+(?:the\s+)?"
+# "loss at", "Training loss (for one batch) at"
+_BETWEEN = r"\s+(?:\([a-z ]{1,40}\)\s+)?(?:after|at|for|in|on)\s+(?:the\s+)?"
 # What a search for lines with numbers looks for besides "name: V"; a set engine can do it.
-MARK = rf"{_OF_LOSS}{_BETWEEN}(?:{_COUNTED}\s*[#:]?\s*\d|\d+\s+{_COUNTED}\s*[:=,])"
+MARK = (
+    rf"{_OF_LOSS}{_BETWEEN}(?:{_COUNTED}\s*[#:]?\s*\d|\d+\s+{_COUNTED}\s*[:=,])"
+    r"|(?:\d|(?i:nan|inf)) (?i:(?:train(?:ing)?|avg|mean|val(?:idation)?) )?(?i:loss)[ \t]*(?:[,;|)\]]|$)"
+    r'|"key": "\w*loss\w*", "value": [-+\dnNI]'
+)
 _AFTER_COUNT = re.compile(
     rf"(?P<name>(?:\b[A-Za-z]+ )?{_OF_LOSS}){_BETWEEN}"
     rf"(?:(?P<counter>{_COUNTED})\s*[#:]?\s*(?P<count>\d[\d,]*)|(?P<first>\d[\d,]*)\s+(?P<unit>{_COUNTED}))"
@@ -22,9 +27,25 @@ _AFTER_COUNT = re.compile(
 )
 # "Train loss 100 0.634": the whole number counts.
 _BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}}) (?=\d+\.\d+)")
+# "2.345 loss, 0.5 acc"
+_NUMBER_FIRST = re.compile(
+    r"(?<![\w.=])(?<![A-Za-z]:)(?<![A-Za-z][:=] )(?<![A-Za-z] )([-+]?(?:\d+\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf))) "
+    r"(?i:((?:(?:train(?:ing)?|avg|mean|val(?:idation)?) )?loss))(?=\s*(?:[,;|)\]]|$))"
+)
+# Of MLPerf: {"key": "train_loss", "value": 2.3, "metadata": {"step": 10}}
+_KEY_AND_VALUE = re.compile(r'"key": ("\w+"), "value": ')
 # As the C library of Windows writes numbers that are none, and as others do.
 _NO_NUMBER = re.compile(r"1\.#(QNAN|SNAN|IND|INF)\d*|(?<=[Nn][Aa][Nn])\((?:ind|snan|0x[0-9a-f]+)\)")
-_TYPOGRAPHIC = str.maketrans("‘’‚‛“”„", "''''\"\"\"")
+_TYPOGRAPHIC = {
+    **dict.fromkeys(map(ord, "‘’‚‛"), "'"),
+    **dict.fromkeys(map(ord, "“”„"), '"'),
+    # Of full width.
+    ord("："): ": ",
+    ord("，"): ", ",
+    ord("＝"): "=",
+    ord("（"): " (",
+    ord("）"): ") ",
+}
 # Updates, of Marian: "Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.50".
 _UPDATES = re.compile(r"\bUp\. (?=\d)")
 # Seconds of one step, behind its loss or named: "loss=0.4 (107.97s)", "(0.5 sec/step)".
@@ -44,6 +65,9 @@ def as_pairs(text: str) -> str:
         text = _AFTER_COUNT.sub(_count_first, text)
     if "Up. " in text:
         text = _UPDATES.sub("update ", text)
+    if '"key": ' in text:
+        text = _KEY_AND_VALUE.sub(r"\1: ", text)
+    text = _NUMBER_FIRST.sub(r"\2: \1", text)
     return _BEHIND_COUNT.sub(r"step \2 \1: ", text)
 
 

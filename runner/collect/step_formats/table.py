@@ -141,6 +141,23 @@ def _read_kaldi(text: str) -> Reading | None:
     return Reading(step=int(match[1]), numbers={"loss": -objective})
 
 
+def _read_boosting(text: str) -> Reading | None:
+    """A round of XGBoost: the first data set is the one of the training, another one is held out."""
+    match = _BOOSTING_ROUND.search(text)
+    found = _BOOSTING_VALUE.findall(text, 0 if match is None else match.end(1))
+    values = [number(value) for _, value in found]
+    if match is None or not values or values[0] is None:
+        return None
+    numbers = {"loss": values[0]}
+    if len(values) > 1 and values[1] is not None:
+        numbers["validation_loss"] = values[1]
+    return Reading(step=int(match[1]), numbers=numbers)
+
+
+_ERRORS = r"(?:rmsle|rmse|mae|mape|m?logloss|m?error)"
+_BOOSTING = rf"\[\d{{1,9}}\]\s+(?:train|validation_0)\w{{0,20}}-{_ERRORS}:-?[\dni]"
+_BOOSTING_ROUND = re.compile(_BOOSTING.replace(r"\d{1,9}", r"(\d{1,9})"))
+_BOOSTING_VALUE = re.compile(rf"([\w\-]{{1,60}})-{_ERRORS}:(\S{{1,40}})")
 _ANY = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _DARKNET = rf"\d{{1,12}}: {_ANY}, {_ANY} avg(?: loss)?, [\d.]+ rate, "
 _DARKNET_VALUES = re.compile(
@@ -342,6 +359,9 @@ KNOWN: tuple[Format, ...] = (
         "LOG (nnet3-train[5.5]:PrintStatsForThisPhase():nnet-training.cc:290) Average objective function for 'output' for "
         "minibatches 100-199 is -1.25 over 12800 frames.",
         {"step": 199, "loss": 1.25}, parser=_read_kaldi),
+    Format("xgboost", _BOOSTING,
+        "[12]\ttrain-rmse:0.50000\teval-rmse:0.62500",
+        {"step": 12, "loss": 0.5, "validation_loss": 0.625}, parser=_read_boosting),
     Format("dllogger", r"Training Epoch: \d+ Training Iteration: \d+ ",
         "DLL 2025-01-02 03:04:05.678901 - Training Epoch: 0 Training Iteration: 64  average_loss : 9.5  "
         "step_loss : 9.25  learning_rate : 0.0003",

@@ -68,6 +68,14 @@ TABLES: dict[str, tuple[str, Numbers]] = {
         "epoch       main/loss   validation/main/loss  elapsed_time\n1           2.5    2.25                4.53\n",
         [(1, 2.5, 2.25)],
     ),
+    "a box": (
+        "┃ Epoch ┃ Train Loss ┃ Val Loss ┃\n┡━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩\n│ 1     │ 2.5        │ 2.25     │\n",
+        [(1, 2.5, 2.25)],
+    ),
+    "a box of signs": (
+        "+-------+------------+\n| Epoch | Train Loss |\n+-------+------------+\n|   1   |    2.5     |\n",
+        [(1, 2.5, None)],
+    ),
     "behind a time": (
         "2026-01-02 03:04:05,678 INFO epoch train_loss val_loss\n2026-01-02 03:04:06,678 INFO 1 2.5 2.25\n",
         [(1, 2.5, 2.25)],
@@ -154,11 +162,11 @@ def test_the_header_is_found_by_every_engine() -> None:
     """Python's `re` and a set engine agree on first lines."""
     re2 = pytest.importorskip("re2", reason="google-re2 is not installed")
     for text, _ in TABLES.values():
-        head = text.splitlines()[0].encode() + b"\n"
+        head = text.encode()
         ends: dict[int, int] = {}
         ReEngine([HEADER]).search(head, ends.__setitem__)
         assert ends
-        assert re2.search(HEADER, head.decode())
+        assert re2.search(HEADER, text)
 
 
 @pytest.mark.parametrize(
@@ -176,3 +184,12 @@ def test_hostile_tables_cost_little(text: str) -> None:
     records_of(text)
     # 1 s measured for the worst; the rest is for slow machines.
     assert time.process_time() - started < 10.0
+
+
+def test_batches_that_begin_again_with_each_epoch_are_no_steps() -> None:
+    """Such rows have numbers, and no step of their own."""
+    text = "# Epoch batch         loss       loss_f\n      1     1        2.5        0.5\n"
+    scan = Scan("log", engine=engine_of_all())
+    (line,) = scan.feed(text.encode())
+    assert line.unnumbered is not None
+    assert line.unnumbered.numbers == {"loss": 2.5}

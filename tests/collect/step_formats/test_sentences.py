@@ -32,6 +32,12 @@ def records_of(*lines: str) -> list[StepRecord]:
             1.25,
         ),
         ("Epoch[0] Batch [7]\tSpeed: 100.20 samples/sec\tcross-entropy=1.25", 7, 1.25),
+        ("Training loss (for one batch) at step 7: 1.2500", 7, 1.25),
+        ("Epoch 7: 1.25 loss, 0.5 acc", 7, 1.25),
+        ("Epoch 7 Loss tf.Tensor(1.25, shape=(), dtype=float32)", 7, 1.25),
+        ("epoch：7，loss：1.25，acc：0.5", 7, 1.25),
+        ("[7]\ttraining's binary_logloss: 1.25\tvalid_1's binary_logloss: 1.5", 7, 1.25),
+        ('{"key": "train_loss", "value": 1.25, "metadata": {"step": 7}}', 7, 1.25),
         ("{“step”: 7, “loss”: 1.25}", 7, 1.25),
     ],
 )
@@ -87,6 +93,8 @@ def test_a_sentence_without_a_value_gives_no_step() -> None:
     """A number that counts something else is no loss."""
     for line in (
         "loss at step 100",
+        "step 7 acc: 0.5 loss, and more",
+        "epoch 7 | lr 0.5 loss",
         "the loss for 3 batches was not logged",
         "cost of 12 instances",
         "Early stopping: loss is not improving for 5 epochs",
