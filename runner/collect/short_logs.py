@@ -15,10 +15,11 @@ OPPOSED = re.compile(
     rb"|\b(?:loss_?[dg]|[dg]_?loss|err_?[dg])(?:\b|_)|\bq_?loss|value_(?:function_)?loss|\bv?gan\b|policy_entropy"
 )
 
-# "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1"; no per cent.
+# "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1", "Train Acc: 50.2%".
 ACCURACY = re.compile(
-    rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}([01]\.\d{1,16})(?![\d%])"
+    rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
 )
+EPOCH, OTHER_COUNTER = re.compile(rb"(?i)\bepoch"), re.compile(rb"(?i)step|iter|batch|update")
 # What a step's time depends on, as far as lines print it: sizes of batches and lengths of sequences.
 SIZE = re.compile(
     rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
@@ -38,6 +39,7 @@ class ShortLogReader:
         # The first line's, where all lines have the same.
         self._sizes: list[tuple[bytes, bytes]] | None = None
         self._num_lines = 0
+        self._counts_epochs = True
 
     def add_line(self, line: bytes, number: int) -> None:
         """Look at a line with numbers, for what else it has."""
@@ -47,7 +49,12 @@ class ShortLogReader:
         self._leave_out(line)
         # Of a bar that draws itself again, as it is at last.
         shown = line.rstrip(b"\r\b ").replace(b"\b", b"\r").rpartition(b"\r")[2]
-        self._accuracies[number] = [float(value) for value in ACCURACY.findall(shown)]
+        self._accuracies[number] = [
+            float(ratio) if ratio else float(percents) / 100
+            for ratio, percents in ACCURACY.findall(shown)
+        ]
+        is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None
+        self._counts_epochs &= is_epoch
         sizes = SIZE.findall(line)
         self._sizes = sizes if self._sizes in (None, sizes) else []
 
@@ -76,5 +83,7 @@ class ShortLogReader:
         """Return what the log shows once it is over, and the line of its onset; None: nothing."""
         if self._sizes:
             self._log.trust_times()
+        if self._counts_epochs and self._num_lines:
+            self._log.count_epochs()
         found = self._log.finding()
         return None if found is None else (found, self._lines[found.onset_step])

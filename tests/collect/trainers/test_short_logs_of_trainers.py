@@ -67,6 +67,21 @@ def test_accuracies_on_the_line_are_read(beside: str, is_seen: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "is_seen"),
+    [
+        ("Epoch {n} | train loss: 0.693 | train acc: 50.1%", True),
+        ("Epoch {n} | train loss: 0.693 | train acc: 0.4987", True),
+        ("Epoch {n} | train loss: 0.693 | train acc: 57.1%", False),
+        ("step {n} | train loss: 0.693 | train acc: 50.1%", False),
+    ],
+)
+def test_six_epochs_at_chance_are_many_and_six_steps_are_few(line: str, *, is_seen: bool) -> None:
+    """A line that counts epochs alone is of many steps."""
+    text = "".join(line.format(n=n) + "\n" for n in range(1, 7))
+    assert faults_of(text) == ["plateau"][: int(is_seen)]
+
+
+@pytest.mark.parametrize(
     ("beside", "is_seen"),
     [
         ([" batch size: 1024"] * 8, True),

@@ -41,7 +41,7 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     validation = [value for _, _, value in samples.evaluations()]
     accuracies = samples.accuracies()
     # Weights of 0 in the last layer begin exactly there.
-    is_late = bool(records) and records[-1].step >= LATE_STEP
+    is_late = samples.counts_epochs or (bool(records) and records[-1].step >= LATE_STEP)
     for classes in CLASSES:
         chance = math.log(classes)
         is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)
@@ -64,8 +64,8 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
 
 
 def _are_near(values: Sequence[float], chance: float, share: float) -> bool:
-    """Whether there are enough values, all within this share of chance."""
-    is_enough = len(values) >= MIN_AT_CHANCE
+    """Whether there are enough values, the first one left out or not, all within this share of chance."""
+    is_enough = len(values) >= MIN_AT_CHANCE - 1
     return is_enough and all(abs(value - chance) <= share * chance for value in values)
 
 

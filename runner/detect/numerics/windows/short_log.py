@@ -69,6 +69,10 @@ class ShortLog:
         """Take step times to be of batches of one size: each line says so."""
         self._samples.has_one_batch_size = True
 
+    def count_epochs(self) -> None:
+        """Take each step to be an epoch: its lines name no other counter."""
+        self._samples.counts_epochs = True
+
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""
         found = (judge(self._samples) for judge in self._judges)

@@ -1,7 +1,7 @@
 """Step times and throughputs of a short log that is over: steps that go to and fro between two times, and a drop that lasts."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.throughput import SOURCES
@@ -15,11 +15,11 @@ SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
 # Of a time that goes on from the begin of an epoch, three steps or more in a row are longer before it falls back; chosen.
 MOST_RISES_PER_FALL = 1.8
 # A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
-# of the two nearest samples: of step times where each line prints the same sizes, and of throughputs, of which single low samples
-# are usual, so that four in a row may come by chance. Chosen.
+# of the two nearest samples: of step times where each line prints the same sizes; of throughputs, of which single low samples are
+# usual, by half, or for longer. Chosen.
 GAP_RANGES = 3.0
-SIDE_TIMES, SLOWER_RATIO = 4, 1.25
-SIDE_RATES, LOWER_RATIO = 8, 1.5
+OF_TIMES = (4, 1.25)
+OF_RATES = ((4, 2.0), (8, 1.5))
 
 
 def uneven_steps(samples: Samples) -> NumericFinding | None:
@@ -60,17 +60,17 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
     if samples.has_one_batch_size:
         known = [(one.step, one.step_seconds_max) for one in samples.records]
         times = [(step, seconds) for step, seconds in known if seconds is not None]
-        if (found := _slower(times, SIDE_TIMES, SLOWER_RATIO)) is not None:
+        if (found := _slower(times, *OF_TIMES)) is not None:
             before, after, onset = found
             evidence = (
                 f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before, with "
                 "the same batch size on each line"
             )
             return incident("throughput_drop", onset, times[-1][0], evidence)
-    for source in SOURCES:
+    for source, limits in product(SOURCES, OF_RATES):
         rates = [(one.step, getattr(one, source)) for one in samples.records]
         inverse = [(step, 1 / rate) for step, rate in rates if rate is not None and rate > 0]
-        if (found := _slower(inverse, SIDE_RATES, LOWER_RATIO)) is not None:
+        if (found := _slower(inverse, *limits)) is not None:
             before, after, onset = found
             most, least = number(1 / min(after)), number(1 / max(before))
             evidence = f"{source} is {most} at most from step {onset} on, {least} and more before"

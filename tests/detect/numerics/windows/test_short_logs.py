@@ -68,6 +68,7 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
         ("nan_loss", of(loss=[0.0] * 4, grad_norm=[math.nan] * 4)),
         # A classifier at chance.
         ("plateau", of(loss=[0.71, *[LN_2 + 1e-4] * 5], validation_loss=[LN_2] * 6)),
+        ("plateau", of(loss=[2.3026] * 5, validation_loss=[2.3026] * 5)),
         ("plateau", [replace(one, step=100 * one.step) for one in of(loss=[2.31, *[2.3026] * 6])]),
         # Overflow whatever the scale.
         ("loss_scale_floor", of(loss=[2.0] * 6, loss_scale=[1.0, 1.0, 0.5, 0.25, 0.125, 0.0625])),
@@ -92,6 +93,10 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
         (
             "throughput_drop",
             of(tokens_per_second=[*[9100.0, 9000.0, 9050.0, 9080.0] * 2, *[5200.0] * 8]),
+        ),
+        (
+            "throughput_drop",
+            of(tokens_per_second=[9100.0, 9000.0, 9050.0, 9080.0, *[4200.0] * 4]),
         ),
     ],
 )
