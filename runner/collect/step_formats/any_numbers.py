@@ -24,13 +24,13 @@ from runner.collect.step_formats.name_value_pairs import (
 # Straight and typographic ones; a set engine knows bytes, so these are no class of characters.
 _QUOTES = r"""(?:['"]|’|”)?"""
 _VALUE = r"""(?:(?:tf\.)?[Tt]ensor\(|\[|\()?(?:['"]|‘|“)?[-+]?(?:\d|\.\d|(?i:nan|inf))"""
-_NAMED = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
+_NAMED = sentences.NAMED
 # Of terminals, in a line that is not yet without them.
 _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
 MARK = (
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
-    rf"(?:\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}"
+    rf"(?:\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}|{sentences.SPELLED}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
     rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
 )
@@ -51,7 +51,7 @@ _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
 _COPULA = re.compile(rf"_{sentences.COPULA}$")
 _WORDS = re.compile(r"[a-z]+|\d+")
 
-_LOSSES = ("loss", "cost", "nll", "xent", "crossentropy", "entropy", "objective")
+_LOSSES = ("loss", "losses", "cost", "nll", "xent", "crossentropy", "entropy", "objective")
 _PLAIN_WORDS = (
     *("train", "training", "trn", "total", "avg", "average", "mean", "running", "reduced", "lm"),
     *("step", "epoch", "batch", "current", "smooth", "smoothed", "global", "iter", "mini", "cross"),

@@ -27,6 +27,29 @@ _AFTER_COUNT = re.compile(
 )
 # "Train loss 100 0.634": the whole number counts.
 _BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}}) (?=\d+\.\d+)")
+# What may stand between a name and its number besides "name: V": marks around the name, a word in brackets, other signs, and what
+# wraps the number: "**loss**: 2.5", "loss (avg): 2.5", "loss -> 2.5", "loss: np.float32(2.5)", "loss[2.5]". SPELLED is for a set
+# engine, so what has more than one byte is no class of characters.
+NAMED = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
+_CLOSED = r"[\])*`}|]{1,3}"
+_QUALIFIED = r" ?[(\[{][A-Za-z _]{1,20}[)\]}]| (?:value|avg|mean)"
+_SIGN = r"(?:->|=>|:=|::|:|=|~|→|≈|\.{2,}|-\s)"
+_WRAPS = r"(?:(?:\w{1,12}\.)?(?:[Bb]?[Ff]loat\d{0,2}|[Aa]rray|[Tt]ensor|DeviceArray|[Ss]calar|device)\(\[?|[(\[{<*]{1,2})"
+_NUMERIC = r"[-+]?(?:\d|\.\d|(?i:nan|inf))"
+_DECIMAL = r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|(?i:nan|inf))"
+SPELLED = (
+    rf"{NAMED}[\w/.\-]{{0,24}}(?:{_CLOSED})?(?:{_QUALIFIED})?(?:\s*{_SIGN}\s*{_WRAPS}?{_NUMERIC}|[(\[ ][(\[]?{_DECIMAL}[)\]])"
+    rf"|{NAMED}[\w/.\-]{{0,24}}(?:{_CLOSED}(?:{_QUALIFIED})?|{_QUALIFIED})\s+{_NUMERIC}"
+    rf"|{NAMED}[\w/.\-]{{0,24}}\s*[:=]\s*(?:<tf\.Tensor: |Tensor\(shape=)"
+)
+_ANY_SPELLING = re.compile(
+    rf"(?P<name>{NAMED}(?:[\w/\-]|\.(?!\.)){{0,24}})(?P<closed>{_CLOSED})?(?P<qualified>{_QUALIFIED})?"
+    rf"(?:\s*(?P<sign>{_SIGN})\s*(?P<wrapped>{_WRAPS})?(?={_NUMERIC})|\s?(?P<bracket>[(\[])(?={_DECIMAL}[)\]])|\s+(?={_NUMERIC}))"
+)
+# TensorFlow and Paddle print a tensor with its properties before its value.
+_TENSOR = re.compile(
+    r"<tf\.Tensor: .{0,120}?numpy=|Tensor\(shape=.{0,160}?, ?\[{1,3}(?=[-+\dnNiI])"
+)
 # "2.345 loss, 0.5 acc"
 _NUMBER_FIRST = re.compile(
     r"(?<![\w.=])(?<![A-Za-z]:)(?<![A-Za-z][:=] )(?<![A-Za-z] )([-+]?(?:\d+\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf))) "
@@ -67,6 +90,9 @@ def as_pairs(text: str) -> str:
         text = _UPDATES.sub("update ", text)
     if '"key": ' in text:
         text = _KEY_AND_VALUE.sub(r"\1: ", text)
+    if "ensor" in text:
+        text = _TENSOR.sub("", text)
+    text = _ANY_SPELLING.sub(_plainly, text)
     text = _NUMBER_FIRST.sub(r"\2: \1", text)
     return _BEHIND_COUNT.sub(r"step \2 \1: ", text)
 
@@ -75,6 +101,16 @@ def _plain_word(match: re.Match[str]) -> str:
     if match[1] is None:
         return ""
     return "inf" if match[1] == "INF" else "nan"
+
+
+def _plainly(match: re.Match[str]) -> str:
+    """Return "name: " for a spelling that is not plain; quotes around a name, and classes such as HuberLoss(1.0), stay."""
+    if match["bracket"] and match.string[: match.start()][-1:].isalpha():
+        return match[0]
+    is_plain = match["sign"] in (None, ":", "=") and not (
+        match["closed"] or match["qualified"] or match["wrapped"] or match["bracket"]
+    )
+    return match[0] if is_plain else f"{match['name']}: "
 
 
 def _count_first(match: re.Match[str]) -> str:

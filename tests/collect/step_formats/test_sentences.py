@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from runner.collect.scan import Scan
 from runner.collect.step_formats.formats import MetricLines
 from runner.facts.messages.signals import StepRecord
-from tests.collect.diagnosed_logs import verdicts_of
+from tests.collect.diagnosed_logs import engine_of_all, verdicts_of
 
 
 def records_of(*lines: str) -> list[StepRecord]:
@@ -45,6 +46,53 @@ def test_a_sentence_about_a_loss_is_read(line: str, step: int, loss: float) -> N
     """The number is that of the loss, and neither that of the step nor the one behind a full stop."""
     (record,) = records_of(line)
     assert (record.step, record.loss) == (step, loss)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *(
+            "loss -> 1.25",
+            "loss => 1.25",
+            "loss → 1.25",
+            "loss ~ 1.25",
+            "loss := 1.25",
+            "loss - 1.25",
+        ),
+        *("[loss] 1.25", "(loss) 1.25", "**loss**: 1.25", "`loss`: 1.25", "|loss|=1.25"),
+        *(
+            "mean(loss): 1.25",
+            "loss (avg): 1.25",
+            "loss[avg]: 1.25",
+            "loss value: 1.25",
+            "losses: 1.25",
+        ),
+        *("loss (1.25)", "loss[1.25]", "loss: (1.25)", "loss: *1.25*", "loss....1.25"),
+        *("loss: np.float32(1.25)", "loss: array([1.25])", "loss: Array(1.25, dtype=float32)"),
+        "loss: <tf.Tensor: shape=(), dtype=float32, numpy=1.25>",
+        "loss: Tensor(shape=[1], dtype=float32, place=Place(gpu:0), stop_gradient=False, [1.25])",
+    ],
+)
+def test_a_name_and_its_number_may_be_parted_by_other_signs(spelling: str) -> None:
+    """Marks around the name, a word in brackets, other signs, and types around the number."""
+    assert [(one.step, one.loss) for one in records_of(f"step 7 {spelling}")] == [(7, 1.25)]
+    scan = Scan("log", engine=engine_of_all())
+    assert [line.record for line in scan.feed(f"step 7 {spelling}\n".encode())] != []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if loss>100.0 and step 7:",
+        "step 7: assert loss == 0.5",
+        "step 7 loss: HuberLoss(1.0)",
+        "step 7 | loss | 1.25 |",
+        "step 7 loss (2 parts)",
+    ],
+)
+def test_code_and_settings_are_no_losses(line: str) -> None:
+    """A comparison, a class with its argument, and a count give no number."""
+    assert [record.loss for record in records_of(line)] == []
 
 
 @pytest.mark.parametrize(
