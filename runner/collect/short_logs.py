@@ -84,6 +84,6 @@ class ShortLogReader:
         if self._sizes:
             self._log.trust_times()
         if self._counts_epochs and self._num_lines:
-            self._log.count_epochs()
+            self._log.count_passes()
         found = self._log.finding()
         return None if found is None else (found, self._lines[found.onset_step])

@@ -41,7 +41,7 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     validation = [value for _, _, value in samples.evaluations()]
     accuracies = samples.accuracies()
     # Weights of 0 in the last layer begin exactly there.
-    is_late = samples.counts_epochs or (bool(records) and records[-1].step >= LATE_STEP)
+    is_late = samples.steps_are_passes or (bool(records) and records[-1].step >= LATE_STEP)
     for classes in CLASSES:
         chance = math.log(classes)
         is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)

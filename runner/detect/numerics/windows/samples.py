@@ -23,8 +23,8 @@ class Samples:
         self._accuracies: dict[int, Sequence[float]] = {}
         # Each line with a record has a batch size, and it is always the same.
         self.has_one_batch_size = False
-        # Its steps are epochs.
-        self.counts_epochs = False
+        # Its steps are passes over the data, each of many updates.
+        self.steps_are_passes = False
 
     @property
     def is_open(self) -> bool:

@@ -69,9 +69,9 @@ class ShortLog:
         """Take step times to be of batches of one size: each line says so."""
         self._samples.has_one_batch_size = True
 
-    def count_epochs(self) -> None:
-        """Take each step to be an epoch: its lines name no other counter."""
-        self._samples.counts_epochs = True
+    def count_passes(self) -> None:
+        """Take each step to be a pass over the data: its lines name no other counter."""
+        self._samples.steps_are_passes = True
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""
