@@ -190,3 +190,11 @@ def test_an_infinite_loss_of_an_epoch_needs_two_finite_ones() -> None:
     assert [one.cause.fault for one in judge(*lines)] == ["nan_loss"]
     assert not judge(*lines[1:])
     assert not judge(*(line.replace("inf", "nan") for line in lines))
+
+
+def test_a_scale_that_a_trainer_calls_small_is_at_its_floor() -> None:
+    """It warns while there is some way to go, and ends then."""
+    warned = "WARNING [train.py:1057] (2/4) Grad scale is small: 0.0009765625"
+    ended = "RuntimeError: grad_scale is too small, exiting: 8.67e-19"
+    assert [one.cause.fault for one in judge(warned, ended)] == ["loss_scale_floor"]
+    assert [one.cause.fault for one in judge(warned)] == ["loss_scale_floor"]

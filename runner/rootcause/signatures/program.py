@@ -77,10 +77,11 @@ PROGRAM = (
         r"|Attempted loss scale: \d+(?:\.\d+)?, reducing to (?:1|1\.0|0|0\.\d+)[ \t\r]*$"
         r"|reducing loss scale to (?:0|0\.\d+|\d(?:\.\d+)?e-\d+)[ \t\r]*$"
         r"|loss[_ ]scale.{0,20}(?:below|under) (?:the )?minimum"
-        r"|(?:below|under) (?:the )?minimum (?:loss|gradient)[_ ]scale",
+        r"|(?:below|under) (?:the )?minimum (?:loss|gradient)[_ ]scale"
+        r"|\b(?:grad|gradient|loss)[_ ]?scale is (?:too )?(?:small|low)\b",
         fault="loss_scale_floor",
         scope="user",
-        source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex",
+        source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex; icefall, train.py",
         sample="FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
         near="Attempted loss scale: 65536, reducing to 32768",
     ),
