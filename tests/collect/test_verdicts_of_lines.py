@@ -181,15 +181,16 @@ def test_a_loss_that_rises_by_orders_of_magnitude_and_stays_has_diverged() -> No
         assert verdict.cause.fault == "loss_spike"
 
 
-def test_an_infinite_loss_of_an_epoch_needs_two_finite_ones() -> None:
-    """No log writes infinity for what was not measured, as some do NaN."""
+def test_a_loss_with_which_a_log_ends_is_finite() -> None:
+    """After one finite one; NaN beside a finite validation loss was only not measured, and what came back is no end."""
     lines = [
         f"epoch:       {n} | lr: 0.100000 | runtime: 00:04:26 | bch(ms): 37.37 | loss: {loss:>10} | train-TER:  2.11"
-        for n, loss in enumerate(("0.77993", "0.86373", "inf"), 82)
+        for n, loss in enumerate(("0.77993", "0.86373", "inf", "0.85211"), 82)
     ]
-    assert [one.cause.fault for one in judge(*lines)] == ["nan_loss"]
-    assert not judge(*lines[1:])
+    assert [one.cause.fault for one in judge(*lines[:3])] == ["nan_loss"]
+    assert [one.cause.fault for one in judge(*lines[1:3])] == ["nan_loss"]
     assert not judge(*(line.replace("inf", "nan") for line in lines))
+    assert not judge(*(line.replace("inf", "nan") + " | val_loss: 0.9" for line in lines[:3]))
 
 
 def test_a_scale_that_a_trainer_calls_small_is_at_its_floor() -> None:
