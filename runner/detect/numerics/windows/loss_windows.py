@@ -49,10 +49,12 @@ def last_not_finite(samples: Samples) -> NumericFinding | None:
         if one.loss is None or math.isfinite(one.loss):
             break
         tail.insert(0, one)
-    # A mean of nothing yet is NaN, too; and where it comes and goes, it is no measure.
+    # A mean of nothing yet is NaN, too, but no validation is; and where it comes and goes, it is no measure.
     before = records[: len(records) - len(tail)]
     has_come_and_gone = any(one.loss is not None and not math.isfinite(one.loss) for one in before)
-    if not tail or tail[-1].step <= 1 or has_come_and_gone:
+    if not tail or has_come_and_gone:
+        return None
+    if tail[-1].step <= 1 and tail[-1].validation_loss is None:
         return None
     if any(finite(one.validation_loss) is not None for one in tail):
         return None
