@@ -19,6 +19,11 @@ from runner.facts.messages.signals import StepRecord
 EVALUATIONS = 3
 # Of the validation loss above its best: it overfits, perhaps as intended; both chosen.
 NOTE_RISE, INCIDENT_RISE = 0.03, 0.15
+# And of its own spread, where so many second differences show it: the best of many noisy evaluations is far below the usual one.
+# Of their sizes the lower quartile counts, which a rise does not change. Chosen.
+RISE_SPREADS, LEAST_DIFFERENCES, NUM_DIFFERENCES = 5.0, 5, 24
+# The lower quartile of the sizes of second differences of independent normal samples, in times of their spread.
+QUARTILE_OF_DIFFERENCES = 0.3186 * math.sqrt(6.0)
 
 # Its name in `extra`.
 ACTIVATION_NORM = "activation_norm"
@@ -49,7 +54,7 @@ FLAT_SHARE = 0.05
 
 @register_metric
 class ValidationDetector(MetricDetector):
-    """Compares evaluations with the best one."""
+    """Compares evaluations with the best one, and their rise with their noise."""
 
     order = 70
     metric = "loss"
@@ -59,9 +64,13 @@ class ValidationDetector(MetricDetector):
     _onset: dict[float, int]
     # Onset of the rise that was reported.
     _reported: int | None
+    # The two newest evaluations, and the second differences so far.
+    _newest: list[float]
+    _differences: deque[float]
 
     def reset(self) -> None:
         self._best = math.inf
+        self._newest, self._differences = [], deque(maxlen=NUM_DIFFERENCES)
         self._num_above = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         self._onset = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         self._reported = None
@@ -72,8 +81,13 @@ class ValidationDetector(MetricDetector):
             return []
         findings: list[NumericFinding] = []
         best = self._best
+        if len(self._newest) == 2:
+            before, last = self._newest
+            self._differences.append(abs(loss - 2 * last + before))
+        self._newest = [*self._newest[-1:], loss]
+        usual = RISE_SPREADS * self._spread()
         for ratio in (NOTE_RISE, INCIDENT_RISE):
-            if loss <= best + ratio * abs(best):
+            if loss <= best + max(ratio * abs(best), usual):
                 self._num_above[ratio] = 0
                 continue
             self._onset[ratio] = self._onset[ratio] if self._num_above[ratio] else step
@@ -86,6 +100,13 @@ class ValidationDetector(MetricDetector):
             self._reported = None
         self._best = min(best, loss)
         return findings
+
+    def _spread(self) -> float:
+        """Return the noise of evaluations around a smooth line; 0 as long as too few show it."""
+        if len(self._differences) < LEAST_DIFFERENCES:
+            return 0.0
+        sizes = sorted(self._differences)
+        return sizes[len(sizes) // 4] / QUARTILE_OF_DIFFERENCES
 
     def _finding(self, ratio: float, step: int, loss: float) -> NumericFinding:
         evidence = (

@@ -311,6 +311,29 @@ def test_validation_losses_that_rise_for_good_are_found() -> None:
         assert not of(found([*rows[:4], *rows[:3]]), "validation_divergence", severity)
 
 
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.01, 60, 0), (0.05, 45, 0), (0.1, 15, 3)])
+def test_a_validation_loss_that_rises_is_more_than_noise(
+    noise: float, least: int, most: int
+) -> None:
+    """Of sixty falling curves at most so many are taken for one that rises; of sixty that double at least so many are found."""
+    dice = random.Random(7)
+    num_found = {0.0: 0, 1.0: 0}
+    for growth in num_found:
+        for _ in range(60):
+            num = dice.randint(12, 60)
+            values = [
+                (1.5 + 6 * (at + 1) ** -0.4) * (1 + growth * max(0.0, 2 * at / num - 1))
+                for at in range(num)
+            ]
+            rows = [
+                StepRecord(step=100 * at, validation_loss=value * math.exp(dice.gauss(0, noise)))
+                for at, value in enumerate(values)
+            ]
+            num_found[growth] += bool(of(found(rows), "validation_divergence"))
+    assert num_found[0.0] <= most
+    assert num_found[1.0] >= least
+
+
 def test_growing_activations_are_a_note() -> None:
     """An activation norm that has grown by a quarter is a note with the step at which it left."""
     numerics = Numerics()
