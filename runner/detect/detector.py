@@ -44,7 +44,7 @@ class Detector:
     it, so an error resets it instead of ending the supervisor.
 
     A detector that learns for longer than some seconds dumps what it has learned of a run, and loads it in the next supervisor. It
-    bounds its dump, whatever the size of the gang; all together have 61 KB (`supervisor/learned.py`).
+    bounds its dump, whatever the size of the gang; all together have 62 KB (`supervisor/learned.py`).
     """
 
     order: ClassVar[int]

@@ -21,7 +21,7 @@ EVALUATIONS = 3
 NOTE_RISE, INCIDENT_RISE = 0.03, 0.15
 # And of its own spread, where so many second differences show it: the best of many noisy evaluations is far below the usual one.
 # Of their sizes the lower quartile counts, which a rise does not change. Chosen.
-RISE_SPREADS, LEAST_DIFFERENCES, NUM_DIFFERENCES = 5.0, 5, 24
+RISE_SPREADS, LEAST_DIFFERENCES, NUM_DIFFERENCES = 5.0, 5, 12
 # The lower quartile of the sizes of second differences of independent normal samples, in times of their spread.
 QUARTILE_OF_DIFFERENCES = 0.3186 * math.sqrt(6.0)
 
@@ -83,7 +83,8 @@ class ValidationDetector(MetricDetector):
         best = self._best
         if len(self._newest) == 2:
             before, last = self._newest
-            self._differences.append(abs(loss - 2 * last + before))
+            # Three digits are enough, and short in a learned summary.
+            self._differences.append(float(f"{abs(loss - 2 * last + before):.3g}"))
         self._newest = [*self._newest[-1:], loss]
         usual = RISE_SPREADS * self._spread()
         for ratio in (NOTE_RISE, INCIDENT_RISE):
