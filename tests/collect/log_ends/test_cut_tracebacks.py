@@ -45,7 +45,8 @@ def test_words_of_a_path_are_no_words_of_an_error() -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("*** An error occurred in MPI_Init_thread", "unknown"),
+        ("*** An error occurred in MPI_Init_thread", "rendezvous"),
+        ("*** An error occurred in MPI_Allreduce", "unknown"),
         (" Error invalid configuration argument at line 7 in file /src/spin.cu", "config_error"),
         ("CUDA error at spin.cu:7 : invalid argument", "config_error"),
         ("usage: spin.py [-h] [--wheel N]", "config_error"),
