@@ -22,8 +22,10 @@ NOTE_RISE, INCIDENT_RISE = 0.03, 0.15
 # And of its own spread, where so many second differences show it: the best of many noisy evaluations is far below the usual one.
 # Of their sizes the lower quartile counts, which a rise does not change. Chosen.
 RISE_SPREADS, LEAST_DIFFERENCES, NUM_DIFFERENCES = 5.0, 5, 12
-# The lower quartile of the sizes of second differences of independent normal samples, in times of their spread.
-QUARTILE_OF_DIFFERENCES = 0.3186 * math.sqrt(6.0)
+# Second differences of independent samples have six times their variance.
+VARIANCE_OF_SECOND_DIFFERENCES = 6.0
+# The lower quartile of the sizes of those of normal samples, in times of the spread of the samples.
+QUARTILE_OF_DIFFERENCES = 0.3186 * math.sqrt(VARIANCE_OF_SECOND_DIFFERENCES)
 
 # Its name in `extra`.
 ACTIVATION_NORM = "activation_norm"

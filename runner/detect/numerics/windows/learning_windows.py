@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.slow_trends import INCIDENT_RISE, NOTE_RISE
+from runner.detect.numerics.slow_trends import (
+    INCIDENT_RISE,
+    NOTE_RISE,
+    VARIANCE_OF_SECOND_DIFFERENCES,
+)
 from runner.detect.numerics.windows.samples import Samples
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
@@ -29,8 +33,6 @@ MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
 # Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
 MIN_KNOWN, BEGIN_INTERVALS = 4, 2
-# Second differences of independent samples have six times their variance.
-VARIANCE_OF_SECOND_DIFFERENCES = 6.0
 
 
 def loss_at_chance(samples: Samples) -> NumericFinding | None:
