@@ -147,10 +147,12 @@ class PageSender:
             dispatch.is_alive = time.monotonic() - self._turned_at < STUCK_SECONDS
             outbox.tick(now)
             dispatch.forget_sent()
-            is_saved = self._save(outbox)
-            for delivery in dispatch.due(now, is_busy=self._busy.__contains__):
-                if len(self._busy) < MAX_SENDING:
-                    self._begin(delivery)
+            room = MAX_SENDING - len(self._busy)
+            deliveries = dispatch.due(now, is_busy=self._busy.__contains__)[:room]
+            # A try without a write before it could be made after another supervisor has begun to send.
+            is_saved = self._save(outbox, is_lease_checked=bool(deliveries))
+            for delivery in deliveries:
+                self._begin(delivery)
             self.status = dispatch.status(self._problem, now)
             self.incident_notes = dispatch.incident_notes()
             self.incidents = outbox.incidents
@@ -235,9 +237,12 @@ class PageSender:
             return None
         return found if isinstance(found, OutboxState) else None
 
-    def _save(self, outbox: PageOutbox) -> bool:
-        """Keep the outbox in the store if it changed; return whether the store has it. Raises Fenced once another leads."""
-        if outbox.has_changed:
+    def _save(self, outbox: PageOutbox, *, is_lease_checked: bool) -> bool:
+        """Keep the outbox in the store if it changed; return whether the store has it.
+
+        `is_lease_checked`: write it in any case. Raises Fenced if another leads: each write finds out.
+        """
+        if outbox.has_changed or is_lease_checked:
             payload = self._signer.sign(PAGES, wire.encode(outbox.state))
             try:
                 self._store.put(PAGES, payload, fence=self._lease)

@@ -138,6 +138,21 @@ def test_the_next_supervisor_sends_what_the_one_before_could_not(harness: Sender
         assert second.status.sent == 4
 
 
+def test_a_fenced_supervisor_makes_no_further_try(harness: SenderHarness) -> None:
+    """Nothing has changed since its last write: it finds out before the try, not after it."""
+    with Webhook("refuse") as server:
+        harness.addresses(f"oncall http://{server.place}/\n")
+        first = harness.lead()
+        submit(first, "a1")
+        until(lambda: (x := first.status) and x.failed, "a try that failed is kept")
+        # No sender of the one that leads now: what is accepted would be the first one's.
+        harness.store.break_lease(LEASE, "s0")
+        harness.store.acquire_lease(LEASE, "another", ttl_seconds=1000.0)
+        server.behaviour = "accept"
+        until(lambda: not first._thread.is_alive(), "the first one ends")
+        assert not server.accepted
+
+
 def test_a_page_is_sent_while_the_store_is_out_of_reach_and_kept_once_it_is_back(
     harness: SenderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
