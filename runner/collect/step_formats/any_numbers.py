@@ -138,7 +138,8 @@ def read_any(text: str) -> Reading | None:
         counter_name = "global_step"
     step, place = whole(counter), None
     if counter_name not in _GLOBAL and not _BRACKETED_STEP.search(text):
-        place = place_in(text)
+        # "valid accuracy: 0.9" behind both losses makes no line of a validation.
+        place = place_in(text, is_training={"loss", "validation_loss"} <= numbers.keys())
         step, place = _settled(step, place)
     if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
         return None

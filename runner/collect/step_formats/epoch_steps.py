@@ -61,9 +61,12 @@ VALIDATION = re.compile(
 )
 
 
-def place_in(text: str) -> Place | None:
-    """Find where a line is in its epoch; None: it does not say, or is of a validation."""
-    if VALIDATION.search(text):
+def place_in(text: str, *, is_training: bool = False) -> Place | None:
+    """Find where a line is in its epoch; None: it does not say, or is of a validation.
+
+    `is_training`: the line has a training loss, whatever else it has.
+    """
+    if not is_training and VALIDATION.search(text):
         return None
     if match := _TWO_BRACKETS.search(text):
         epoch, epochs, index, total = map(_whole, match.groups())

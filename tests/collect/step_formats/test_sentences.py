@@ -157,6 +157,12 @@ def test_nan_from_the_first_epoch_on_is_found_beside_a_validation_that_is_nan() 
     assert [verdict.cause.fault for verdict in verdicts_of(sick)] == ["nan_loss"]
     well = "".join(f"Epoch {n}/5\n\n{bar.format('nan', 0.5)}\n" for n in range(1, 3))
     assert verdicts_of(well) == []
+    # Other numbers of the validation on the same line do not make it one of the validation alone.
+    line = (
+        "Epoch: 0/2, train loss: {0}, train accuracy: 0.1, valid loss: {0}, valid accuracy: 0.1\n"
+    )
+    assert [one.cause.fault for one in verdicts_of(line.format("nan"))] == ["nan_loss"]
+    assert verdicts_of(line.format(2.3)) == []
 
 
 def test_a_line_whose_running_average_is_nan_is_enough() -> None:

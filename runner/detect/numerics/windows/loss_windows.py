@@ -7,11 +7,12 @@ beside them, from a second metric that agrees, or from an order that chance make
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import pstdev
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.metric_detector import finite
 from runner.detect.numerics.trial import LEAST_LOSS_SCALE, median_slope
-from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+from runner.detect.numerics.windows.samples import MAX_SAMPLES, Points, Samples, are_positive
 from runner.facts.messages.signals import StepRecord
 
 # A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
@@ -25,6 +26,9 @@ LEAST_LOSS = 0.1
 # A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
 # where the learning rate is known not to have risen, and where it is not known. Chosen; 10 % as for a slow rise of long curves.
 MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
+# Blocks of a longer log: neighbours, which wander together, count once; and the rise of its line, in times of the spread of these
+# blocks around it: what wanders leaves its line. Chosen.
+MAX_BLOCKS, TREND_SPREADS = 20, 6.0
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
 MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
@@ -237,32 +241,55 @@ def _grown(fault: str, what: str, points: Points) -> NumericFinding:
 
 
 def rising_trend(samples: Samples) -> NumericFinding | None:
-    """Find a loss that rises over the whole window, at a learning rate that does not."""
-    points = samples.losses()
+    """Find a loss that rises to the end of the log, at a learning rate that does not rise with it."""
+    points = in_blocks(samples.losses())
     values = [value for _, value in points]
     if len(values) < MIN_TREND or not are_positive(values) or min(values) < LEAST_LOSS:
         return None
-    rates = samples.rates()
+    lowest = values.index(min(values))
+    rates = [rate for _, rate in in_blocks(list(enumerate(samples.rates())))][lowest:]
     if rates and max(rates) > rates[0]:
         return None
-    lowest = values.index(min(values))
     # The lowest one is the first by choice, so its place is no evidence.
     after = values[lowest + 1 :]
     limit = TREND_RISE if rates else TREND_RISE_ALONE
     if len(after) < MIN_TREND or max(after[-2:]) < (1 + limit) * values[lowest]:
         return None
     logs = [math.log(value) for value in values[lowest:]]
-    if _is_sum(values[lowest:]):
+    has_fallen = lowest >= 2 and values[lowest - 2] > values[lowest - 1]
+    if not has_fallen and _is_sum(values[lowest:]):
         return None
-    rise = median_slope(list(enumerate(logs))) * (len(logs) - 1)
+    slope = median_slope(list(enumerate(logs)))
+    rise = slope * (len(logs) - 1)
     if rise < math.log1p(limit) or order_chance(after) > TREND_CHANCE:
         return None
+    if not samples.is_short and rise < TREND_SPREADS * _spread_around(slope, logs):
+        return None
+    num = sum(step >= points[lowest][0] for step, _ in samples.losses())
     lr = f", while the learning rate went from {rates[0]:.3g} to {rates[-1]:.3g}" if rates else ""
     evidence = (
-        f"the loss rose from {number(values[lowest])} to {number(values[-1])} over {len(logs)} samples without a way back{lr} "
+        f"the loss rose from {number(values[lowest])} to {number(values[-1])} over {num} samples without a way back{lr} "
         f"(limit {100 * limit:g} % by the line through them; noise has such an order in one of 50,000 windows)"
     )
     return incident("divergence", points[lowest + 1][0], points[-1][0], evidence)
+
+
+def in_blocks(points: Points) -> Points:
+    """Return the points of a short log, and of a longer one the medians of blocks of equal size, each at its first step."""
+    if len(points) <= MAX_SAMPLES:
+        return points
+    size = math.ceil(len(points) / MAX_BLOCKS)
+    # What is left over is the oldest: the newest blocks are whole.
+    begins = range(len(points) % size, len(points), size)
+    return [
+        (points[at][0], sorted(value for _, value in points[at : at + size])[size // 2])
+        for at in begins
+    ]
+
+
+def _spread_around(slope: float, values: Sequence[float]) -> float:
+    """Return the standard deviation of values around a line with this slope."""
+    return pstdev(value - slope * at for at, value in enumerate(values))
 
 
 def _is_sum(values: Sequence[float]) -> bool:

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from runner.facts.messages.signals import StepRecord
 
-# Steps of a log that are looked at. With more of them the detectors of long curves have a level.
-MAX_SAMPLES = 24
+# Steps of a log that is short: with more of them the detectors of long curves have a level. Their rises are seen late, since the
+# level is a median of 48, so for a trend more steps are kept.
+MAX_SAMPLES, MAX_OF_TREND = 24, 160
 
 Points = Sequence[tuple[int, float]]
 
@@ -32,6 +33,11 @@ class Samples:
         return self._is_judged
 
     @property
+    def is_short(self) -> bool:
+        """Whether all records are so few that single ones count."""
+        return len(self._records) <= MAX_SAMPLES
+
+    @property
     def records(self) -> Sequence[StepRecord]:
         """The records in order; none of a log that is too long, or whose steps run backwards."""
         return self._records
@@ -44,7 +50,7 @@ class Samples:
         last = self._records[-1] if self._records else None
         if last is not None and record.step == last.step:
             self._records[-1] = _merged(last, record)
-        elif len(self._records) == MAX_SAMPLES or (last is not None and record.step < last.step):
+        elif len(self._records) == MAX_OF_TREND or (last is not None and record.step < last.step):
             self._is_judged = False
             self._records, self._accuracies = [], {}
         else:
@@ -71,8 +77,9 @@ class Samples:
         return list(zip(*rows, strict=False))
 
     def rates(self) -> Sequence[float]:
-        """Return the learning rates of the records with a loss; empty where one has none."""
-        rates = [one.lr for one in self._records if one.loss is not None]
+        """Return the learning rate of each of the losses; empty where one has none."""
+        steps = {step for step, _ in self.losses()}
+        rates = [one.lr for one in self._records if one.step in steps]
         known = [rate for rate in rates if rate is not None]
         return known if len(known) == len(rates) else []
 

@@ -43,6 +43,8 @@ OF_LOSSES: tuple[Judge, ...] = (
     leaving_validation,
 )
 OF_TIMES: tuple[Judge, ...] = (uneven_steps, slower_steps)
+# Of logs that are not short, but so short that a level of many samples is known late.
+OF_LONGER: frozenset[Judge] = frozenset((rising_trend,))
 
 
 class ShortLog:
@@ -54,7 +56,7 @@ class ShortLog:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log is still short: another record may count."""
+        """Whether another record may count."""
         return self._samples.is_open
 
     def add(self, record: StepRecord, accuracies: Sequence[float] = ()) -> None:
@@ -75,5 +77,10 @@ class ShortLog:
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""
-        found = (judge(self._samples) for judge in self._judges)
+        judges = (
+            self._judges
+            if self._samples.is_short
+            else [one for one in self._judges if one in OF_LONGER]
+        )
+        found = (judge(self._samples) for judge in judges)
         return next((one for one in found if one is not None), None)

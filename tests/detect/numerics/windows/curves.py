@@ -83,6 +83,29 @@ def _restart(dice: random.Random, num: int) -> Records:
     return [*found[:at], *found[max(0, at - dice.randint(1, 8)) :]][:num]
 
 
+def _wandering(dice: random.Random, num: int) -> Records:
+    """Let each sample depend on the one before, as with data that changes slowly, by up to 5 %."""
+    memory, spread = dice.choice((0.5, 0.8, 0.9, 0.95)), 10 ** dice.uniform(-3, -1.3)
+    level, away = math.log(dice.uniform(0.3, 10)), dice.gauss(0, spread)
+    losses = []
+    for _ in range(num):
+        away = memory * away + dice.gauss(0, spread * math.sqrt(1 - memory**2))
+        losses.append(level + away)
+    return records(losses, [dice.gauss(0, 0.2) for _ in range(num)])
+
+
+def slow_rise(dice: random.Random, num: int) -> Records:
+    """Let a loss fall for a while, and rise by a fifth and more to the end, at a learning rate that stays."""
+    lowest = dice.randint(0, num // 3)
+    rise, spread = dice.uniform(0.2, 1.0), 10 ** dice.uniform(-2, -1.2)
+    losses = [
+        (0.05 * (lowest - n) if n < lowest else rise * (n - lowest) / (num - lowest))
+        + dice.gauss(0, spread)
+        for n in range(num)
+    ]
+    return [replace(one, lr=1e-4) for one in records(losses, [0.0] * num)]
+
+
 HEALTHY: dict[str, Kind] = {
     "noise": _noise,
     "heavy tails": _heavy_tails,
@@ -91,6 +114,7 @@ HEALTHY: dict[str, Kind] = {
     "search for the loss scale": _scale_search,
     "late samples": _late,
     "restart": _restart,
+    "wandering": _wandering,
 }
 
 
@@ -114,12 +138,14 @@ def _read(path: Path) -> Records:
         ]
 
 
-def healthy_windows(num: int, seed: int) -> Iterator[tuple[str, Records]]:
-    """Yield healthy windows, half of them of real curves if these are there."""
+def healthy_windows(
+    num: int, seed: int, least: int = MIN_SAMPLES, most: int = MAX_SAMPLES
+) -> Iterator[tuple[str, Records]]:
+    """Yield healthy windows of so many samples, half of them of real curves if these are there."""
     dice, real = random.Random(seed), real_curves()
     kinds = list(HEALTHY.items())
     for _ in range(num):
-        size = dice.randint(MIN_SAMPLES, MAX_SAMPLES)
+        size = dice.randint(least, most)
         name, make = dice.choice(kinds)
         if real and dice.random() < 0.5:
             yield from _real_window(dice, real, size)

@@ -5,8 +5,10 @@ import random
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from runner.detect.numerics.numerics import Numerics
+from runner.detect.numerics.windows.samples import MAX_OF_TREND, MAX_SAMPLES
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
 from tests.detect.numerics.windows.curves import (
@@ -14,12 +16,14 @@ from tests.detect.numerics.windows.curves import (
     healthy_windows,
     real_onsets,
     sick_windows,
+    slow_rise,
     with_other_metrics,
 )
 from tests.suite import share
 
 NUM_HEALTHY, NUM_SICK, NUM_PARTS = 100_000, 2_000, 10
-LEAST_FOUND = 0.8
+NUM_LONGER, NUM_RISES = 20_000, 200
+LEAST_FOUND, LEAST_RISES_FOUND = 0.8, 0.85
 
 
 def incidents(window: Records) -> list[str]:
@@ -56,6 +60,34 @@ def test_healthy_windows_have_no_incident() -> None:
         fault = fault_of_log(with_other_metrics(dice, window))
         alarms.update([(name, f"{fault} of a whole log")] if fault else [])
     assert alarms == {}
+
+
+def test_longer_healthy_logs_show_no_rise() -> None:
+    """Of 20,000 logs of 25 to 160 samples none is called sick, with a constant or a falling learning rate, or none."""
+    part = share.current()
+    is_soak = os.environ.get(share.VARIABLE) == share.ALL
+    num = NUM_LONGER if is_soak else NUM_LONGER // NUM_PARTS
+    seed = 0 if part.part is None else part.part
+    dice = random.Random(seed)
+    alarms: Counter[tuple[str, str]] = Counter()
+    for name, window in healthy_windows(num, seed, MAX_SAMPLES + 1, MAX_OF_TREND):
+        fall = dice.choice((None, 0.0, 0.5))
+        rated = [
+            one if fall is None else replace(one, lr=1e-3 * (1 - fall * n / len(window)))
+            for n, one in enumerate(window)
+        ]
+        fault = fault_of_log(rated)
+        alarms.update([(name, fault)] if fault else [])
+    assert alarms == {}
+
+
+def test_most_slow_rises_of_longer_logs_are_found() -> None:
+    """A loss that falls, and then rises by a fifth and more to the end: at least 0.85."""
+    dice = random.Random(4)
+    drawn = [slow_rise(dice, dice.randint(MAX_SAMPLES + 1, MAX_OF_TREND)) for _ in range(NUM_RISES)]
+    found = [fault_of_log(window) for window in drawn]
+    print("slow rises found:", found.count("divergence"), "of", NUM_RISES)
+    assert found.count("divergence") >= LEAST_RISES_FOUND * NUM_RISES
 
 
 def test_most_onsets_in_short_windows_are_found() -> None:
