@@ -286,7 +286,7 @@ class Log:
     def _read(self, block: bytes) -> None:
         if block:
             self._add(self._scan.feed(block))
-            self._end.feed(block)
+            self._end.feed(block, self._scan.num_lines)
 
     def _add(self, lines: Iterable[ScannedLine]) -> None:
         for line in lines:

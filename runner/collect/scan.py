@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.catalogues.line_search import CataloguedLines, LineHits
 from runner.collect.engines import Engine, make_engine
-from runner.collect.lines import ANSI, Bare, bare_prefix, shown_part, unwrapped
+from runner.collect.lines import ANSI, Bare, bare_prefix, num_ends, shown_part, unwrapped
 from runner.collect.step_formats.epoch_steps import ANNOUNCED
 from runner.collect.step_formats.formats import FORMATS, MetricLines
 from runner.collect.step_formats.formats import own_format as own_format_of
@@ -91,7 +91,7 @@ class Scan:
         self._catalogued = CataloguedLines(catalogues or all_catalogues(), max_matches)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
         # An unfinished line, its number, and how many bytes of it were searched for signatures and for steps.
-        self._rest, self._line = b"", first_line
+        self._rest, self._line, self._first_line = b"", first_line, first_line
         self._num_searched = self._num_read = 0
         self._num_matches: Counter[str] = Counter()
         self._max_matches = max_matches
@@ -109,6 +109,11 @@ class Scan:
     def num_folded(self) -> int:
         """Matches beyond `max_matches`, which were only counted."""
         return self._num_folded + self._catalogued.num_folded
+
+    @property
+    def num_lines(self) -> int:
+        """Lines that were read to their ends."""
+        return self._line - self._first_line
 
     def is_harmless(self, text: str) -> bool:
         """Whether an emitter writes this line at a level below that of errors, and nothing that it does as an error."""
@@ -131,7 +136,8 @@ class Scan:
             self._rest = whole[-OVERLAP_BYTES:]
             self._num_searched = self._num_read = OVERLAP_BYTES
             return
-        whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
+        whole = b"".join((self._rest, memoryview(block)[:end]))
+        rest = block[end:]
         yield from self._search(whole)
         self._rest, self._num_searched, self._num_read = rest, 0, 0
 
@@ -179,7 +185,7 @@ class Scan:
         rows = self._rows(block, hits) if reads_tables else {}
         counted = 0
         for start in sorted({**hits, **catalogued, **rows}):
-            self._line += block.count(b"\n", counted, start)
+            self._line += num_ends(block, counted, start)
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
@@ -189,7 +195,7 @@ class Scan:
                 yield self._read_row(line, rows[start])
             if start in catalogued:
                 yield from self._read_catalogued(line, catalogued[start], indexes)
-        self._line += block.count(b"\n", counted)
+        self._line += num_ends(block, counted)
 
     def _rows(self, block: bytes, hits: Mapping[int, Mapping[int, int]]) -> Mapping[int, TableRow]:
         headers = sorted(start for start, indexes in hits.items() if self._header in indexes)

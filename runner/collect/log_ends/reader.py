@@ -23,24 +23,23 @@ class EndReader:
     def __init__(self, file: str) -> None:
         self.file = file
         self._tail = b""
-        # Ends of lines before the tail.
-        self._num_before = 0
+        # Ends of lines that were fed.
+        self._num_ends = 0
 
-    def feed(self, block: bytes) -> None:
-        """Keep the last bytes."""
+    def feed(self, block: bytes, num_ends: int) -> None:
+        """Keep the last bytes. `num_ends`: the ends of lines in this block and all blocks before."""
+        self._num_ends = num_ends
         if len(self._tail) + len(block) <= 2 * TAIL_BYTES:
             self._tail += block
             return
-        whole = self._tail + block
+        whole = block if len(block) >= TAIL_BYTES else self._tail + block
         cut = len(whole) - TAIL_BYTES
-        cut = whole.find(b"\n", cut) + 1 or cut
-        self._num_before += whole.count(b"\n", 0, cut)
-        self._tail = whole[cut:]
+        self._tail = whole[whole.find(b"\n", cut) + 1 or cut :]
 
     def is_last_step(self, number: int, step: int) -> bool:
         """Whether the line with this number, one of the last ones, shows this step as the last one of the run, not of an epoch."""
         lines = self._tail.split(b"\n")
-        offset = number - self._num_before - 1
+        offset = number - self._num_before(lines) - 1
         if not 0 <= offset < len(lines):
             return False
         text = unwrapped(segment(lines[offset][-MAX_LINE:].decode(errors="replace"))).text
@@ -54,12 +53,13 @@ class EndReader:
     def end(self, last_step_line: int = 0) -> LogEnding:
         """Return how the log ends so far. `last_step_line`: of the last line with a step that was read."""
         lines = self._tail.split(b"\n")
-        num_lines = self._num_before + len(lines) - (not lines[-1].strip())
+        num_before = self._num_before(lines)
+        num_lines = num_before + len(lines) - (not lines[-1].strip())
         after: list[tuple[Kind, EndLine]] = []
         last, offset = None, 0
         # From the end back to the last progress: what came before it was survived.
         for offset in reversed(range(len(lines))):
-            number = self._num_before + offset + 1
+            number = num_before + offset + 1
             text = segment(lines[offset][-MAX_LINE:].decode(errors="replace"))
             if not text.strip():
                 continue
@@ -83,6 +83,10 @@ class EndReader:
             has_steps=last_step_line > 0,
             **_silence(ending, last, lines[:offset]),
         )
+
+    def _num_before(self, lines: Sequence[bytes]) -> int:
+        """Return how many lines came before these of the tail."""
+        return self._num_ends - len(lines) + 1
 
 
 def _silence(

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-from runner.collect.lines import Bare
+from runner.collect.lines import Bare, num_ends
 from runner.collect.tracebacks import line_forms as forms
 from runner.collect.tracebacks.ends import Ends
 from runner.collect.tracebacks.native_text import FATAL, TERMINATE, CppText, FatalText
@@ -70,7 +70,7 @@ class TracebackReader:
                 at = bisect_left(starts, position)
                 if at == len(starts):
                     break
-                number += block.count(b"\n", position, starts[at])
+                number += num_ends(block, position, starts[at])
                 position = starts[at]
             end = block.find(b"\n", position)
             end = len(block) if end < 0 else end
@@ -221,4 +221,4 @@ def _cut(
     begin = block.rfind(b"\n", 0, max(0, len(block) - MAX_LATE_BYTES)) + 1
     begin = begin if len(block) > MAX_LATE_BYTES else 0
     left = [start - begin for start in starts if start >= begin]
-    return block[begin:], first + block.count(b"\n", 0, begin), left, bare
+    return block[begin:], first + num_ends(block, 0, begin), left, bare
