@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from runner.collect.step_formats.sentences import waiting_seconds
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
@@ -36,6 +37,8 @@ class ShortLogReader:
         self._lines: dict[int, int] = {}
         # Line -> its accuracies.
         self._accuracies: dict[int, list[float]] = {}
+        # Line -> seconds of its step, and of its wait for data.
+        self._data_seconds: dict[int, tuple[float, float]] = {}
         # The first line's, where all lines have the same.
         self._sizes: list[tuple[bytes, bytes]] | None = None
         self._num_lines = 0
@@ -53,6 +56,8 @@ class ShortLogReader:
             float(ratio) if ratio else float(percents) / 100
             for ratio, percents in ACCURACY.findall(shown)
         ]
+        if (wait := waiting_seconds(shown.decode(errors="replace"))) is not None:
+            self._data_seconds[number] = wait
         is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None
         self._counts_epochs &= is_epoch
         sizes = SIZE.findall(line)
@@ -61,7 +66,7 @@ class ShortLogReader:
     def add(self, record: StepRecord, line: int) -> None:
         """Add a record of a line."""
         if self._log.is_open:
-            self._log.add(record, self._accuracies.get(line, ()))
+            self._log.add(record, self._accuracies.get(line, ()), self._data_seconds.get(line))
             self._lines[record.step] = line
 
     def _leave_out(self, line: bytes) -> None:

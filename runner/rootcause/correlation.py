@@ -67,6 +67,10 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     root = _first(deepest)
     if root.fault == "gpu_xid_other" and (lost := _lost_after(root, deepest)) is not None:
         root = lost
+    if root.fault == "loss_spike":
+        # Most spikes heal; a loss that is no number after one has not.
+        spoilt = [match for match in deepest if match.fault == "nan_loss"]
+        root = _first(spoilt) if spoilt else root
     raised = [match for match in naming if match.layer == "other"]
     if raised and root.layer == "launcher" and root.fault == "preemption":
         # The job was ended because of this error.

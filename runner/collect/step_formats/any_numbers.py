@@ -29,8 +29,10 @@ _NAMED = sentences.NAMED
 _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
 MARK = (
+    # A word may stand behind the name: "Loss Total : 1.5".
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
-    rf"(?:\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}|{sentences.MARK}|{sentences.SPELLED}"
+    rf"(?:(?: [A-Za-z]{{1,12}})?\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}"
+    rf"|{sentences.MARK}|{sentences.SPELLED}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
     rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
 )
@@ -45,7 +47,10 @@ _SENTENCE = re.compile(
 _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
 # "(step 1,000)" of fairseq2, "[70] loss=" of CLU's writers.
 # "[100]	training's binary_logloss: 0.5" of LightGBM.
-_STEP_ALONE = re.compile(r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )")
+# "step_100: loss 0.5".
+_STEP_ALONE = re.compile(
+    r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )|\b[Ss]tep_(\d{1,12})\b"
+)
 # A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
 _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
 _COPULA = re.compile(rf"_{sentences.COPULA}$")
@@ -123,8 +128,13 @@ def read_any(text: str) -> Reading | None:
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)
     if not any(name in numbers for name in ("loss", "validation_loss", "grad_norm", "loss_scale")):
-        return None
-    seconds = sentences.step_seconds(text) if "(" in text else None
+        taken = sentences.taken_seconds(text)
+        return (
+            None
+            if taken is None
+            else Reading(step=taken[0], numbers={"step_seconds_max": taken[1]})
+        )
+    seconds = sentences.step_seconds(text)
     if seconds is not None:
         numbers.setdefault("step_seconds_max", seconds)
     is_validation = VALIDATION.search(text) is not None
@@ -134,7 +144,7 @@ def read_any(text: str) -> Reading | None:
         return Reading(numbers={"validation_loss": numbers["loss"]})
     alone = _STEP_ALONE.search(text)
     if alone is not None and counter is None:
-        counter = float((alone[1] or alone[2]).replace(",", ""))
+        counter = float((alone[1] or alone[2] or alone[3]).replace(",", ""))
         counter_name = "global_step"
     step, place = whole(counter), None
     if counter_name not in _GLOBAL and not _BRACKETED_STEP.search(text):

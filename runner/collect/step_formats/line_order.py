@@ -31,7 +31,7 @@ class LineOrder:
         """Return the records that are certain now, with their lines."""
         if "skipped" in reading.numbers:
             return _numbered(reading, line, self._last_step or self._num)
-        is_judged = "loss" in reading.numbers or "grad_norm" in reading.numbers
+        is_judged = not reading.numbers.keys().isdisjoint(("loss", "grad_norm", "step_seconds_max"))
         if self._has_numbered_loss or not is_judged:
             return []
         kind = tuple(sorted(reading.numbers))

@@ -19,6 +19,7 @@ MARK = (
     rf"{_OF_LOSS}{_BETWEEN}(?:{_COUNTED}\s*[#:]?\s*\d|\d+\s+{_COUNTED}\s*[:=,])"
     r"|(?:\d|(?i:nan|inf)) (?i:(?:train(?:ing)?|avg|mean|val(?:idation)?) )?(?i:loss)[ \t]*(?:[,;|)\]]|$)"
     r'|"key": "\w*loss\w*", "value": [-+\dnNI]'
+    r"|(?i:iteration|step|batch)(?: \d{1,12}(?:/\d{1,12})?)? took:? \d"
 )
 _AFTER_COUNT = re.compile(
     rf"(?P<name>(?:\b[A-Za-z]+ )?{_OF_LOSS}){_BETWEEN}"
@@ -73,6 +74,17 @@ _TYPOGRAPHIC = {
 _UPDATES = re.compile(r"\bUp\. (?=\d)")
 # Seconds of one step, behind its loss or named: "loss=0.4 (107.97s)", "(0.5 sec/step)".
 _SECONDS = re.compile(r"\((\d+(?:\.\d+)?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)\)")
+# Of a step, and of its wait for data: "Time 0.154 (8.010)  Data 0.001 (7.720)", "time: 2.89  data_time: 0.004".
+_DATA_SECONDS = re.compile(
+    r"(?<![A-Za-z_])[Dd]ata(?:[_ ][Tt]ime)?['\"]?(?:\s*[:=]\s*|\s+)(\d{1,6}\.\d{1,6})(?![\d.:])"
+)
+_TIME_SECONDS = re.compile(
+    r"(?<![A-Za-z_])(?<![Dd]ata )(?:(?:[Bb]atch|[Ii]ter)[_ ])?[Tt]ime['\"]?(?:\s*[:=]\s*|\s+)(\d{1,6}\.\d{1,6})(?![\d.:])"
+)
+# "Iteration took 32.7 s", "step 12 took 350 ms".
+_TOOK = re.compile(
+    r"\b(?:[Ii]teration|[Ss]tep|[Bb]atch)(?: (\d{1,12})(?:/\d{1,12})?)? took:? (\d+(?:\.\d+)?) ?(ms|s|sec|secs|seconds)\b"
+)
 _SECONDS_ALONE = re.compile(
     r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
 )
@@ -120,9 +132,32 @@ def _count_first(match: re.Match[str]) -> str:
 
 
 def step_seconds(text: str) -> float | None:
-    """Return the seconds of a step that are in brackets with their unit; None: there are none."""
-    match = _SECONDS.search(text)
-    return None if match is None else number(match[1], 1e-3 if match[2] == "ms" else 1.0)
+    """Return the seconds of a step: in brackets with their unit, or beside those that it waited for data; None: there are none."""
+    match = _SECONDS.search(text) if "(" in text else None
+    if match is not None:
+        return number(match[1], 1e-3 if match[2] == "ms" else 1.0)
+    waiting = waiting_seconds(text)
+    return None if waiting is None else waiting[0]
+
+
+def taken_seconds(text: str) -> tuple[int | None, float] | None:
+    """Return the step, if it is named, and the seconds that a line says it took; None: it does not."""
+    match = _TOOK.search(text) if " took" in text else None
+    if match is None:
+        return None
+    seconds = number(match[2], 1e-3 if match[3] == "ms" else 1.0)
+    return None if seconds is None else (int(match[1]) if match[1] else None, seconds)
+
+
+def waiting_seconds(text: str) -> tuple[float, float] | None:
+    """Return the seconds of a step, and how many of them it waited for data; None: the line does not have both."""
+    if "ata" not in text or "ime" not in text:
+        return None
+    waited, taken = _DATA_SECONDS.search(text), _TIME_SECONDS.search(text)
+    if waited is None or taken is None:
+        return None
+    seconds, waiting = float(taken[1]), float(waited[1])
+    return (seconds, waiting) if waiting <= seconds else None
 
 
 class LoneSeconds:

@@ -40,6 +40,8 @@ def records_of(*lines: str) -> list[StepRecord]:
         ("[7]\ttraining's binary_logloss: 1.25\tvalid_1's binary_logloss: 1.5", 7, 1.25),
         ('{"key": "train_loss", "value": 1.25, "metadata": {"step": 7}}', 7, 1.25),
         ("{“step”: 7, “loss”: 1.25}", 7, 1.25),
+        ("Steps : 7, Gen Loss Total : 1.25, Mel-Spec. Error : 2.0, s/b : 0.4", 7, 1.25),
+        ("step_7:\tloss_1.25", 7, 1.25),
     ],
 )
 def test_a_sentence_about_a_loss_is_read(line: str, step: int, loss: float) -> None:
@@ -170,3 +172,61 @@ def test_a_line_whose_running_average_is_nan_is_enough() -> None:
     line = "50200: {}, {} avg, 0.000010 rate, 0.434793 seconds, 50200 images\n"
     assert [one.cause.fault for one in verdicts_of(line.format("-nan", "nan"))] == ["nan_loss"]
     assert verdicts_of(line.format("1.25", "1.5")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("Epoch: [0][16/5005]  Time 0.25 (11.0)  Data 0.125 (10.7)  Loss 6.9 (6.9)", 0.25),
+        ("Iter(train) [ 510/2046]  lr: 1.7e-04  time: 0.25  data_time: 0.125  loss: 0.69", 0.25),
+        ("step 7 loss: 0.69 batch_time=0.25 data_time=0.125", 0.25),
+        ("Iteration 7 took 250 ms", 0.25),
+        ("step 7/100 took 0.25 s", 0.25),
+        # A time of day, a time since the start, and a wait that is longer than what it is a part of.
+        ("step 7 loss: 0.69 time: 12:30:00 data_time: 0.125", None),
+        ("step 7 loss: 0.69 time: 0.25", None),
+        ("step 7 loss: 0.69 time: 0.25 data_time: 0.5", None),
+    ],
+)
+def test_the_time_of_a_step_is_read_beside_its_wait_for_data(
+    line: str, seconds: float | None
+) -> None:
+    """A time alone may be that of the run so far."""
+    (record,) = records_of(line)
+    assert record.step_seconds_max == seconds
+
+
+def test_a_log_of_step_times_alone_is_judged() -> None:
+    """It has no loss, and no step."""
+    lines = [f"05:54:18,834: Iteration took {s} s.\n" for s in (32.7, 32.4, 32.8, 31.7, 30.5)]
+    slow = [f"06:01:33,997: Iteration took {s} s.\n" for s in (108.5, 102.4, 101.5, 102.7, 105.7)]
+    assert [one.cause.fault for one in verdicts_of("".join(lines + slow))] == ["throughput_drop"]
+    assert verdicts_of("".join(lines + lines)) == []
+
+
+def test_steps_that_wait_for_data_are_found() -> None:
+    """As ImageNet's example prints them."""
+    line = "Epoch: [0][{}/5005]\tTime {} (2.6)\tData {} (2.3)\tLoss {} (6.3)\n"
+    times = (
+        (1.6, 1.3),
+        (0.24, 0.001),
+        (2.7, 2.4),
+        (1.1, 0.85),
+        (0.22, 0.001),
+        (2.1, 1.9),
+        (2, 1.8),
+    )
+    sick = "".join(
+        line.format(n, f"{taken:.3f}", f"{waited:.3f}", 5.6)
+        for n, (taken, waited) in enumerate(times)
+    )
+    assert [one.cause.fault for one in verdicts_of(sick)] == ["throughput_drop"]
+    well = "".join(line.format(n, "0.240", "0.001", 5.6) for n in range(7))
+    assert verdicts_of(well) == []
+
+
+def test_a_loss_that_is_no_number_outranks_the_spike_before_it() -> None:
+    """Most spikes heal; this one did not."""
+    losses = ("101.3", "135.1", "106.8", "94.1", "141.4", "64922832.0", "199.7", "nan", "nan")
+    text = "".join(f"Steps : {5 * n}, Gen Loss Total : {one}\n" for n, one in enumerate(losses))
+    assert verdicts_of(text)[0].cause.fault == "nan_loss"

@@ -34,7 +34,7 @@ class ConstantLoss:
         if self._value is None:
             self._value, self._first_step = record.loss, record.step
             self._first_line = line
-            self._has_moved = not _is_precise(record.loss)
+            self._has_moved = not has_digits(record.loss, MIN_DIGITS)
         self._has_moved |= record.loss != self._value
         self._num_steps += not self._num_samples or record.step != self._last_step
         self._num_samples += 1
@@ -63,9 +63,9 @@ class ConstantLoss:
         return lines < MIN_STEPS or self._first_line > most_lines
 
 
-def _is_precise(loss: float) -> bool:
-    """Whether a loss has digits enough to show that it does not move."""
-    if not math.isfinite(loss):
+def has_digits(value: float, least: int) -> bool:
+    """Whether a value is finite and was printed with so many digits that count: two of them that are equal are no chance."""
+    if not math.isfinite(value):
         return False
-    mantissa = f"{abs(loss):.12g}".partition("e")[0]
-    return len(mantissa.replace(".", "").strip("0")) >= MIN_DIGITS
+    mantissa = f"{abs(value):.12g}".partition("e")[0]
+    return len(mantissa.replace(".", "").strip("0")) >= least

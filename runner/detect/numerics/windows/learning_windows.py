@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.slow_trends import (
@@ -10,6 +11,7 @@ from runner.detect.numerics.slow_trends import (
     NOTE_RISE,
     VARIANCE_OF_SECOND_DIFFERENCES,
 )
+from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
 from runner.detect.numerics.windows.samples import Samples
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
@@ -19,6 +21,8 @@ CLASSES = (*range(2, 11), 20, 50, 100, 200, 1000)
 # the training loss alone, where it is exact, and not ln 2, with which preference losses and balanced discriminators begin or stay.
 # Chosen.
 MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE, NEAR_ACCURACY = 5, 1e-3, 1e-4, 0.1
+# Samples at the end that are all equal, and how far from chance another was before. Chosen: preference losses begin there.
+MIN_EQUAL, AWAY_FROM_CHANCE = 6, 0.2
 # A step by which a run has begun to learn; chosen.
 LATE_STEP = 1000
 # A loss that does not move from there on, beside an accuracy of exactly 0: samples, the range of the loss, its least value. Chosen.
@@ -31,6 +35,12 @@ MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
+# Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
+# than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
+MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
+# Losses that come again in the same order with every epoch: samples in a row that are equal to those one period before, different
+# ones among them, and their digits. No update leaves so many losses as they were. Chosen.
+MIN_REPEATED, MIN_DIFFERENT, MIN_REPEATED_DIGITS = 5, 3, 3
 # Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
 MIN_KNOWN, BEGIN_INTERVALS = 4, 2
 
@@ -46,6 +56,7 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     is_late = samples.steps_are_passes or (bool(records) and records[-1].step >= LATE_STEP)
     for classes in CLASSES:
         chance = math.log(classes)
+        num_equal = _num_fallen_to(later, chance)
         is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)
         is_near = _are_near(later, chance, NEAR_CHANCE)
         is_valid = is_near and _are_near(validation, chance, NEAR_CHANCE)
@@ -54,15 +65,25 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
             and is_near
             and any(_are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies)
         )
-        if is_exact or is_valid or is_guessed:
+        if is_exact or is_valid or is_guessed or num_equal:
             beside = " and the validation loss" if is_valid else ""
+            num = num_equal or len(records)
             beside += f" and an accuracy of 1 in {classes}" if is_guessed else ""
             evidence = (
-                f"a loss{beside} at {chance:.4f} in {len(records)} samples: the logarithm of {classes}, which is the cross "
+                f"a loss{beside} at {chance:.4f} in {num} samples: the logarithm of {classes}, which is the cross "
                 f"entropy of a model of {classes} classes that has learned nothing"
             )
             return incident("plateau", records[0].step, records[-1].step, evidence)
     return None
+
+
+def _num_fallen_to(losses: Sequence[float], chance: float) -> int:
+    """Return how many losses at the end are all equal, and at chance, after others that were not; 0 if they are too few."""
+    num = next((n for n, one in enumerate(reversed(losses)) if one != losses[-1]), 0)
+    if num < MIN_EQUAL or not has_digits(losses[-1], MIN_DIGITS):
+        return 0
+    was_away = any(abs(one - chance) > AWAY_FROM_CHANCE * chance for one in losses[:-num])
+    return num if was_away and _are_near(losses[-num:], chance, NEAR_CHANCE) else 0
 
 
 def _are_near(values: Sequence[float], chance: float, share: float) -> bool:
@@ -117,6 +138,43 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
         f"training loss fell from {number(best_train)} to {number(train)}"
     )
     return incident("validation_divergence", since[1][0], step, evidence)
+
+
+def fitted_far_apart(samples: Samples) -> NumericFinding | None:
+    """Find a validation loss that is always far above the training loss, and higher in the later half than in the earlier one."""
+    evaluations = samples.evaluations()
+    if len(evaluations) < MIN_FAR_APART:
+        return None
+    if any(validation < FAR_APART_RATIO * train for _, train, validation in evaluations):
+        return None
+    half = len(evaluations) // 2
+    earlier = fmean(validation for _, _, validation in evaluations[:half])
+    later = fmean(validation for _, _, validation in evaluations[-half:])
+    has_fallen = evaluations[-1][1] <= FALLEN_SHARE * evaluations[0][1]
+    if not has_fallen or later < (1 + FAR_APART_RISE) * earlier:
+        return None
+    evidence = (
+        f"the validation loss is {FAR_APART_RATIO:g} times the training loss and more at each of {len(evaluations)} evaluations, "
+        f"and rose from {number(earlier)} on average in the earlier half to {number(later)} in the later one"
+    )
+    return incident("validation_divergence", evaluations[half][0], evaluations[-1][0], evidence)
+
+
+def repeated_losses(samples: Samples) -> NumericFinding | None:
+    """Find losses that are those of the epoch before, to the last digit: nothing is learned."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    for period in range(MIN_DIFFERENT, len(values) - MIN_REPEATED + 1):
+        again = values[period:]
+        if again != values[: len(again)] or len(set(again)) < MIN_DIFFERENT:
+            continue
+        if all(has_digits(value, MIN_REPEATED_DIGITS) for value in again):
+            evidence = (
+                f"the losses of the last {len(again)} samples are exactly those of {period} samples before: the weights do not "
+                "change"
+            )
+            return incident("plateau", points[period][0], points[-1][0], evidence)
+    return None
 
 
 def _noise(evaluations: Sequence[tuple[int, float, float]]) -> float:

@@ -1,4 +1,4 @@
-"""Losses and gradient norms of a short log that is over: what a look at the whole window shows, and its first samples do not.
+"""Losses of a short log that is over: what a look at the whole window shows, and its first samples do not.
 
 No healthy training shows these ratios, which are wide since so few samples have no spread to learn: they come from the samples
 beside them, from a second metric that agrees, or from an order that chance makes once in 50,000 windows.
@@ -15,12 +15,11 @@ from runner.detect.numerics.trial import LEAST_LOSS_SCALE, median_slope
 from runner.detect.numerics.windows.samples import MAX_SAMPLES, Points, Samples, are_positive
 from runner.facts.messages.signals import StepRecord
 
-# A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
-# times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
-SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
-# Two metrics that agree need one sample before. A mean over an epoch and the validation after it double in no healthy run; single
-# norms rise 200 times in healthy runs, but the loss does not jump beside them. Chosen.
-BOTH_RATIO, NORM_RATIO, LOSS_BESIDE_RATIO = 2.0, 1000.0, 3.5
+# A loss that rested, and has left its level: samples before and after, different ones among those before, their ratio, and times
+# the range of those before. Chosen: the data of another epoch change it by less.
+MIN_RESTING, MIN_LEFT, MIN_DIFFERENT, LEFT_RATIO, LEFT_RANGES = 5, 3, 3, 1.25, 10.0
+# Two metrics that agree need one sample before: a mean over an epoch and the validation after it double in no healthy run. Chosen.
+BOTH_RATIO = 2.0
 # Below that a loss may begin near 0, and rise without harm, as of policies and with penalties that grow. Chosen.
 LEAST_LOSS = 0.1
 # A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
@@ -31,7 +30,7 @@ MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
 MAX_BLOCKS, TREND_SPREADS = 20, 6.0
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
-MIN_NORM_GROWTH, NORM_GROWTH_EACH, NORM_GROWTH_RATIO = 6, 1.2, 100.0
+NORM_GROWTH_EACH, NORM_GROWTHS = 1.2, ((6, 100.0), (9, 20.0))
 # A level that is risen from the second or third sample on: samples in all, their ratio to those before, times the range of those,
 # and how many intervals between samples a run is old that shows it after one. Chosen.
 MIN_LEVELS, LEVEL_RATIO, LEVEL_RANGES, BEGIN_INTERVALS = 4, 3.0, 8.0, 2
@@ -92,33 +91,8 @@ def zero_losses(samples: Samples) -> NumericFinding | None:
     return incident("nan_loss", zeros[0].step, zeros[-1].step, evidence)
 
 
-def agreeing_jump(samples: Samples) -> NumericFinding | None:
-    """Find a jump that two metrics of one line show, after one sample or more."""
-    return _norm_and_loss(samples) or _both_losses(samples)
-
-
-def _norm_and_loss(samples: Samples) -> NumericFinding | None:
-    both = [
-        (one.step, one.loss, one.grad_norm)
-        for one in samples.records
-        if one.loss is not None and one.grad_norm is not None and not one.skipped
-    ]
-    if not are_positive(value for _, loss, norm in both for value in (loss, norm)):
-        return None
-    for index in range(1, len(both)):
-        step, loss, norm = both[index]
-        highest_loss = max(one for _, one, _ in both[:index])
-        highest_norm = max(one for _, _, one in both[:index])
-        if norm >= NORM_RATIO * highest_norm and loss >= LOSS_BESIDE_RATIO * highest_loss:
-            evidence = (
-                f"gradient norm {number(norm)} at step {step}, at most {number(highest_norm)} before, and the loss rose with it, "
-                f"from at most {number(highest_loss)} to {number(loss)} (limits {NORM_RATIO:g} and {LOSS_BESIDE_RATIO:g} times)"
-            )
-            return incident("grad_norm_spike", step, samples.records[-1].step, evidence)
-    return None
-
-
-def _both_losses(samples: Samples) -> NumericFinding | None:
+def both_losses(samples: Samples) -> NumericFinding | None:
+    """Find training and validation losses that jump together, after one evaluation or more."""
     evaluations = samples.evaluations()
     if len(evaluations) < 2:
         return None
@@ -135,32 +109,14 @@ def _both_losses(samples: Samples) -> NumericFinding | None:
     return incident("divergence", step, step, evidence)
 
 
-def single_spike(samples: Samples) -> NumericFinding | None:
-    """Find one loss far above all others, on both sides of it."""
-    losses = samples.losses()
-    if len(losses) < SPIKE_SAMPLES or not are_positive(value for _, value in losses):
-        return None
-    step, highest = max(losses, key=lambda one: one[1])
-    index = losses.index((step, highest))
-    if not SIDE_SAMPLES <= index < len(losses) - SIDE_SAMPLES:
-        return None
-    others = [math.log(value) for at, value in losses if at != step]
-    limit = max(math.log(SPIKE_RATIO), SPIKE_RANGES * (max(others) - min(others)))
-    if math.log(highest) - max(others) < limit:
-        return None
-    evidence = (
-        f"loss {number(highest)} at step {step}: the {len(others)} samples before and after it are between "
-        f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
-    )
-    return incident("loss_spike", step, losses[-1][0], evidence)
-
-
 def risen_level(samples: Samples) -> NumericFinding | None:
     """Find losses that all lie far above the first one or two, to the end of the log; after three others judge."""
     points = samples.losses()
     values = [value for _, value in points]
     if not are_positive(values) or len(values) < MIN_LEVELS:
         return None
+    if (found := _left_level(points)) is not None:
+        return found
     interval = points[1][0] - points[0][0]
     for num in (1, 2):
         before, after = [math.log(one) for one in values[:num]], values[num:]
@@ -176,6 +132,24 @@ def risen_level(samples: Samples) -> NumericFinding | None:
         evidence = (
             f"the loss is {number(min(after))} and more in all {len(after)} samples from step {points[num][0]} on, at most "
             f"{number(max(values[:num]))} before (limit {number(math.exp(max(before) + limit))})"
+        )
+        return incident(fault, points[num][0], points[-1][0], evidence)
+    return None
+
+
+def _left_level(points: Points) -> NumericFinding | None:
+    """Find a loss that rested at a level, and lies far above it in each of the last samples, by its noise."""
+    values = [math.log(value) for _, value in points]
+    for num in range(MIN_RESTING, len(values) - MIN_LEFT + 1):
+        before, after = values[:num], values[num:]
+        limit = max(math.log(LEFT_RATIO), LEFT_RANGES * (max(before) - min(before)))
+        if min(after) - max(before) < limit or len(set(before)) < MIN_DIFFERENT:
+            continue
+        fault = "divergence" if len(after) > MIN_LEFT and after[-1] >= after[0] else "loss_spike"
+        evidence = (
+            f"the loss is {number(math.exp(min(after)))} and more in all {len(after)} samples from step {points[num][0]} on, "
+            f"{number(math.exp(min(before)))} to {number(math.exp(max(before)))} in the {num} before (limit "
+            f"{number(math.exp(max(before) + limit))})"
         )
         return incident(fault, points[num][0], points[-1][0], evidence)
     return None
@@ -201,7 +175,7 @@ def growth(samples: Samples) -> NumericFinding | None:
     """Find a loss, or a gradient norm, that rises by a factor in each of the last samples."""
     norms = [(one.step, one.grad_norm) for one in samples.records if one.grad_norm is not None]
     num = _num_growing(norms, NORM_GROWTH_EACH)
-    if num >= MIN_NORM_GROWTH and _has_grown(norms, num, NORM_GROWTH_RATIO):
+    if any(num >= least and _has_grown(norms, num, ratio) for least, ratio in NORM_GROWTHS):
         return _grown("grad_norm_spike", "gradient norm", norms[-num:])
     losses = samples.losses()
     num = _num_growing(losses, GROWTH_EACH)

@@ -22,6 +22,8 @@ class Samples:
         self._is_judged = True
         # Step -> the accuracies that its line has, in their order.
         self._accuracies: dict[int, Sequence[float]] = {}
+        # Step -> the seconds that it took, and how many of them it waited for data.
+        self._data_seconds: dict[int, tuple[float, float]] = {}
         # Each line with a record has a batch size, and it is always the same.
         self.has_one_batch_size = False
         # Its steps are passes over the data, each of many updates.
@@ -42,17 +44,29 @@ class Samples:
         """The records in order; none of a log that is too long, or whose steps run backwards."""
         return self._records
 
-    def add(self, record: StepRecord, accuracies: Sequence[float] = ()) -> None:
+    @property
+    def data_seconds(self) -> Sequence[tuple[float, float]]:
+        """Seconds of each step whose line says how many of them it waited for data, and those."""
+        return list(self._data_seconds.values())
+
+    def add(
+        self,
+        record: StepRecord,
+        accuracies: Sequence[float] = (),
+        wait: tuple[float, float] | None = None,
+    ) -> None:
         """Add a record. One of the same step as the last completes it: a bar and its last line, a step and its validation."""
         if not self._is_judged:
             return
         self._accuracies[record.step] = accuracies or self._accuracies.get(record.step, ())
+        if wait is not None:
+            self._data_seconds[record.step] = wait
         last = self._records[-1] if self._records else None
         if last is not None and record.step == last.step:
             self._records[-1] = _merged(last, record)
         elif len(self._records) == MAX_OF_TREND or (last is not None and record.step < last.step):
             self._is_judged = False
-            self._records, self._accuracies = [], {}
+            self._records, self._accuracies, self._data_seconds = [], {}, {}
         else:
             self._records.append(record)
 
@@ -61,6 +75,14 @@ class Samples:
         known = [one for one in self._records if one.loss is not None and not one.skipped]
         plain = [one for one in known if one.validation_loss is None]
         return [(one.step, one.loss) for one in plain or known if one.loss is not None]
+
+    def losses_and_norms(self) -> Sequence[tuple[int, float, float]]:
+        """Return step, loss and gradient norm where one record has both, none of skipped steps."""
+        return [
+            (one.step, one.loss, one.grad_norm)
+            for one in self._records
+            if one.loss is not None and one.grad_norm is not None and not one.skipped
+        ]
 
     def evaluations(self) -> Sequence[tuple[int, float, float]]:
         """Return step, training loss and validation loss where one record has both, finite and above 0."""

@@ -8,41 +8,50 @@ from collections.abc import Callable, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.learning_windows import (
+    fitted_far_apart,
     leaving_validation,
     loss_at_chance,
     loss_without_success,
+    repeated_losses,
 )
 from runner.detect.numerics.windows.loss_windows import (
-    agreeing_jump,
+    both_losses,
     falling_scale,
     growth,
     last_not_finite,
     risen_level,
     rising_trend,
-    single_spike,
     zero_losses,
 )
+from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
 from runner.detect.numerics.windows.samples import Samples
-from runner.detect.numerics.windows.time_windows import slower_steps, uneven_steps
+from runner.detect.numerics.windows.spike_windows import repeated_spikes, single_spike
+from runner.detect.numerics.windows.time_windows import slower_steps, starved_steps, uneven_steps
 from runner.facts.messages.signals import StepRecord
 
 Judge = Callable[[Samples], NumericFinding | None]
 
 # In this order: what is certain from one sample on comes before what needs many. The first finding counts.
+OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite)
 OF_LOSSES: tuple[Judge, ...] = (
-    last_not_finite,
+    *OF_ANY_LOSS,
     zero_losses,
     falling_scale,
-    agreeing_jump,
+    norm_and_loss,
+    both_losses,
     single_spike,
+    repeated_spikes,
     growth,
     risen_level,
+    risen_norms,
     rising_trend,
+    repeated_losses,
     loss_at_chance,
     loss_without_success,
     leaving_validation,
+    fitted_far_apart,
 )
-OF_TIMES: tuple[Judge, ...] = (uneven_steps, slower_steps)
+OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps)
 # Of logs that are not short, but so short that a level of many samples is known late.
 OF_LONGER: frozenset[Judge] = frozenset((rising_trend,))
 
@@ -59,13 +68,18 @@ class ShortLog:
         """Whether another record may count."""
         return self._samples.is_open
 
-    def add(self, record: StepRecord, accuracies: Sequence[float] = ()) -> None:
-        """Add a record of a line, with the accuracies on it, between 0 and 1."""
-        self._samples.add(record, accuracies)
+    def add(
+        self,
+        record: StepRecord,
+        accuracies: Sequence[float] = (),
+        wait: tuple[float, float] | None = None,
+    ) -> None:
+        """Add a record of a line, with the accuracies on it, between 0 and 1, and a step's seconds and its wait for data."""
+        self._samples.add(record, accuracies, wait)
 
     def leave_out_losses(self) -> None:
         """Judge no loss: it is one of a policy or an adversary, which rises and wanders in healthy runs."""
-        self._judges = OF_TIMES
+        self._judges = OF_ANY_LOSS + OF_TIMES
 
     def trust_times(self) -> None:
         """Take step times to be of batches of one size: each line says so."""

@@ -12,13 +12,20 @@ from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 # lengths of batches and steps that gather gradients change the time by less, or in a regular order.
 MIN_TIMES, SLOW_RATIO, NUM_FAST, FAST_RATIO = 8, 10.0, 3, 1.5
 SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
+# Or so many within a wider factor: where data come late, few steps are as fast as can be. Chosen.
+NUM_NEARLY_FAST, NEARLY_FAST_RATIO = 4, 3.0
+# Slow steps that differ by more come of no regular work, though they come in a regular order. Chosen.
+IRREGULAR_RATIO = 3.0
+# Waits for data: steps whose line has both, the share of all time, and seconds of a step. Chosen: a loader that keeps up costs no
+# time.
+MIN_DATA_STEPS, WAITING_SHARE, LEAST_WAIT_SECONDS = 6, 2 / 3, 0.25
 # Of a time that goes on from the begin of an epoch, three steps or more in a row are longer before it falls back; chosen.
 MOST_RISES_PER_FALL = 1.8
 # A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
 # of the two nearest samples: of step times where each line prints the same sizes; of throughputs, of which single low samples are
-# usual, by half, or for longer. Chosen.
+# usual, by half, or for longer. Where no line prints sizes a larger batch makes steps longer, but seldom so much. Chosen.
 GAP_RANGES = 3.0
-OF_TIMES = (4, 1.25)
+OF_TIMES, OF_UNSIZED_TIMES = (4, 1.25), (5, 2.5)
 OF_RATES = ((4, 2.0), (8, 1.5))
 
 
@@ -32,16 +39,20 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     fastest = min(times)
     least = max(SLOW_RATIO * fastest, LEAST_SLOW_SECONDS)
     slow = [seconds for seconds in times if seconds >= least]
-    fast = [seconds for seconds in times if seconds <= FAST_RATIO * fastest]
+    num_fast = sum(seconds <= FAST_RATIO * fastest for seconds in times)
+    num_nearly = sum(seconds <= NEARLY_FAST_RATIO * fastest for seconds in times)
+    are_fast = num_fast >= NUM_FAST or num_nearly >= NUM_NEARLY_FAST
     kinds = [seconds >= least for seconds in times]
     num_turns = sum(before and not after for before, after in pairwise(kinds))
     num_falls = sum(later < seconds for seconds, later in pairwise(times))
     num_rises = sum(later > seconds for seconds, later in pairwise(times))
     places = [at for at, is_slow in enumerate(kinds) if is_slow]
     gaps = [later - at for at, later in pairwise(places)]
-    if len(fast) < NUM_FAST or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
+    if not are_fast or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
         return None
-    if max(slow) < UNEVEN_RATIO * min(slow) or min(gaps) > 1 or max(gaps) == 1:
+    is_irregular = max(slow) >= IRREGULAR_RATIO * min(slow)
+    in_order = (min(gaps) > 1 and not is_irregular) or max(gaps) == 1
+    if max(slow) < UNEVEN_RATIO * min(slow) or in_order:
         # A regular step of another kind gathers gradients, or saves: it never comes twice in a row.
         return None
     if num_rises > MOST_RISES_PER_FALL * num_falls:
@@ -50,23 +61,37 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     first = next(step for step, seconds in points if seconds >= least)
     evidence = (
         f"{len(slow)} of {len(times)} steps take {number(min(slow))} to {number(max(slow))} s, ten times and more of the "
-        f"{number(fastest)} s that {len(fast)} others need, to and fro: in {number(sum(times))} s in all"
+        f"{number(fastest)} s that others need, to and fro: in {number(sum(times))} s in all"
     )
     return incident("throughput_drop", first, points[-1][0], evidence)
 
 
+def starved_steps(samples: Samples) -> NumericFinding | None:
+    """Find steps that wait for data most of their time: the devices could be several times as fast."""
+    seconds = samples.data_seconds
+    if len(seconds) < MIN_DATA_STEPS or not samples.records:
+        return None
+    taken, waited = (sum(values) for values in zip(*seconds, strict=True))
+    if waited < WAITING_SHARE * taken or waited < LEAST_WAIT_SECONDS * len(seconds):
+        return None
+    evidence = (
+        f"{len(seconds)} steps take {number(taken)} s, {number(waited)} s of which they wait for data (limit "
+        f"{WAITING_SHARE:.0%})"
+    )
+    records = samples.records
+    return incident("throughput_drop", records[0].step, records[-1].step, evidence)
+
+
 def slower_steps(samples: Samples) -> NumericFinding | None:
     """Find steps that become slower at once and stay so, at settings that do not change as far as the log shows."""
-    if samples.has_one_batch_size:
-        known = [(one.step, one.step_seconds_max) for one in samples.records]
-        times = [(step, seconds) for step, seconds in known if seconds is not None]
-        if (found := _slower(times, *OF_TIMES)) is not None:
-            before, after, onset = found
-            evidence = (
-                f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before, with "
-                "the same batch size on each line"
-            )
-            return incident("throughput_drop", onset, times[-1][0], evidence)
+    known = [(one.step, one.step_seconds_max) for one in samples.records]
+    times = [(step, seconds) for step, seconds in known if seconds is not None]
+    is_sized = samples.has_one_batch_size
+    if (found := _slower(times, *(OF_TIMES if is_sized else OF_UNSIZED_TIMES))) is not None:
+        before, after, onset = found
+        sized = ", with the same batch size on each line" if is_sized else ""
+        evidence = f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before{sized}"
+        return incident("throughput_drop", onset, times[-1][0], evidence)
     for source, limits in product(SOURCES, OF_RATES):
         rates = [(one.step, getattr(one, source)) for one in samples.records]
         inverse = [(step, 1 / rate) for step, rate in rates if rate is not None and rate > 0]

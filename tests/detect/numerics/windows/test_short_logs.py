@@ -88,6 +88,45 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
             ),
         ),
         ("validation_divergence", of(loss=[1.1, 0.9, 0.6], validation_loss=[3.2, 3.1, 3.3])),
+        # Several spikes, each of which comes back; one among losses below 0; a level that is left after it rested.
+        ("loss_spike", of(loss=[71.5, 0.74, 0.83, 0.89, 618.0, 1.03, 1.03, 0.85, 71.7, 0.97])),
+        ("loss_spike", of(loss=[-4.07, -4.49, -4.45, -4.32, 4191.0, -2.41, -2.91])),
+        (
+            "loss_spike",
+            of(loss=[0.0475, 0.0474, 0.0473, 0.0471, 0.0472, 0.0612, 0.0958, 0.0877]),
+        ),
+        # Gradient norms that are not finite at the end, or wherever the log shows them; that rose, or rise.
+        ("nan_loss", of(loss=[2.7] * 6, grad_norm=[3.0, 2.8, 2.8, 2.5, math.nan, math.nan])),
+        (
+            "nan_loss",
+            [replace(one, step=one.step + 500) for one in of(grad_norm=[math.inf] * 3)],
+        ),
+        (
+            "grad_norm_spike",
+            of(
+                loss=[0.48, 0.47, 0.58, 0.70, 0.66, 1.03, 0.67, 0.69, 0.86],
+                grad_norm=[0.24, 0.27, 1.3, 1.2, 17.2, 7.1, 21.8, 23.0, 3.8],
+            ),
+        ),
+        ("grad_norm_spike", of(loss=[11.3] * 10, grad_norm=[4e12 * 1.5**n for n in range(10)])),
+        # Losses of one epoch that are those of the one before; a loss that fell to chance, and stays there to the last digit.
+        ("plateau", of(loss=[0.9741, 1.3742, 1.239, 0.967, 1.0386] * 2)),
+        ("plateau", of(loss=[0.677, 2.4587, 5.3353, 1.0234, *[0.6931] * 8])),
+        # A validation loss far from the training loss, whose rise is as large as its noise.
+        (
+            "validation_divergence",
+            of(
+                loss=[0.17, 0.16, 0.14, 0.14, 0.12, 0.13, 0.12, 0.11],
+                validation_loss=[2.23, 2.12, 2.40, 2.26, 2.55, 2.28, 2.45, 2.50],
+            ),
+        ),
+        # Steps that take three times as long from one on.
+        ("throughput_drop", of(step_seconds_max=[32.7, 32.4, 32.8, 31.7, 30.5, *[102.0] * 5])),
+        # Few steps as fast as can be, and slow ones of every length.
+        (
+            "throughput_drop",
+            of(step_seconds_max=[3.1, 9.2, 94.6, 43.0, 98.1, 6.3, 3.3, 35.2, 7.0, 79.6]),
+        ),
         # Steps that go to and fro between two times at unchanged settings, and a throughput that falls and stays low.
         ("throughput_drop", of(loss=[1.0] * 10, step_seconds_max=TO_AND_FRO)),
         (
@@ -172,6 +211,37 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         of(step_seconds_max=[0.2, 3.4, 0.2, 0.2, 2.4, 0.2, 5.0, 0.21, 4.1, 0.2]),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 5.0, 1.1, 4.0, 1.0, 3.0, 5.0, 1.2, 2.0, 4.0]),
         of(loss=[1.0] * 10, step_seconds_max=[1.0, 1.0, 1.0, 60.0, *[1.0] * 6]),
+        # Two levels of a loss below 0, a range of them, few that are high, and high ones that follow one another.
+        of(loss=[-4.1, -4.2, -4.0, -4.3, 3.9, -4.1, -4.2]),
+        of(loss=[-40.0, 30.0, -20.0, 10.0, 95.0, -30.0, 20.0]),
+        of(loss=[7.1, 0.74, 0.83, 0.89, 6.1, 1.03, 1.03, 0.85, 7.1, 0.97]),
+        of(loss=[0.74, 0.83, 0.89, 12.0, 14.0, 1.03, 0.85, 0.97]),
+        # A level that is left by little, or for too few samples.
+        of(loss=[0.475, 0.474, 0.473, 0.471, 0.472, 0.512, 0.558, 0.577]),
+        of(loss=[0.475, 0.474, 0.473, 0.471, 0.472, 0.612, 0.958]),
+        # Norms that are not finite during a search for the loss scale, with a scale that is printed, once, or now and then.
+        of(grad_norm=[math.inf] * 3),
+        of(loss=[2.7] * 5, grad_norm=[3.0, 2.8, 2.8, 2.5, math.nan]),
+        of(
+            grad_norm=[3.0, 2.8, 2.8, 2.5, math.inf, math.inf],
+            loss_scale=[4096.0] * 4 + [2048.0, 1024.0],
+        ),
+        of(loss=[2.7] * 7, grad_norm=[3.0, math.nan, 2.8, 2.5, 2.4, math.nan, math.nan]),
+        # Norms that rise in a warm-up, while the loss falls.
+        of(
+            loss=[9.0, 8.5, 8.0, 7.5, 7.0, 6.5, 6.0, 5.5],
+            grad_norm=[0.1, 0.2, 0.1, 0.2, 2.0, 3.0, 4.0, 3.0],
+        ),
+        # Losses of few digits come again; a preference loss that stays where it began.
+        of(loss=[0.5, 0.6, 0.7, 0.5, 0.6] * 2),
+        of(loss=[LN_2, 0.6929, *[0.6931] * 8]),
+        # A validation loss that is far, and falls or stays.
+        of(
+            loss=[0.17, 0.16, 0.14, 0.14, 0.12, 0.13, 0.12, 0.11],
+            validation_loss=[2.23, 2.12, 2.40, 2.26, 2.15, 2.28, 2.25, 2.20],
+        ),
+        # Steps that take twice as long from one on.
+        of(step_seconds_max=[*[32.0] * 5, *[64.0] * 5]),
         # Steps that take longer from one on: the batch may be larger. A throughput that falls for seven samples, or by little.
         of(step_seconds_max=[*[1.0] * 4, *[1.5] * 4]),
         of(tokens_per_second=[*[9000.0] * 9, *[5000.0] * 7]),
@@ -251,6 +321,27 @@ def test_steps_that_become_slower_are_seen_where_the_batch_size_is_known() -> No
     found = log.finding()
     assert found is not None
     assert (found.fault, found.onset_step) == ("throughput_drop", 50)
+
+
+@pytest.mark.parametrize(("waited", "fault"), [(0.9, "throughput_drop"), (0.5, ""), (0.001, "")])
+def test_steps_that_wait_for_data_are_seen(waited: float, fault: str) -> None:
+    """Two thirds of their time and more; a part of it is usual where the loader is only as fast as the steps."""
+    log = ShortLog()
+    for step in range(8):
+        log.add(StepRecord(step=step, loss=2.0), wait=(3.0, 3.0 * waited))
+    found = log.finding()
+    assert ("" if found is None else found.fault) == fault
+
+
+def test_a_loss_of_an_adversary_that_is_no_number_counts() -> None:
+    """Its rises are healthy; NaN is not."""
+    log = ShortLog()
+    for record in of(loss=[101.0, 135.0, 106.0, 6e7, 199.0, math.nan, math.nan]):
+        log.add(record)
+    log.leave_out_losses()
+    found = log.finding()
+    assert found is not None
+    assert found.fault == "nan_loss"
 
 
 @pytest.mark.parametrize(

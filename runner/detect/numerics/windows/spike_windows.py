@@ -1,0 +1,78 @@
+"""Single losses of a short log that stand out and come back: what a look at both sides of them shows."""
+
+import math
+
+from runner.detect.numerics.findings import NumericFinding, incident, number
+from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+
+# A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
+# times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
+SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
+# Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
+# are spikes, and their ratio to the highest other one. All chosen.
+SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
+
+
+def single_spike(samples: Samples) -> NumericFinding | None:
+    """Find one loss far above all others, on both sides of it."""
+    losses = samples.losses()
+    if len(losses) < SPIKE_SAMPLES or not are_positive(value for _, value in losses):
+        return _spike_of_any_sign(losses)
+    step, highest = max(losses, key=lambda one: one[1])
+    index = losses.index((step, highest))
+    if not SIDE_SAMPLES <= index < len(losses) - SIDE_SAMPLES:
+        return None
+    others = [math.log(value) for at, value in losses if at != step]
+    limit = max(math.log(SPIKE_RATIO), SPIKE_RANGES * (max(others) - min(others)))
+    if math.log(highest) - max(others) < limit:
+        return None
+    evidence = (
+        f"loss {number(highest)} at step {step}: the {len(others)} samples before and after it are between "
+        f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
+    )
+    return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def _spike_of_any_sign(losses: Points) -> NumericFinding | None:
+    """Find one value that stands out among losses that may be below 0, by many times the range of all others."""
+    if len(losses) < SPIKE_SAMPLES or not all(math.isfinite(value) for _, value in losses):
+        return None
+    step, highest = max(losses, key=lambda one: one[1])
+    index = losses.index((step, highest))
+    others = [value for at, value in losses if at != step]
+    width = max(others) - min(others)
+    limit = max(others) + SIGNED_RANGES * max(width, max(map(abs, others)))
+    if not SIDE_SAMPLES <= index < len(losses) - SIDE_SAMPLES or highest < limit or not width:
+        return None
+    evidence = (
+        f"loss {number(highest)} at step {step}: the {len(others)} samples before and after it are between {number(min(others))} "
+        f"and {number(max(others))} (limit {number(limit)})"
+    )
+    return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def repeated_spikes(samples: Samples) -> NumericFinding | None:
+    """Find a few losses far above all others, at least one of them with others on both sides."""
+    losses = samples.losses()
+    if len(losses) < MIN_WITH_SPIKES or not are_positive(value for _, value in losses):
+        return None
+    ordered = sorted(math.log(value) for _, value in losses)
+    usual = ordered[: len(ordered) - int(MOST_SPIKES * len(ordered))]
+    limit = usual[-1] + max(math.log(SPIKES_RATIO), SPIKE_RANGES * (usual[-1] - usual[0]))
+    high = [at for at, (_, value) in enumerate(losses) if math.log(value) > usual[-1]]
+    if not high or any(math.log(losses[at][1]) < limit for at in high):
+        return None
+    alone = [
+        at
+        for at in high
+        if SIDE_SAMPLES <= at < len(losses) - SIDE_SAMPLES
+        if not {at - 2, at - 1, at + 1, at + 2} & set(high)
+    ]
+    if not alone:
+        return None
+    step, value = losses[alone[0]]
+    evidence = (
+        f"loss {number(value)} at step {step}, one of {len(high)} that are {SPIKES_RATIO:g} times and more above the others, "
+        f"between {number(math.exp(usual[0]))} and {number(math.exp(usual[-1]))}"
+    )
+    return incident("loss_spike", step, losses[-1][0], evidence)
