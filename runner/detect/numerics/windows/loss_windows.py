@@ -23,10 +23,11 @@ BOTH_RATIO = 2.0
 # Below that a loss may begin near 0, and rise without harm, as of policies and with penalties that grow. Chosen.
 LEAST_LOSS = 0.1
 # A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
-# where the learning rate is known not to have risen, and where it is not known. Chosen; 10 % as for a slow rise of long curves.
+# where the learning rate is known not to have risen, and where it is not known. Chosen: 10 % as for a slow rise of long curves, and
+# healthy losses wander by 3 %.
 MIN_TREND, TREND_CHANCE, TREND_RISE, TREND_RISE_ALONE = 8, 2e-5, 0.10, 0.50
-# Blocks of a longer log: neighbours, which wander together, count once; and the rise of its line, in times of the spread of these
-# blocks around it: what wanders leaves its line. Chosen.
+# The rise of its line, in times of the spread of samples around it: what wanders leaves its line. Blocks of a longer log:
+# neighbours, which wander together, count once. Chosen.
 MAX_BLOCKS, TREND_SPREADS = 20, 6.0
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
@@ -237,7 +238,7 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
     rise = slope * (len(logs) - 1)
     if rise < math.log1p(limit) or order_chance(after) > TREND_CHANCE:
         return None
-    if not samples.is_short and rise < TREND_SPREADS * _spread_around(slope, logs):
+    if rise < TREND_SPREADS * _spread_around(slope, logs):
         return None
     num = sum(step >= points[lowest][0] for step, _ in samples.losses())
     lr = f", while the learning rate went from {rates[0]:.3g} to {rates[-1]:.3g}" if rates else ""

@@ -15,7 +15,7 @@ SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
 # Or so many within a wider factor: where data come late, few steps are as fast as can be. Chosen.
 NUM_NEARLY_FAST, NEARLY_FAST_RATIO = 4, 3.0
 # Slow steps that differ by more come of no regular work, though they come in a regular order. Chosen.
-IRREGULAR_RATIO = 3.0
+IRREGULAR_RATIO = 8.0
 # Waits for data: steps whose line has both, the share of all time, and seconds of a step. Chosen: a loader that keeps up costs no
 # time.
 MIN_DATA_STEPS, WAITING_SHARE, LEAST_WAIT_SECONDS = 6, 2 / 3, 0.25
@@ -41,13 +41,14 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     slow = [seconds for seconds in times if seconds >= least]
     num_fast = sum(seconds <= FAST_RATIO * fastest for seconds in times)
     num_nearly = sum(seconds <= NEARLY_FAST_RATIO * fastest for seconds in times)
-    are_fast = num_fast >= NUM_FAST or num_nearly >= NUM_NEARLY_FAST
     kinds = [seconds >= least for seconds in times]
     num_turns = sum(before and not after for before, after in pairwise(kinds))
     num_falls = sum(later < seconds for seconds, later in pairwise(times))
     num_rises = sum(later > seconds for seconds, later in pairwise(times))
     places = [at for at, is_slow in enumerate(kinds) if is_slow]
     gaps = [later - at for at, later in pairwise(places)]
+    # Slow ones in a row are of no regular order.
+    are_fast = num_fast >= NUM_FAST or (num_nearly >= NUM_NEARLY_FAST and 1 in gaps)
     if not are_fast or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
         return None
     is_irregular = max(slow) >= IRREGULAR_RATIO * min(slow)

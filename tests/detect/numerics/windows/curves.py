@@ -84,8 +84,8 @@ def _restart(dice: random.Random, num: int) -> Records:
 
 
 def _wandering(dice: random.Random, num: int) -> Records:
-    """Let each sample depend on the one before, as with data that changes slowly, by up to 5 %."""
-    memory, spread = dice.choice((0.5, 0.8, 0.9, 0.95)), 10 ** dice.uniform(-3, -1.3)
+    """Let each sample depend on the one before, as with data that changes slowly, by up to 3 %."""
+    memory, spread = dice.choice((0.5, 0.8, 0.9, 0.95)), 10 ** dice.uniform(-3, -1.5)
     level, away = math.log(dice.uniform(0.3, 10)), dice.gauss(0, spread)
     losses = []
     for _ in range(num):
