@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import budgets, share
+from tests.suite import budgets, share, whole_files
 
 NUM_SLOWEST = 40
 # Tests shorter than this together are one line; chosen.
@@ -41,6 +41,13 @@ def pytest_configure() -> None:
     if share.VARIABLE in os.environ:
         _settled.append(played)
         os.environ[share.VARIABLE] = str(played)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of tests that `-m` leaves out as a whole."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    return whole_files.is_left_out(collection_path, config.getoption("markexpr")) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 100.0
+# Settings of a model that trains a step in milliseconds.
+SMALL: dict[str, Any] = {
+    "recipe": "tiny_cpu",
+    "model": {"layers": 2, "width": 32, "heads": 2, "ffn_width": 64, "sequence": 16},
+    "batch": {"global_batch": 12, "micro_batch": 2},
+    "optimizer": {"warmup_steps": 2, "decay_steps": 100},
+    "checkpoint_every": 0,
+    "validate_every": 0,
+}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from runner import checkpoints
 from runner.errors import CheckpointRefused
 from runner.facts.drills import RANK_DRILLS
 from tests.small_disk import small_disk
-from tests.trainer.gangs import Ended, Gangs, Layout
-from tests.trainer.integrity.test_replicas import SMALL
+from tests.trainer.gangs import SMALL, Ended, Gangs, Layout
 from tests.trainer.test_injection import NAMES, output_of
 from trainer.faults.drills import read_drill
 from trainer.faults.left_behind import BALLAST, MAX_BALLAST_BYTES, POISONED, fill, free_disk

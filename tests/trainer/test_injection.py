@@ -13,8 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from runner.errors import SpecError
-from tests.trainer.gangs import ROOT, Ended, Gangs, Layout
-from tests.trainer.integrity.test_replicas import SMALL
+from tests.trainer.gangs import ROOT, SMALL, Ended, Gangs, Layout
 from trainer.faults.injection_plan import KINDS, VARIABLE, Fault, read_plan
 
 HOARD_BYTES = 96 * 1024**2

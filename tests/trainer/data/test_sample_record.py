@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from runner import checkpoints
-from tests.trainer.gangs import Gangs, Layout
-from tests.trainer.integrity.test_replicas import SMALL
+from tests.trainer.gangs import SMALL, Gangs, Layout
 from tests.trainer.sample_order import contributing_steps, due_steps
 
 pytestmark = pytest.mark.trainer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from runner.agent.ranks.reports import MAX_DETAIL, MAX_MINORITY_RANKS, ReplicasReport, read_packet
-from tests.trainer.gangs import Gangs, Layout
+from tests.trainer.gangs import SMALL, Gangs, Layout
 from trainer.faults.injection import flip_bit
 from trainer.faults.injection_plan import VARIABLE
 from trainer.integrity.digests import CHUNK_WORDS, WORD_BYTES, digest
@@ -18,14 +18,6 @@ pytestmark = pytest.mark.trainer
 
 # More of them, spread over all bits, for the table in docs/replicas.md.
 FLIPS = int(os.environ.get("STOKER_RECALL_FLIPS", "4"))
-SMALL: dict[str, Any] = {
-    "recipe": "tiny_cpu",
-    "model": {"layers": 2, "width": 32, "heads": 2, "ffn_width": 64, "sequence": 16},
-    "batch": {"global_batch": 12, "micro_batch": 2},
-    "optimizer": {"warmup_steps": 2, "decay_steps": 100},
-    "checkpoint_every": 0,
-    "validate_every": 0,
-}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
