@@ -8,7 +8,9 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 LANES  ?= 2
 IN_LANES := $(if $(filter-out 1,$(LANES)),--numprocesses $(LANES) --dist loadfile)
-FAST   := not trainer and not e2e and not slow
+# Tests that all cores may share, and those of them that are for use while one works.
+IN_PARALLEL := not trainer and not e2e and not slow
+FAST   := $(IN_PARALLEL) and not costly
 # torch otherwise starts a thread per core in every rank, and ranks share cores here.
 export OMP_NUM_THREADS ?= 1
 # With it, every process of ours would compile all its modules again: half of the processor time of a short run.
@@ -21,7 +23,7 @@ help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
 	@echo "                PAGES=FILE: page about it, too (a file of addresses; stoker docs paging)"
 	@echo "make test       all tests"
-	@echo "make test-fast  tests that need neither torch nor long runs (3 to 6 minutes)"
+	@echo "make test-fast  tests that need neither torch nor long runs, for use while one works (under 3 minutes)"
 	@echo "make check      ruff, format, mypy, import-linter, measures of the code"
 	@echo "make measures   measures of the code, and where it breaks a rule of words or of form"
 	@echo "make bench      figures with their method, PASS or MISS"
@@ -56,14 +58,14 @@ demo: $(STAMP)
 test test-fast: export STOKER_SHARE ?= commit
 soak: export STOKER_SHARE := all
 
-# First the fast tests, on all cores; then tests with real processes, which mostly wait (two of them at a time; LANES=1 runs one); then
-# tests that measure the whole machine, one at a time. All three run, whichever fails. Of the tests with real processes a few that failed
-# beside others are tried again alone, and named (tests/suite/second_try.py). At the end: minutes by folder.
+# First the fast and the costly tests, on all cores; then tests with real processes, which mostly wait (two of them at a time; LANES=1 runs
+# one); then tests that measure the whole machine, one at a time. All three run, whichever fails. Of the tests with real processes a few
+# that failed beside others are tried again alone, and named (tests/suite/second_try.py). At the end: minutes by folder.
 test: $(STAMP)
 	@status=0; mkdir -p .cache; rm -f .cache/test_times; export STOKER_TIMES="$(CURDIR)/.cache/test_times"; \
-	$(BIN)/python -m pytest -m "$(FAST)" --numprocesses auto --dist worksteal || status=1; \
-	$(BIN)/python -m pytest --cache-clear -m "not ($(FAST)) and not alone" $(IN_LANES); beside=$$?; \
-	$(BIN)/python -m pytest -m "not ($(FAST)) and alone"; alone=$$?; \
+	$(BIN)/python -m pytest -m "$(IN_PARALLEL)" --numprocesses auto --dist worksteal || status=1; \
+	$(BIN)/python -m pytest --cache-clear -m "not ($(IN_PARALLEL)) and not alone" $(IN_LANES); beside=$$?; \
+	$(BIN)/python -m pytest -m "not ($(IN_PARALLEL)) and alone"; alone=$$?; \
 	case $$beside$$alone in 00) ;; 01|10|11) $(BIN)/python -m tests.suite.second_try || status=1 ;; *) status=1 ;; esac; \
 	$(BIN)/python -m tests.suite.budgets .cache/test_times; \
 	exit $$status

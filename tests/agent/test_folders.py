@@ -246,6 +246,7 @@ def test_a_mount_that_was_replaced_is_asked_again(
     assert asker.answer("stats") == ([], None)
 
 
+@pytest.mark.costly
 def test_work_that_makes_progress_is_not_overdue(asker: Asker, tmp_path: Path) -> None:
     """A large output that is cut on a slow disk takes its time; each piece counts."""
     path = tmp_path / "rank0.out"

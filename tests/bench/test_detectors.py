@@ -65,6 +65,7 @@ def test_alarms_that_belong_together_are_one() -> None:
     assert apart([5, 6, 20, 41, 100]) == [5, 41, 100]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.name))
 def test_a_moved_limit_keeps_the_budget(rule: Known) -> None:
     """With the limit found for it a rule alarms no more often than it may; for none at all it takes a higher one."""

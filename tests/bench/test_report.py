@@ -90,6 +90,7 @@ def test_every_benchmark_can_be_named() -> None:
     ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "arguments", "limited"),
     [
@@ -148,6 +149,7 @@ def test_costs_of_single_calls_are_measured(
     assert {each for each, match in figures.items() if match["limit"] != "-"} == limited
 
 
+@pytest.mark.costly
 def test_results_are_written_where_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

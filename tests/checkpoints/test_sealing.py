@@ -314,6 +314,7 @@ def mutate(folder: Path, values: random.Random) -> str:
     return f"{how} {victim.name}"
 
 
+@pytest.mark.costly
 def test_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the newest checkpoint is damaged, the one before it is taken, every time."""
     good, older = sealed(tmp_path, 20), sealed(tmp_path, 10)
@@ -392,6 +393,7 @@ for step in range(first, first + 1000):
 """
 
 
+@pytest.mark.costly
 def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
     """Once a new generation is raised, no process of the old one seals any more, at any point of its work."""
     program = SEALERS.format(tests=str(Path(__file__).parent))
@@ -462,6 +464,7 @@ sealing.seal(folder, manifest, generation=0, boundary=die)
 """
 
 
+@pytest.mark.costly
 def test_killed_at_every_boundary(tmp_path: Path) -> None:
     """A process killed -9 anywhere in a sealing leaves a checkpoint that does not count, or one that verifies."""
     names = boundaries(tmp_path / "whole")
@@ -484,6 +487,7 @@ def test_killed_at_every_boundary(tmp_path: Path) -> None:
     assert counted == [number >= names.index("manifest renamed") for number in range(len(names))]
 
 
+@pytest.mark.costly
 def test_killed_by_the_clock(tmp_path: Path) -> None:
     """Kills at random moments, between any two system calls, leave nothing in between either."""
     program = SEALERS.format(tests=str(Path(__file__).parent))

@@ -66,6 +66,7 @@ def test_names_of_the_cluster_are_completed(
     assert completed(words, Path(cluster.spec.state).parents[1]) == names
 
 
+@pytest.mark.costly
 def test_whatever_is_wrong_there_are_just_no_names(cluster: Cluster) -> None:
     """A broken cluster file, a store that does not answer, a status that is none, or no run: and no text in the terminal."""
     folder = Path(cluster.spec.state).parents[1]

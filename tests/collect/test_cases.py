@@ -106,6 +106,7 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
     assert num_right >= LEAST_WITHOUT * num_sick
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_a_case_is_judged_alike_without_the_alternatives_that_only_it_has(
     judged: list[tuple[dict[str, Any], list[Verdict]]], capsys: pytest.CaptureFixture[str]

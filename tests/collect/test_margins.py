@@ -65,6 +65,7 @@ def without_margin(text: str, size: int = 1 << 20) -> str:
     return (b"".join(blocks) + margin.finish()).decode()
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not CASES.is_file(), reason="../shared/data is not here")
 def test_real_logs_get_the_same_verdict_behind_every_margin(engine: Engine) -> None:
     """Fault, culprit, confidence, action and steps of each case do not depend on how it was pasted."""
@@ -80,6 +81,7 @@ def test_real_logs_get_the_same_verdict_behind_every_margin(engine: Engine) -> N
     assert changed == []
 
 
+@pytest.mark.costly
 def test_single_lines_of_signatures_get_the_same_verdict_behind_every_margin(
     engine: Engine,
 ) -> None:

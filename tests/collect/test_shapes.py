@@ -1,5 +1,6 @@
 """The cache of line shapes changes nothing about what is read from lines."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ TEMPLATES = (
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(TEMPLATES), st.lists(st.tuples(*[NUMBERS] * 4), max_size=40))
 def test_a_shape_reads_what_the_format_reads(template: str, lines: list[tuple[str, ...]]) -> None:

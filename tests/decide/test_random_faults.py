@@ -7,6 +7,7 @@ import os
 import random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def test_random_faults_break_no_invariant(deeds: list[tuple[int, int, int]]) -> 
     assert again.ledger.dump() == faults.turns.ledger.dump()
 
 
+@pytest.mark.costly
 def test_long_random_faults_break_no_invariant() -> None:
     """Hundreds of inputs in a row reach states that short streams do not: launches, swaps, ladders that end."""
     for seed in range(NUM_LONG):

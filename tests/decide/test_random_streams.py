@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -441,6 +442,7 @@ def digest() -> str:
     return total.hexdigest()
 
 
+@pytest.mark.costly
 def test_deciding_again_in_another_process_gives_the_same_bytes() -> None:
     """The order of string hashes, which differs between processes, influences no decision."""
     code = "from tests.decide.test_random_streams import digest; print(digest())"

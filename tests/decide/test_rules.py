@@ -102,6 +102,7 @@ def test_budgets_and_the_rule_of_trust_hold(deeds: Deeds, per_day: int, cooldown
     assert_same_when_recovered(faults)
 
 
+@pytest.mark.costly
 def test_long_streams_reach_what_the_rules_are_about() -> None:
     """Ladders go back, order remedies and end; checkpoints are refused; runs have had their attempts, and pages their rungs."""
     reached: Counter[str] = Counter()

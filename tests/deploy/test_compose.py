@@ -31,6 +31,7 @@ def mounts_of(service: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.costly
 def test_compose_reads_the_file() -> None:
     """The program of Debian's package, which checks it against the schema of Compose, finds nothing wrong."""
     if shutil.which("docker-compose") is None:

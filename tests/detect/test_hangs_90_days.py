@@ -26,6 +26,7 @@ DAYS = 90.0
 FEW_DAYS = 4.0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("habits", "days", "seed"),
     [

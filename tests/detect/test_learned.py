@@ -173,6 +173,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_new_supervisor_finds_what_the_old_one_would_have_found(name: str) -> None:
     """At the same moment, with the same onset and evidence, wherever the take-over is, before the finding and after it."""

@@ -57,6 +57,7 @@ def one_supervisor(records: Sequence[StepRecord], cut: int) -> list[Finding]:
     return [one for now, one in found if now >= cut and isinstance(one, Finding)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("before", [900, 120, 20, 1])
 def test_a_drift_is_found_at_its_onset_without_a_summary(before: int) -> None:
     """Wherever the take-over is, before its onset or in the middle of it, with the same evidence."""
@@ -74,6 +75,7 @@ def found_at(records: Sequence[StepRecord]) -> int:
     return next(int(now) for now, one in followed(steps(records)) if isinstance(one, Finding))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("curve", labelled_curves(), ids=lambda curve: str(curve.name))
 def test_curves_of_others_get_the_same_findings(curve: Labelled) -> None:
     """Cut in three: nothing that had been found is found again, and nothing else is."""

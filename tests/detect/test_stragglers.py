@@ -102,6 +102,7 @@ class Gang:
         return tuple(computes)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("size", "hours"), [(2, 80), (3, 80), (4, 80), (16, 24), (64, 8)])
 def test_heavy_tailed_noise_raises_no_alarm(size: int, hours: float) -> None:
     """Over hours of noise and disturbances of up to five minutes no rank is named."""

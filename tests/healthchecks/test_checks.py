@@ -75,6 +75,7 @@ def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> 
         assert words in written.note
 
 
+@pytest.mark.costly
 @pytest.mark.proves("disk_space.free_bytes")
 def test_disk_space_says_where_a_small_disk_may_serve(tmp_path: Path) -> None:
     """Less than 2 GiB fails, and passes where a shortage serves; the way out is named both times."""
@@ -97,6 +98,7 @@ def test_disk_space_counts_what_came_back_wrong() -> None:
     assert wrong_bytes(data + b"x", data) == 1
 
 
+@pytest.mark.costly
 @pytest.mark.proves("disk_space.wrong_bytes", "disk_space.fsync_seconds")
 def test_disk_space_fails_on_a_disk_that_is_slow_or_returns_wrong_bytes(tmp_path: Path) -> None:
     """A disk that flips a bit of what is read, and one whose fsync takes longer than the limit; the same one passes at speed."""
@@ -175,6 +177,7 @@ def test_shared_memory_spares_what_is_new_or_in_use(shared_memory: Path) -> None
         assert named(verdict, "leftover_bytes").value == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("node", "least_mib", "code"),
     [
@@ -398,6 +401,7 @@ def test_loopback_counts_wrong_bytes() -> None:
     assert loopback.wrong_bytes(payload, loopback.exchange(payload, bytes)) == len(payload)
 
 
+@pytest.mark.costly
 @pytest.mark.proves("loopback.wrong_bytes", "loopback.bytes_per_second")
 def test_loopback_fails_on_a_path_that_spoils_bytes_or_is_slow(
     monkeypatch: pytest.MonkeyPatch,

@@ -62,6 +62,7 @@ def test_the_whole_group_is_killed() -> None:
         assert gone(ending.pid)
 
 
+@pytest.mark.costly
 def test_commands_run_side_by_side_each_until_its_own_deadline(tmp_path: Path) -> None:
     """Two that wait for each other both end; a third that hangs is killed at its own deadline."""
     meet = "touch {0}; until test -e {1}; do sleep 0.01; done"

@@ -98,6 +98,7 @@ def test_a_counter_that_never_answers_is_named(tmp_path: Path) -> None:
     assert named(verdict, "read_only_mounts").value == 0
 
 
+@pytest.mark.costly
 @pytest.mark.proves("machine.machine_checks")
 def test_a_machine_check_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception that any processor counted fails; polls do not; a kernel without the line has nothing to say."""
@@ -195,6 +196,7 @@ def test_storage_that_is_slow_fails(tmp_path: Path, mounted: SlowFolder) -> None
     assert failed(verdict_of("machine", limits, **facts)) == ["machine.storage_seconds"]
 
 
+@pytest.mark.costly
 def test_storage_that_hangs_is_named_and_the_rest_is_judged(
     tmp_path: Path, mounted: SlowFolder
 ) -> None:
@@ -332,6 +334,7 @@ def test_a_leftover_variable_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert failed(judged(tmp_path)) == ["machine.leftover_variables"]
 
 
+@pytest.mark.costly
 @pytest.mark.proves("machine.site_script_code")
 @pytest.mark.parametrize(
     ("script", "outcome", "word"),

@@ -32,6 +32,7 @@ def stoker(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["check", *arguments])
 
 
+@pytest.mark.costly
 def test_all_checks_pass_here(tmp_path: Path, quiet_log: Path) -> None:
     """One line for each check in order, each with evidence, then PASS with the required checks; exit code 0."""
     code, lines = program(f"--folder={tmp_path}", f"--kernel-log={quiet_log}", *LENIENT)
@@ -54,6 +55,7 @@ def test_one_failure_fails_the_node(tmp_path: Path) -> None:
     assert "Machine check events logged" in lines[1]["reason"]
 
 
+@pytest.mark.costly
 def test_a_file_system_that_never_answers_is_unknown(tmp_path: Path) -> None:
     """A probe of a hung mount is killed at the deadline, and the checks after it still run; exit code 2."""
     hung = tmp_path / "hung"

@@ -32,6 +32,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.costly
 def test_the_spread_covers_the_true_end() -> None:
     """Of simulated runs with few and many interruptions, 80 % are to end within the spread; of each kind at least 66 % do.
 

@@ -430,6 +430,8 @@ def test_the_step_of_a_checkpoint_keeps_its_time(
     assert len(marks.steps) <= MAX_ROUGH_MARKS + 4
 
 
+@pytest.mark.costly
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 30.0), min_size=100, max_size=512))
 def test_marks_that_are_dropped_are_those_that_others_replace_best(paces: list[float]) -> None:
     """No step is further off than by dropping marks at equal distances until as few are left."""
@@ -508,6 +510,7 @@ ends: st.SearchStrategy[RunStateName | None] = st.none() | st.sampled_from(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=400, deadline=None)
 @given(turns=turns, end=ends, later=st.floats(0, 100))
 def test_for_any_journal_the_seconds_add_up(

@@ -407,6 +407,7 @@ def _only_refusals(load: Any, path: Path) -> None:
     assert not refusal or str(path) in refusal
 
 
+@pytest.mark.costly
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -176,6 +176,7 @@ def test_a_full_disk_costs_nothing_that_was_written(tmp_path: Path) -> None:
         assert [each.step for each in read(disk, 1)] == list(range(1, 2000))
 
 
+@pytest.mark.costly
 def test_a_long_history_is_thinned_evenly_and_keeps_what_matters(tmp_path: Path) -> None:
     """The newest rows are whole, older ones even; the greatest loss, a NaN and validation losses stay; the file stays small."""
     draw = random.Random(1)

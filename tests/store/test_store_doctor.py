@@ -180,6 +180,7 @@ def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.costly
 def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
     server: RedisServer, tmp_path: Path
 ) -> None:

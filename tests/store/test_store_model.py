@@ -279,6 +279,7 @@ def on_servers(
     return make
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis", "redis-tls-acl"])
 def test_random_histories_agree_with_the_model(kind: str, request: pytest.FixtureRequest) -> None:
     """Any order of appends, trims, puts, deletes, lease moves and reads gives what plain Python gives."""

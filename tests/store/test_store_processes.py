@@ -36,6 +36,7 @@ def test_a_write_rings_a_reader_in_another_process(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.costly
 def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
     """A writer is killed at 15 moments: each acknowledged entry is there, whole and in order."""
     acknowledged = 0
@@ -56,6 +57,7 @@ def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
     assert acknowledged >= 15
 
 
+@pytest.mark.costly
 def test_tokens_never_fall_while_processes_fight_for_a_lease(tmp_path: Path) -> None:
     """Holders whose lease runs out while they sleep are fenced: the appended tokens never go back."""
     players = [start_player("lead", tmp_path, "300") for _ in range(4)]
@@ -123,6 +125,7 @@ def test_the_poll_makes_up_for_a_lost_notification(
     writer.close()
 
 
+@pytest.mark.costly
 def test_a_blocked_reader_sleeps(tmp_path: Path) -> None:
     """Waiting costs a handful of polls, not a loop: few switches and next to no CPU time in two polls' time."""
     store = SqliteStore(tmp_path)

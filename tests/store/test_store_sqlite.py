@@ -65,6 +65,7 @@ def test_a_locked_store_is_unavailable_after_the_deadline(tmp_path: Path) -> Non
     store.close()
 
 
+@pytest.mark.costly
 def test_busy_writers_do_not_starve_each_other(tmp_path: Path) -> None:
     """Four writers that never rest for two seconds: each gets its turn within the deadline, every time."""
     failures: list[Exception] = []
@@ -162,6 +163,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path)
 
 
+@pytest.mark.costly
 def test_a_damaged_file_never_raises_a_raw_error(tmp_path: Path) -> None:
     """300 files with a few bytes overwritten, or cut short: each works or raises an error of ours."""
     filled(tmp_path / "good")

@@ -116,6 +116,7 @@ def test_the_supervisor_can_be_stopped_while_the_store_is_unreachable(stage: Sta
     assert not stage.thread.is_alive()
 
 
+@pytest.mark.costly
 def test_no_node_is_declared_silent_while_reads_of_the_store_fail(stage: Stage) -> None:
     """While only the supervisor's reads fail, the nodes' heartbeats are in the store, unread."""
     stage.store.is_deaf = True
@@ -137,6 +138,7 @@ def test_a_node_that_died_in_an_outage_is_found_when_the_store_is_back(stage: St
     stage.until(lambda: stage.inputs(Finding), "a silent node")
 
 
+@pytest.mark.costly
 def test_no_node_is_declared_silent_for_the_time_in_which_the_store_was_full(stage: Stage) -> None:
     """The store has room again just before the timeout, and no heartbeat could have arrived in that time."""
     stage.store.is_full = True

@@ -220,6 +220,7 @@ def test_a_mark_on_another_machine_does_not_count_after_acceptance(
         led(other, older(came_back, 12))
 
 
+@pytest.mark.costly
 def test_a_crash_during_acceptance_leaves_a_store_on_which_no_supervisor_acts(
     cluster: ClusterSpec,
 ) -> None:

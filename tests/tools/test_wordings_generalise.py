@@ -20,6 +20,8 @@ from tools.catalogues.wordings import (
     share_right,
 )
 
+pytestmark = pytest.mark.costly
+
 # Lines of an emitter that are judged; all of them take a minute on an idle core (`python -m tools.catalogues.wordings`).
 MOST_LINES = 40
 VERSIONS = Path(__file__).parent / "versions"

@@ -78,6 +78,7 @@ def test_the_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.costly
 def test_only_stoker_is_installed_at_the_top(wheel: Path, python: Path) -> None:
     """The wheel brings one name to site-packages, and no other file there that changes what a program can import."""
     names = zipfile.ZipFile(wheel).namelist()
@@ -102,6 +103,7 @@ def test_stoker_leaves_the_versions_of_others_alone(wheel: Path) -> None:
     assert not others & pins().keys()
 
 
+@pytest.mark.costly
 def test_an_installed_wheel_finds_its_runbooks(python: Path, tmp_path: Path) -> None:
     """Installed, far from its sources, Stoker loads the same ladders as in the tree."""
     listed = json.loads(run(python.with_name("stoker"), "runbook", "--json", folder=tmp_path))
@@ -122,6 +124,7 @@ print(run.resume_step, sorted({name.partition(".")[0] for name in sys.modules} &
 """
 
 
+@pytest.mark.costly
 def test_the_client_needs_nothing_else(wheel: Path, tmp_path: Path) -> None:
     """`import stoker`, checkpoints and the contract's module work in an environment that has none of Stoker's dependencies."""
     bare = make_environment(tmp_path / "bare", with_dependencies=False)
@@ -166,6 +169,7 @@ def test_a_run_of_the_wheel_reaches_its_end(python: Path, tmp_path: Path) -> Non
     assert run(stoker, "checkpoints", folder=tmp_path).splitlines()[1].split()[:2] == ["3", "1.1.0"]
 
 
+@pytest.mark.costly
 def test_checks_and_diagnoses_work_from_the_wheel(python: Path, tmp_path: Path) -> None:
     """`stoker check` runs its checks, each in a child, and `stoker diagnose` finds a cause in a log."""
     stoker = python.with_name("stoker")
@@ -188,6 +192,7 @@ def test_the_trainer_works_from_the_wheel(python: Path, tmp_path: Path) -> None:
     assert Path(place).is_relative_to(python.parents[1])
 
 
+@pytest.mark.costly
 def test_a_module_is_run_as_by_the_interpreter(python: Path, tmp_path: Path) -> None:
     """`stoker.module` gives a module its arguments and exit code, and says how it is used without one."""
     module = (python, "-P", "-m", "stoker.module")
@@ -197,6 +202,7 @@ def test_a_module_is_run_as_by_the_interpreter(python: Path, tmp_path: Path) -> 
     assert run(python, "-m", "stoker", "--version", folder=tmp_path).startswith("stoker ")
 
 
+@pytest.mark.costly
 def test_a_script_whose_saves_are_sealed_sees_nothing_of_ours(python: Path, tmp_path: Path) -> None:
     """`stoker.script_saves` runs a script that has a module `runner` of its own."""
     (tmp_path / "runner.py").write_text("MINE = 7\n")
@@ -206,6 +212,7 @@ def test_a_script_whose_saves_are_sealed_sees_nothing_of_ours(python: Path, tmp_
     assert run(*command, folder=tmp_path) == "7 []\n"
 
 
+@pytest.mark.costly
 def test_an_editable_installation_has_the_layout_of_the_tree(tmp_path: Path) -> None:
     """`pip install -e` makes the packages importable where they lie, and the command works."""
     source = copy_sources(tmp_path)

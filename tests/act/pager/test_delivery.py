@@ -118,6 +118,7 @@ def test_an_address_that_accepts_nothing_is_an_error_without_the_address(
         assert server.refused
 
 
+@pytest.mark.costly
 def test_a_server_that_hangs_ends_the_try() -> None:
     """After the time that is given to it, not after the patience of a library."""
     with Webhook("hang") as server:
@@ -129,6 +130,7 @@ def test_a_server_that_hangs_ends_the_try() -> None:
         assert len(server.refused) == 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("url", "words"),
     [

@@ -87,6 +87,7 @@ def ids(bodies: list[Any]) -> list[str]:
     return [body["id"].removeprefix("c/") for body in bodies]
 
 
+@pytest.mark.costly
 def test_a_webhook_that_fails_hangs_and_comes_back_gets_each_page_once_and_in_order(
     harness: SenderHarness,
 ) -> None:
@@ -222,6 +223,7 @@ def test_the_store_holds_no_address_and_no_forged_page_is_sent(
     assert "cannot be read, and are not sent" in caplog.text
 
 
+@pytest.mark.costly
 def test_acknowledged_repeats_end(harness: SenderHarness) -> None:
     """One page, its repeats, and none once its incident is acknowledged."""
     with Webhook() as server:

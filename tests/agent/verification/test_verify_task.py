@@ -228,6 +228,7 @@ def test_damage_is_answered_with_the_file(tmp_path: Path) -> None:
     assert not (tmp_path / "node" / RECORD_NAME).exists()
 
 
+@pytest.mark.costly
 def test_progress_is_signalled_as_bytes_come(tmp_path: Path, slow: SlowFolder) -> None:
     """From the first moment to the last, more each time; none while nothing comes."""
     folder, manifest = sealed_checkpoint(slow.folder, SIZES)
@@ -258,6 +259,7 @@ def test_a_reader_that_keeps_dying_is_given_up(
     assert answer.message == "the reader died 3 times: out of memory"
 
 
+@pytest.mark.costly
 def test_a_reader_that_hangs_is_given_up(tmp_path: Path, slow: SlowFolder) -> None:
     """After a task's deadline without a byte it is answered; so is the next task, for as long as the reader cannot be killed."""
     folder, manifest = sealed_checkpoint(slow.folder, SIZES)

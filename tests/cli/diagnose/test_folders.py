@@ -245,6 +245,7 @@ def test_line_ends_of_windows_and_broken_text_change_nothing(tmp_path: Path, end
     assert found["fault"] == "cuda_illegal_access"
 
 
+@pytest.mark.costly
 def test_large_folders_are_read_by_processes_with_the_same_output(tmp_path: Path) -> None:
     """Standard output is the same, byte for byte, whatever the number of cores."""
     for rank in range(8):

@@ -38,6 +38,7 @@ def tend_until(child: SupervisorChild, deadline: float) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.costly
 def test_the_failure_of_a_supervisor_that_refuses_its_cluster_shows_its_last_output(
     hopeless: tuple[ClusterSpec, Store],
 ) -> None:
@@ -48,6 +49,7 @@ def test_the_failure_of_a_supervisor_that_refuses_its_cluster_shows_its_last_out
         child.start()
 
 
+@pytest.mark.costly
 def test_restarts_have_a_budget_and_are_logged(hopeless: tuple[ClusterSpec, Store]) -> None:
     """The command logs each restart; when the budget is spent it gives the supervisor up, and names the remedy."""
     spec, store = hopeless

@@ -85,6 +85,7 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(
     assert set(re.findall(r'alertname="(\w+)"', firing)) == names
 
 
+@pytest.mark.costly
 def test_promtool_checks_the_rules(tmp_path: Path) -> None:
     """Prometheus' own tool finds the rules valid, and each fires and stays silent as in its cases."""
     if shutil.which("promtool") is None:

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
@@ -52,6 +53,7 @@ def same(
     )
 
 
+@pytest.mark.costly
 @given(values)
 def test_any_labels_and_values_are_written_as_the_official_client_writes_them(
     given_values: dict[tuple[str, str], float],

@@ -209,6 +209,7 @@ def test_the_series_of_two_thousand_nodes_are_as_many_as_the_docs_say() -> None:
     assert len(text) < 5_000_000
 
 
+@pytest.mark.costly
 def test_twice_the_runs_and_nodes_have_at_most_twice_the_series() -> None:
     """Series grow with nodes and runs alone."""
     small, large = (

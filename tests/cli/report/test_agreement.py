@@ -160,6 +160,7 @@ def shown(status: ClusterStatus) -> Iterator[str]:
     yield from (line.plain for line in screen.lines(200, 60, 0.0))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(2))
 def test_all_agree_on_where_a_day_went(cluster: Cluster, seed: int) -> None:
     """To the second, with a sum that is made without the ledger; and productive and lost seconds are the wall time."""

@@ -176,6 +176,7 @@ def test_curves_are_by_attempt_and_bad_values_are_marked(cluster: Cluster) -> No
     assert "not finite" in report("--format", "html")
 
 
+@pytest.mark.costly
 def test_a_curve_of_a_million_steps_keeps_its_spike() -> None:
     """It is thinned to what a screen can show, the smallest and the largest value of each group kept."""
     points = [(float(n), 1.0) for n in range(1_000_000)]

@@ -25,6 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.costly
 def test_a_table_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own; the next process maps what that one wrote."""
     table = load_table(folder)

@@ -100,6 +100,7 @@ def print_table(table: dict[str, Counter[str]]) -> None:
         print(f"{emitter[:31]:32}{num['errors']:8}{num['classed']:8}{counts}")
 
 
+@pytest.mark.costly
 def test_errors_of_all_emitters_are_known(
     catalogues: Catalogues, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +134,7 @@ def test_errors_of_all_emitters_are_known(
     assert few == []
 
 
+@pytest.mark.costly
 def test_what_emitters_say_in_health_names_no_fault(
     catalogues: Catalogues, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,7 @@ _PIECES = st.one_of(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_PIECES, max_size=8), st.integers(0, 1 << 32))
 def test_any_format_finds_its_own_lines(pieces: list[str], seed: int) -> None:

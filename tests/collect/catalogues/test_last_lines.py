@@ -16,6 +16,7 @@ NUM_LINES, MOST_FAILURES = 600, 0.005
 STEPS = "".join(f"step {400 + 10 * n} loss {3.1 - 0.02 * n:.4f} lr 3.00e-04\n" for n in range(8))
 
 
+@pytest.mark.costly
 def test_a_last_line_below_the_level_of_errors_is_no_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

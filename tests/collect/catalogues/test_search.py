@@ -110,6 +110,7 @@ def test_a_flood_of_one_row_is_counted_and_hides_no_other(fabric: Catalogues) ->
     assert scan.num_folded >= 500
 
 
+@pytest.mark.costly
 def test_hostile_lines_cost_no_more_than_their_length(fabric: Catalogues) -> None:
     """Long lines, words that repeat a format's beginning, bytes that are no text."""
     for line in (

@@ -133,6 +133,7 @@ def test_a_record_that_is_a_program_does_nothing(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.costly
 def test_a_record_that_takes_too_long_ends_its_child_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def contents(found: list[ReadLog]) -> list[object]:
     return [(one.log.__dict__, one[1:]) for one in found]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_processes_find_what_one_process_finds(tmp_path: Path, workers: int) -> None:
     """The same matches, steps, warnings and verdicts, whichever process reads which log."""
@@ -122,6 +123,7 @@ def test_matches_of_a_log_are_bounded_by_the_number_of_logs(tmp_path: Path) -> N
     assert len(pickle.dumps(found)) < 100_000
 
 
+@pytest.mark.costly
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     """SIGKILL of the command leaves no process that reads on, and nothing on the terminal."""
     log = tmp_path / "rank0.log"

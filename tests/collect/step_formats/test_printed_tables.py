@@ -169,6 +169,7 @@ def test_the_header_is_found_by_every_engine() -> None:
         assert re2.search(HEADER, text)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "text",
     [

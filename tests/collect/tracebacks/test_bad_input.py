@@ -41,6 +41,7 @@ def fed(data: bytes, engine: Engine) -> tuple[Diagnosis, Log]:
     return diagnosis, log
 
 
+@pytest.mark.costly
 def test_a_stack_of_100_000_frames_has_its_ends(engine: Engine) -> None:
     """The outermost and the innermost frames are stored, and its exception."""
     frames = "".join(FRAME.format(number, number) for number in range(100_000))
@@ -53,6 +54,7 @@ def test_a_stack_of_100_000_frames_has_its_ends(engine: Engine) -> None:
     assert diagnosis.verdicts()[0].cause.fault == "data_error"
 
 
+@pytest.mark.costly
 def test_memory_does_not_grow_with_a_stack(engine: Engine) -> None:
     """Of 1,000 frames or 10,000."""
     peaks = []

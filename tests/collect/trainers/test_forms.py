@@ -79,6 +79,7 @@ def test_what_the_packages_own_formatters_printed_is_read(name: str, engine: Eng
     assert [verdict.cause.fault for verdict in diagnosis.verdicts()] == ["nan_loss"]
 
 
+@pytest.mark.costly
 def test_trainer_of_transformers_prints_what_is_read(engine: Engine) -> None:
     """The callback of the installed package writes a dictionary with quoted numbers and no step; the order numbers them."""
     callbacks = pytest.importorskip("transformers.trainer_callback")

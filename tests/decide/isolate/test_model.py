@@ -2,11 +2,14 @@
 
 import random
 
+import pytest
+
 from bench.isolation.dlrover import bad_nodes
 from bench.isolation.model import Scenario, draw
 from bench.isolation.trials import run
 
 
+@pytest.mark.costly
 def test_a_share_of_the_model_blames_no_good_node_and_leaves_few_undecided() -> None:
     """Noise, faults and broken paths: at most 0.1 % of the nodes wrongly blamed, 5 % undecided, the median of rounds at most 5."""
     for nodes, trials in ((16, 150), (32, 60), (64, 40)):

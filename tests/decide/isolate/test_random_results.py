@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ QUESTIONS = st.builds(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=60, deadline=None)
 @given(QUESTIONS, st.integers(0, 1 << 32))
 def test_each_call_asks_for_something_new_and_the_rounds_end(asked: Question, seed: int) -> None:
@@ -83,6 +85,7 @@ def test_each_call_asks_for_something_new_and_the_rounds_end(asked: Question, se
     raise AssertionError("more rounds than MAX_ROUNDS")
 
 
+@pytest.mark.costly
 @settings(max_examples=40, deadline=None)
 @given(QUESTIONS, st.integers(0, 1 << 32))
 def test_a_supervisor_that_takes_over_goes_on(asked: Question, seed: int) -> None:

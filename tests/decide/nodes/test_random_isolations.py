@@ -1,5 +1,6 @@
 """Whatever happens to nodes and the supervisor meanwhile, an isolation ends, and no sound node is found bad by it."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def played(broken: dict[str, str], troubled: list[tuple[float, str, str]]) -> Wo
     return scenario.play(scenario.build())
 
 
+@pytest.mark.costly
 @settings(max_examples=25, deadline=None)
 @given(broken=faults, troubled=troubles)
 def test_an_isolation_ends_and_finds_no_sound_node_bad(

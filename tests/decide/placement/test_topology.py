@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,6 +134,7 @@ def situations(draw: st.DrawFn) -> tuple[Domains, list[str], list[str | None], i
     return domains, nodes, places, draw(st.sampled_from((1, 1, 2, 3, 4)))
 
 
+@pytest.mark.costly
 @given(situations())
 @settings(max_examples=400, deadline=None)
 def test_a_placed_node_keeps_its_place_and_spares_in_order_are_never_better(

@@ -74,6 +74,7 @@ def healthy(num: int, *, level: float, slope: float, noise: float, seed: int) ->
     return run
 
 
+@pytest.mark.costly
 @needs_curves
 @pytest.mark.parametrize("num_samples", [50, 100])
 @pytest.mark.parametrize("statistic", ["loss", "loss_and_grad_norm"])

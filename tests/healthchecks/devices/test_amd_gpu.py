@@ -125,6 +125,7 @@ def test_the_library_s_answer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (errors.value, errors.outcome) == (4, Outcome.FAIL)
 
 
+@pytest.mark.costly
 @pytest.mark.proves("amd_gpu.xgmi_error_status", "amd_gpu.xgmi_links_down")
 def test_a_link_of_xgmi_that_is_down_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library names its state; an error of the links counts as well, and a state that is not known is none."""
@@ -143,6 +144,7 @@ def test_a_link_of_xgmi_that_is_down_fails(tmp_path: Path, monkeypatch: pytest.M
     assert judged(tmp_path).outcome is Outcome.UNKNOWN
 
 
+@pytest.mark.costly
 @pytest.mark.proves("amd_gpu.missing_xgmi_partners")
 def test_a_gpu_that_reaches_fewer_others_fails(tmp_path: Path, substitutes: Substitutes) -> None:
     """Two hives of four are sound; a GPU that reaches one of its hive by PCIe alone is not, nor is half a matrix."""
@@ -159,6 +161,7 @@ def test_a_gpu_that_reaches_fewer_others_fails(tmp_path: Path, substitutes: Subs
             assert partners.note == "GPU 1 reaches 2 of 3"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -179,6 +182,7 @@ def test_a_library_that_goes_wrong_is_unknown(
     assert reason in verdict.reason
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("recording", "address", "device"),
     [

@@ -131,6 +131,7 @@ def test_an_adapter_of_10_gbit_is_judged_by_its_own_rate(
     assert ratio.outcome is Outcome.PASS
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -175,6 +176,7 @@ def test_without_any_tool_nothing_is_missed(
     assert not load("diagnostic_tools").is_required
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(
     shutil.which("stressapptest") is None,
     reason="stressapptest is not installed: tests/install-tools.sh",

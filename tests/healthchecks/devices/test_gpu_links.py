@@ -76,6 +76,7 @@ def test_a_link_that_is_down_fails(substitutes: Substitutes, source: Source) -> 
     assert len(failures(judged())) == 2
 
 
+@pytest.mark.costly
 def test_links_that_no_gpu_of_its_kind_has_are_no_fault(substitutes: Substitutes) -> None:
     """Cards without a bridge have no active link, 12 of 18 is what some boards have; one with fewer than its neighbour fails."""
     card = two(recorded(A100)).replace(b"A100-SXM4-80GB", b"A100-PCIE-40GB")
@@ -90,6 +91,7 @@ def test_links_that_no_gpu_of_its_kind_has_are_no_fault(substitutes: Substitutes
     assert failures(judged()) == [("gpu_links.inactive_links", "GPU 0")]
 
 
+@pytest.mark.costly
 @pytest.mark.proves("gpu_links.windows_with_errors_ratio")
 @pytest.mark.parametrize("driver", ["535.54.03", "515.105.01"])
 @pytest.mark.parametrize("key", ["replays", "recoveries"])
@@ -162,6 +164,7 @@ def test_pcie_replays_beyond_a_minute_s_allowance_fail(
     assert named(verdict, "pcie_replays").value == 116
 
 
+@pytest.mark.costly
 @pytest.mark.proves("gpu_links.fabric_not_ready")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(

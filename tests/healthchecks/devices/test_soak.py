@@ -96,6 +96,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "limit",
     [pytest.param(limit, marks=pytest.mark.proves(f"memory_patterns.{limit}")) for limit in FAULTS],
@@ -135,6 +136,7 @@ def test_products_that_bring_out_everything_fail(
     assert {each.outcome for each in of_soak(verdict)} == {Outcome.FAIL}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("count", "source", "reason"),
     [
@@ -154,6 +156,7 @@ def test_counts_that_are_none_are_unknown(
     assert reason in errors.note
 
 
+@pytest.mark.costly
 def test_a_counter_that_fell_is_unknown(
     substitutes: Substitutes, loaded: Loaded, tmp_path: Path
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_counter_that_fell_is_unknown(
     assert (errors.outcome, errors.note) == (Outcome.UNKNOWN, "its counter was reset meanwhile")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("fault", "limit", "reason"),
     [
@@ -239,6 +243,7 @@ def test_a_sound_gpu_of_amd_passes(tmp_path: Path, loaded: Loaded) -> None:
     assert named(verdict, "hardware_slowdown_ratio").note == "not reported"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("limit", "script"),
     [

@@ -31,6 +31,7 @@ def verdict(case: Case) -> MissingRanks:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_injured_rank_of_512_is_named(seed: int) -> None:
     """Each rank is in groups of its own, so no two stacks are equal."""
@@ -39,6 +40,7 @@ def test_the_injured_rank_of_512_is_named(seed: int) -> None:
     assert verdict(case).ranks == case.culprits
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", SEEDS)
 def test_of_records_that_are_cut_none_names_a_wrong_rank(
     seed: int, monkeypatch: pytest.MonkeyPatch

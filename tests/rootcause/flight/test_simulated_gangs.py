@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from runner.rootcause.flight.flight_analysis import find_awaited_ranks
 from tests.rootcause.flight.injected_faults import KINDS, Case, draw
 from tests.suite.share import current
@@ -27,6 +29,7 @@ def verdict_of(case: Case, *, without: tuple[int, ...] = ()) -> tuple[int, ...]:
     return find_awaited_ranks(left, num_ranks=case.num_ranks).ranks
 
 
+@pytest.mark.costly
 def test_of_simulated_hangs_no_wrong_rank_is_named() -> None:
     """Processors that stop, GPUs that never complete, calls left out, exchanged or of another size, and a network that fails."""
     named: dict[str, list[bool]] = {kind: [] for kind in KINDS}

@@ -34,6 +34,8 @@ from tests.serve.web.browser import WAIT_MILLISECONDS, chromium
 from tests.serve.web.conftest import Site
 from tests.serve.web.test_page import HOSTILE, hostile_view
 
+pytestmark = pytest.mark.costly
+
 PICTURES = Path(__file__).parents[3] / ".cache" / "web"
 DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
 PHONE: dict[str, Any] = {

@@ -43,6 +43,7 @@ def test_processes_that_train_alone_are_refused(
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("module", "library"), [("huggingface", "transformers"), ("lightning", "lightning")]
 )

@@ -79,6 +79,7 @@ def test_two_processes_answer_each_other(server: RedisServer, store: RedisStore)
         assert player.wait(30) == 0
 
 
+@pytest.mark.costly
 def test_tokens_never_fall_while_processes_fight_for_a_lease(
     server: RedisServer, store: RedisStore
 ) -> None:
@@ -96,6 +97,7 @@ def test_tokens_never_fall_while_processes_fight_for_a_lease(
 # ---- a server that dies
 
 
+@pytest.mark.costly
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
     server: RedisServer, store: RedisStore
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_call_after_a_restart_is_not_lost(server: RedisServer, store: RedisSto
 # ---- a server that is stopped
 
 
+@pytest.mark.costly
 def test_a_paused_server_blocks_no_caller(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_paused_server_blocks_no_caller(
     store.renew(lease)
 
 
+@pytest.mark.costly
 def test_a_read_that_is_paused_while_it_waits_ends(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -637,6 +641,7 @@ def test_ended_threads_leave_no_connection(server: RedisServer, store: RedisStor
         time.sleep(0.05)
 
 
+@pytest.mark.costly
 def test_writers_killed_in_the_middle_leave_whole_entries(
     server: RedisServer, store: RedisStore
 ) -> None:

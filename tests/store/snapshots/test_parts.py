@@ -101,6 +101,7 @@ def test_parts_take_turns_and_are_removed(store: Store) -> None:
     assert sorted(store.registers("journal.")) == sorted(SNAPSHOTS)
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("signer", [UNSIGNED, TOKEN], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
@@ -237,6 +238,7 @@ def test_a_reader_whose_parts_are_replaced_begins_again() -> None:
     assert (latest.through, latest.refused) == (40, ())
 
 
+@pytest.mark.costly
 def test_a_snapshot_beyond_a_register_is_written_and_read(store: Store) -> None:
     """With the real limit: three registers of 16 MiB at most, and the older one is still there."""
     journal = leading(store)

@@ -43,6 +43,7 @@ def fault_of_log(window: Records) -> str:
     return "" if found is None else found.fault
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(900)
 def test_healthy_windows_have_no_incident() -> None:
     """Of 100,000 windows of real and synthetic healthy curves none is called sick; a commit judges 10,000 of them.
@@ -62,6 +63,7 @@ def test_healthy_windows_have_no_incident() -> None:
     assert alarms == {}
 
 
+@pytest.mark.costly
 def test_longer_healthy_logs_show_no_rise() -> None:
     """Of 20,000 logs of 25 to 160 samples none is called sick, with a constant or a falling learning rate, or none."""
     part = share.current()
@@ -81,6 +83,7 @@ def test_longer_healthy_logs_show_no_rise() -> None:
     assert alarms == {}
 
 
+@pytest.mark.costly
 def test_most_slow_rises_of_longer_logs_are_found() -> None:
     """A loss that falls, and then rises by a fifth and more to the end: at least 0.85."""
     dice = random.Random(4)
@@ -90,6 +93,7 @@ def test_most_slow_rises_of_longer_logs_are_found() -> None:
     assert found.count("divergence") >= LEAST_RISES_FOUND * NUM_RISES
 
 
+@pytest.mark.costly
 def test_most_onsets_in_short_windows_are_found() -> None:
     """Spikes, divergence, NaN, a loss scale that collapses and exploding gradients: at least 0.8 in windows of 4 to 12 samples."""
     found: Counter[tuple[str, bool]] = Counter(
