@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise, product
+from statistics import median
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.throughput import SOURCES
@@ -12,8 +13,8 @@ from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 # lengths of batches and steps that gather gradients change the time by less, or in a regular order.
 MIN_TIMES, SLOW_RATIO, NUM_FAST, FAST_RATIO = 8, 10.0, 3, 1.5
 SLOW_SHARE, MIN_TURNS, LEAST_SLOW_SECONDS, UNEVEN_RATIO = 0.25, 2, 1.0, 1.5
-# Or so many within a wider factor: where data come late, few steps are as fast as can be. Chosen.
-NUM_NEARLY_FAST, NEARLY_FAST_RATIO = 4, 3.0
+# Or so many within a wider factor, if the slow ones are far from it: where data come late, few steps are as fast as can be. Chosen.
+NUM_NEARLY_FAST, NEARLY_FAST_RATIO, FAR_RATIO = 4, 3.0, 20.0
 # Slow steps that differ by more come of no regular work, though they come in a regular order. Chosen.
 IRREGULAR_RATIO = 8.0
 # Waits for data: steps whose line has both, the share of all time, and seconds of a step. Chosen: a loader that keeps up costs no
@@ -48,7 +49,8 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     places = [at for at, is_slow in enumerate(kinds) if is_slow]
     gaps = [later - at for at, later in pairwise(places)]
     # Slow ones in a row are of no regular order.
-    are_fast = num_fast >= NUM_FAST or (num_nearly >= NUM_NEARLY_FAST and 1 in gaps)
+    are_far = 1 in gaps and median(slow) >= FAR_RATIO * fastest
+    are_fast = num_fast >= NUM_FAST or (num_nearly >= NUM_NEARLY_FAST and are_far)
     if not are_fast or len(slow) < SLOW_SHARE * len(times) or num_turns < MIN_TURNS:
         return None
     is_irregular = max(slow) >= IRREGULAR_RATIO * min(slow)
