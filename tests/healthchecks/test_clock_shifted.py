@@ -17,6 +17,7 @@ from tests.healthchecks.check_harness import child_command, named, program, seen
 STEP_SECONDS = 30
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(
     shutil.which("faketime") is None, reason="faketime is not installed: tests/install-tools.sh"
 )

@@ -283,6 +283,7 @@ def test_a_failing_disk_fails(tmp_path: Path, substitutes: Substitutes) -> None:
         assert "/dev/nvme0" in verdict.reason
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

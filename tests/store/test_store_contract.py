@@ -162,6 +162,7 @@ def test_a_read_returns_at_most_its_limit_of_each_stream(store: Store) -> None:
     assert [item.number for item in batch.items["heartbeats"]] == [1, 2, 3]
 
 
+@pytest.mark.costly
 def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
     """Large entries come a few at a time, and every stream with news gives at least one."""
     for _ in range(4):

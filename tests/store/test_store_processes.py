@@ -102,6 +102,7 @@ def test_a_killed_reader_leaves_nothing_behind(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.costly
 def test_the_poll_makes_up_for_a_lost_notification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

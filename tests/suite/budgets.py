@@ -6,7 +6,7 @@ test takes depends on the machine.
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +16,8 @@ VARIABLE = "STOKER_TIMES"
 HEADING = "| folder of tests | minutes |"
 # The row for folders that have none of their own.
 ELSEWHERE = "elsewhere"
+# Of the folders that count for it, those that took longer are listed below it. Chosen.
+MIN_LISTED_MINUTES = 0.5
 # For `make test` in two lanes, the fast tests included.
 MINUTES_IN_ALL = 35.0
 NUM_LANES = 2
@@ -66,16 +68,37 @@ def row_of(folder: str, budgets: Mapping[str, float]) -> str:
 
 
 def report(seconds_of: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
-    """Return a line for each row of the table, with what is over its budget marked, and one for the sum."""
+    """Return a line for each row of the table, with what is over its budget marked, and one for the sum.
+
+    Below the row of folders that have none of their own: those that took long.
+    """
     minutes = dict.fromkeys(budgets, 0.0)
+    others: defaultdict[str, float] = defaultdict(float)
     for folder, seconds in seconds_of.items():
-        minutes[row_of(folder, budgets)] += seconds / 60
+        row = row_of(folder, budgets)
+        minutes[row] += seconds / 60
+        if row == ELSEWHERE:
+            others[_listed_as(folder)] += seconds / 60
     lines = [f"{'minutes':>8} {'budget':>7}  folder of tests"]
     for row, spent in sorted(minutes.items(), key=lambda item: -item[1]):
         over = "  OVER ITS BUDGET" if spent > budgets[row] else ""
         lines.append(f"{spent:8.1f} {budgets[row]:7.1f}  {row}{over}")
+        if row == ELSEWHERE:
+            lines += _long(others)
     lines.append(f"{sum(minutes.values()):8.1f} {sum(budgets.values()):7.1f}  in all, in one lane")
     return lines
+
+
+def _listed_as(folder: str) -> str:
+    """Return the folder that would get a row: the one below `tests`, or below `tests/e2e`."""
+    parts = folder.split("/")
+    return "/".join(parts[: 3 if parts[:2] == ["tests", "e2e"] else 2])
+
+
+def _long(minutes_of: Mapping[str, float]) -> Iterator[str]:
+    for folder, minutes in sorted(minutes_of.items(), key=lambda item: -item[1]):
+        if minutes >= MIN_LISTED_MINUTES:
+            yield f"{'':16}    {minutes:4.1f}  {folder}"
 
 
 def main() -> None:

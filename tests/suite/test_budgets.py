@@ -51,6 +51,17 @@ def test_a_row_over_its_budget_is_marked(tmp_path: Path) -> None:
     ]
 
 
+def test_the_folders_without_a_row_that_took_long_are_listed() -> None:
+    """Each with what lies below it, the longest first; short ones are not."""
+    seconds = {"tests/store": 40.0, "tests/store/redis": 50.0, "tests/facts": 20.0, "tests": 2.0}
+    lines = report(seconds | {"tests/e2e/web": 30.0}, {"tests/e2e/runs": 0.5, ELSEWHERE: 3.0})
+    assert lines[1:4] == [
+        "     2.4     3.0  elsewhere",
+        "                     1.5  tests/store",
+        "                     0.5  tests/e2e/web",
+    ]
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [

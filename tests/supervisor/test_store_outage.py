@@ -103,6 +103,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     thread.join(LONG_SECONDS)
 
 
+@pytest.mark.costly
 def test_the_supervisor_can_be_stopped_while_the_store_is_unreachable(stage: Stage) -> None:
     """That holds in the middle of a turn whose entry the store refuses; the next supervisor reads the journal."""
     stage.store.go_down()

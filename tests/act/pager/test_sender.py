@@ -139,6 +139,7 @@ def test_the_next_supervisor_sends_what_the_one_before_could_not(harness: Sender
         assert second.status.sent == 4
 
 
+@pytest.mark.costly
 def test_a_fenced_supervisor_makes_no_further_try(harness: SenderHarness) -> None:
     """Nothing has changed since its last write: it finds out before the try, not after it."""
     with Webhook("refuse") as server:

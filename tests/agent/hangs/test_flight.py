@@ -196,6 +196,7 @@ class Evil:
         return os.system, (f"touch {self._mark}",)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "malformed",
     [

@@ -232,6 +232,7 @@ def test_a_port_in_use_is_refused_with_port_holder_and_remedy(cluster: Cluster) 
         assert str(port) in result.stderr
 
 
+@pytest.mark.costly
 def test_closing_frees_the_port(cluster: Cluster) -> None:
     """Another server can use the port at once; port 0 in the settings means none."""
     first = MetricsServer(cluster.store, port=0)

@@ -210,6 +210,7 @@ def test_the_tool_adds_what_sysfs_lacks(
     assert "no count can be read" in alone.reason
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

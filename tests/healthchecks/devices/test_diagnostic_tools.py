@@ -94,6 +94,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "limit",
     [

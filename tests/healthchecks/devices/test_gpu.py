@@ -108,6 +108,7 @@ def test_a_gpu_that_is_missing_fails(substitutes: Substitutes, source: Source) -
     assert "lost: GPU 0" in lost.note
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -135,6 +136,7 @@ def test_a_library_that_goes_wrong_is_unknown(
         assert named(verdict, "uncorrected_errors").outcome is Outcome.PASS
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

@@ -192,6 +192,7 @@ def test_a_fabric_that_is_not_ready_fails(
         assert judged().outcome is Outcome.FAIL
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

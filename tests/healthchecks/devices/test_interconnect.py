@@ -115,6 +115,7 @@ RISES = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("limit", "changes"), [pytest.param(*case, marks=pytest.mark.proves(case[0])) for case in RISES]
 )

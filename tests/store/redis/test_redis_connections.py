@@ -190,6 +190,7 @@ def test_a_certificate_for_another_address_is_refused(secured_server: RedisServe
     assert "localhost" in text
 
 
+@pytest.mark.costly
 def test_tls_on_one_side_only_is_named(
     redis_server: RedisServer, secured_server: RedisServer
 ) -> None:
