@@ -65,7 +65,10 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     least = min(_order(match) for match in naming)
     deepest = [match for match in naming if _order(match) == least]
     root = _first(deepest)
-    if root.fault == "gpu_xid_other" and (lost := _lost_after(root, deepest)) is not None:
+    if (
+        root.fault in ("gpu_xid_other", "device_vanished")
+        and (lost := _lost_after(root, deepest)) is not None
+    ):
         root = lost
     if root.fault == "loss_spike":
         # Most spikes heal; a loss that is no number after one has not.
@@ -103,7 +106,7 @@ def _failed_before(root: Match, naming: Sequence[Match]) -> Match | None:
 
 
 def _lost_after(root: Match, deepest: Sequence[Match]) -> Match | None:
-    """Return the line just below an error of a driver by which the GPU is lost: the driver times out first, and then learns why."""
+    """Return the line just below an error of a driver, or a card's removal, by which the GPU is lost: it says what that was of."""
     return next(
         (
             match

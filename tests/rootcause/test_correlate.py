@@ -41,6 +41,13 @@ def test_a_device_fault_is_the_cause_of_program_and_collective_errors() -> None:
     assert verdict.evidence[0].file == "log1"
 
 
+def test_a_card_whose_removal_loses_a_gpu_is_the_gpu() -> None:
+    """The slot reports first; the driver's line says what was in it."""
+    removed = "[ 812.2] pcieport 0000:a0:01.1: pciehp: Slot(0): Card not present"
+    assert one(f"{removed}\n{XID_79}\n").cause.fault == "gpu_lost"
+    assert one(f"{removed}\n").cause.fault == "device_vanished"
+
+
 def test_the_first_line_of_a_file_is_the_upper_one_and_of_several_files_the_earlier_one() -> None:
     """Python prints no time above its tracebacks, and loggers do: that makes a line no earlier."""
     timed = "2026-02-03 04:05:{second:02d},000 ERROR CUDA out of memory. Tried to allocate 2 GiB"

@@ -126,6 +126,8 @@ class EpochSteps:
         # Of an epoch: the last one may be cut short by the goal of the run.
         self._total = 0
         self._has_index = False
+        # The newest global step.
+        self._step: int | None = None
         # The counter goes on from one epoch to the next.
         self._is_global = False
 
@@ -138,6 +140,8 @@ class EpochSteps:
         """Return the global step; None: the line has none."""
         if place.epoch is None and self._announced is not None:
             known = self._announced
+            if self._is_other_pass(place, known):
+                return None
             place = replace(place, epoch=known.epoch, num_epochs=known.num_epochs, base=known.base)
         if place.index is None:
             step = self._of_epoch(place)
@@ -145,7 +149,20 @@ class EpochSteps:
             step = self._by_restarts(place.index, place.total)
         else:
             step = self._in_epoch(place, place.epoch, place.index)
-        return step if step is not None and 0 <= step <= MAX_STEP else None
+        if step is None or not 0 <= step <= MAX_STEP:
+            return None
+        self._step = step
+        return step
+
+    def end_of(self, place: Place) -> int | None:
+        """Return the last step of the epoch that a line names without a step, if the log has shown it just before."""
+        is_last = place.index is None and place.epoch is not None and place.epoch == self._epoch
+        return self._step if is_last and self._has_index else None
+
+    def _is_other_pass(self, place: Place, announced: Place) -> bool:
+        """Whether a counter with another total, below an epoch that has come to its end, is that of an evaluation."""
+        is_over = 0 < self._total <= self._index and self._epoch == announced.epoch
+        return is_over and place.total is not None and place.total != self._total
 
     def _of_epoch(self, place: Place) -> int | None:
         """Count epochs, where the log has no other counter."""

@@ -119,7 +119,15 @@ class MetricLines:
         if place is None or reading.step is not None:
             return reading
         self.counts_epochs |= place.epoch is not None or place.total is not None
-        return replace(reading, place=None, step=self._epochs.step(place))
+        step = self._epochs.step(place)
+        if step is None and "validation_loss" in reading.numbers:
+            # Its training loss is a mean over the epoch, beside losses of steps.
+            loss = reading.numbers["validation_loss"]
+            step, reading = (
+                self._epochs.end_of(place),
+                replace(reading, numbers={"validation_loss": loss}),
+            )
+        return replace(reading, place=None, step=step)
 
     def _find(self, segment: str) -> tuple[Format, Reading] | None:
         last = self._formats.get(self.name or "")

@@ -49,7 +49,9 @@ MACHINE = (
         r"|TERM_MEMLIMIT|\bgone over (?:its )?memory limit|\bover (?:its|the) memory limit of \d"
         r"|\bOUT_OF_MEMORY\b.{0,40}(?:job|step|task)|(?:job|step|task).{0,40}\bOUT_OF_MEMORY\b"
         r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)"
-        r"|\bmemory on the node \(.{1,400} (?:above|exceeds) the memory usage threshold",
+        r"|\bmemory on the node \(.{1,400} (?:above|exceeds) the memory usage threshold"
+        # The same over two lines.
+        r"|\bexceeds the memory usage threshold of 0\.\d|Task \S{1,200} failed due to oom\b",
         source="Slurm, slurmstepd; Kubernetes, container status; Ray, its monitor of memory",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",

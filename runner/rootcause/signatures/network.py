@@ -211,6 +211,7 @@ NETWORK = (
         "collective-timeout",
         r"Some NCCL operations have failed or timed out|Timeout at collective"
         r"|(?:collective|NCCL) operation.{0,30}timed? ?out|ProcessGroupNCCL's watchdog got stuck"
+        r"|Future for ProcessGroup (?:abort|shutdown) timed out"
         r"|heartbeat monitor timed out|Timed out waiting \d+ ?ms for (?:recv|send) operation"
         r"|monitoredBarrier.*(?:failed|timed out)|NCCL timeout(?: after| expired| occurred|!)"
         r"|Timeout\(ms\)=\d+\) ran for|Timeout waiting for key: \S+"

@@ -230,3 +230,28 @@ def test_a_loss_that_is_no_number_outranks_the_spike_before_it() -> None:
     losses = ("101.3", "135.1", "106.8", "94.1", "141.4", "64922832.0", "199.7", "nan", "nan")
     text = "".join(f"Steps : {5 * n}, Gen Loss Total : {one}\n" for n, one in enumerate(losses))
     assert verdicts_of(text)[0].cause.fault == "nan_loss"
+
+
+def test_the_end_of_an_epoch_has_the_step_of_its_last_bar() -> None:
+    """Its validation loss counts; its training loss is a mean, beside those of steps."""
+    bar = "epoch [{0}]: 100%|█████| 38/38 [02:09<00:00,  3.40s/it, loss={1}]"
+    end = "epoch {0} - loss: {1} acc: 0.95 val_loss: {2} val_acc: 0.76"
+    lines = [
+        bar.format(13, 6.76),
+        end.format(13, 7.5, 9.0),
+        bar.format(14, 6.2),
+        end.format(14, 7.1, 9.8),
+    ]
+    found = [(one.loss, one.validation_loss) for one in records_of(*lines)]
+    assert found == [(6.76, None), (None, 9.0), (6.2, None), (None, 9.8)]
+    steps = [one.step for one in records_of(*lines)]
+    assert steps[0] == steps[1] < steps[2] == steps[3]
+
+
+def test_the_bar_of_an_evaluation_below_an_epoch_is_no_step() -> None:
+    """Keras prints the one of `evaluate` like that of an epoch; its total differs."""
+    text = "Epoch 10/100\n1500/1500 [=====] - 7s 5ms/step - loss: 2.3028 - acc: 0.1 - val_loss: 2.3027 - val_acc: 0.1\n"
+    text += (
+        "Epoch 00010: early stopping\n313/313 [=====] - 1s 3ms/step - loss: 2.3026 - acc: 0.1000\n"
+    )
+    assert [one.cause.fault for one in verdicts_of(text)] == ["plateau"]

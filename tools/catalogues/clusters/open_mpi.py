@@ -46,6 +46,7 @@ RULES = (
     ),
     Rule(
         r"unreachable|connect(?:ion|ing)? .*(?:fail|refused|reset|closed|timed)|peer hung up|no route|btl-tcp.*peer"
+        r"|unexpected process identifier"
         r"|OpenFabrics|openib|InfiniBand|transport retry|retry count|firewall|queue pair|TCP connection"
         r"|unable to reach|could not connect|process is unreachable",
         "nccl_network",

@@ -65,6 +65,7 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
             and is_near
             and any(_are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies)
         )
+        is_guessed |= is_late and _are_all_at_chance(samples, classes)
         if is_exact or is_valid or is_guessed or num_equal:
             beside = " and the validation loss" if is_valid else ""
             num = num_equal or len(records)
@@ -75,6 +76,21 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
             )
             return incident("plateau", records[0].step, records[-1].step, evidence)
     return None
+
+
+def _are_all_at_chance(samples: Samples, classes: int) -> bool:
+    """Whether both losses of each evaluation, and an accuracy of each line, are those of a guess."""
+    evaluations, chance = samples.evaluations(), math.log(classes)
+    values = [value for _, *losses in evaluations for value in losses]
+    are_losses = all(abs(value - chance) <= NEAR_CHANCE * chance for value in values)
+    return (
+        bool(values)
+        and are_losses
+        and any(
+            all(abs(value - 1 / classes) <= NEAR_ACCURACY / classes for value in one)
+            for one in samples.accuracies()
+        )
+    )
 
 
 def _num_fallen_to(losses: Sequence[float], chance: float) -> int:

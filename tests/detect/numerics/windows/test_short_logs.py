@@ -240,6 +240,8 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
             loss=[0.17, 0.16, 0.14, 0.14, 0.12, 0.13, 0.12, 0.11],
             validation_loss=[2.23, 2.12, 2.40, 2.26, 2.15, 2.28, 2.25, 2.20],
         ),
+        # Four that rise, as noise does once in 24 times.
+        of(loss=[6.76, 6.23, 5.84, 5.59], validation_loss=[9.01, 9.77, 10.07, 10.43]),
         # Steps that take twice as long from one on.
         of(step_seconds_max=[*[32.0] * 5, *[64.0] * 5]),
         # Steps that take longer from one on: the batch may be larger. A throughput that falls for seven samples, or by little.
