@@ -44,5 +44,6 @@ def test_a_line_that_only_sounds_like_it_is_not(line: str) -> None:
 
 def test_memory_of_a_node_over_two_lines_is_read() -> None:
     """As Ray wraps it."""
-    text = "Memory on the node (IP: 10.0.0.7) was 121.66GB / 128.00GB (0.950433),\nwhich exceeds the memory usage threshold of 0.95.\n"
+    text = "Memory on the node (IP: 10.0.0.7) was 121.66GB / 128.00GB (0.95),\n"
+    text += "which exceeds the memory usage threshold of 0.95.\n"
     assert [one.cause.fault for one in verdicts_of(text)] == ["host_oom"]
