@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import ECHOES, Match
-from runner.rootcause.tracebacks.single_lines import finding_of_line
+from runner.rootcause.tracebacks.single_lines import finding_of_line, finding_of_message
 from runner.rootcause.wordings import Wordings, judge_line
 
 # Below it a line stays unknown: a guess that is wrong more often than right answers worse than none.
@@ -46,6 +46,8 @@ def _names(match: Match) -> bool:
 
 def _likeliest(match: Match, wordings: Wordings) -> Match:
     finding = finding_of_line(match.text) if match.role == "exception" else None
+    if finding is None and match.role != "exception":
+        finding = finding_of_message(match.text)
     if finding is not None and finding.fault == "unknown":
         return replace(match, layer=finding.layer)
     if finding is not None:

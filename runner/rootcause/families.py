@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 from runner.facts.matches import Layer, Scope
+from runner.rootcause.shells import REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,15 @@ FAMILIES: tuple[Family, ...] = (
         sample="NVRM: gpuHandleSanityCheckRegReadError_GM107: Possible bad register read",
         near="the nvidia driver was loaded",
         confidence=0.6,
+    ),
+    # ---- shells
+    _program(
+        "shells",
+        f"(?-i:{REFUSED})",
+        "config_error",
+        sample="/bin/sh: 1: torchrun: not found",
+        near="spin: 1 wheel was not found",
+        confidence=0.7,
     ),
     # ---- checks of C++ libraries: the condition says nothing of the cause
     _ended(

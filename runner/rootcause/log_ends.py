@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.wire import Value
 from runner.rootcause.families import family_of
+from runner.rootcause.tracebacks.messages import unclassed
 
 # Lines of one kind that show a hang, with times that span so long; without times, so many; all chosen.
 MIN_WAITING, MIN_WAITED_SECONDS, MIN_UNTIMED = 3, 600.0, 5
@@ -52,10 +53,14 @@ SIGNAL_BASE = 128
 
 
 class EndLine(Value):
-    """One line near the end of a log. `line` counts from 1; `at`: its own time, Unix seconds."""
+    """One line near the end of a log. `line` counts from 1; `at`: its own time, Unix seconds.
+
+    `num_after`: lines after it, without those of stacks and empty ones.
+    """
 
     line: int
     text: str
+    num_after: int = 0
     at: float | None = None
     rank: int | None = None
     node: str = ""
@@ -64,7 +69,7 @@ class EndLine(Value):
 class LogEnding(Value):
     """What the end of one log shows. Errors, exits and waiting are those after the last progress.
 
-    `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
+    `num_after_errors`: lines after the last error, counted as those of a line are. `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
     of `exit`, where it names them. `failures`: the last lines that read like failures and have no level. `num_waiting`
     lines of one kind waited `waited_seconds` (None: they have no times), the last of them `last_waiting`. `meeting`: the last of
     `num_meeting` lines in which one rank waits for its peers at a start. `has_steps`: whether any step was read.
@@ -82,7 +87,7 @@ class LogEnding(Value):
     signal: int | None = None
     first_error: EndLine | None = None
     num_errors: int = 0
-    last_error_line: int = 0
+    num_after_errors: int = 0
     failures: tuple[EndLine, ...] = ()
     failed_call: EndLine | None = None
     waiting: EndLine | None = None
@@ -107,17 +112,17 @@ def is_sick(end: LogEnding) -> bool:
         return False
     if end.progress is not None:
         return not end.is_complete
-    return end.num_lines - end.last_error_line < LAST_LINES
+    return end.num_after_errors < LAST_LINES
 
 
 def unmet(end: LogEnding) -> EndLine | None:
     """Return the last line in which a rank waits for its peers, of a log that ends so before any step; None: it does not."""
     if end.has_steps or end.exit is not None or end.ended_well is not None:
         return None
-    if end.meeting is not None and end.num_meeting >= MIN_UNMET and _is_last(end.meeting, end):
+    if end.meeting is not None and end.num_meeting >= MIN_UNMET and _is_last(end.meeting):
         return end.meeting
     last = end.last_waiting
-    if last is None or end.num_waiting < MIN_UNMET_OF_ANY or not _is_last(last, end):
+    if last is None or end.num_waiting < MIN_UNMET_OF_ANY or not _is_last(last):
         return None
     return last if _PEERS.search(last.text) and not _OF_AN_END.search(last.text) else None
 
@@ -184,7 +189,11 @@ def match_of_failure(end: LogEnding) -> Match | None:
     if failure is None:
         return None
     family = family_of(failure.text)
-    is_known = (family is not None and family.fault != "unknown") or RAISED.search(failure.text)
+    is_known = (
+        (family is not None and family.fault != "unknown")
+        or RAISED.search(failure.text)
+        or unclassed(failure.text) is not None
+    )
     return _match(end, "log-ends-sick", "unknown", failure) if is_known else None
 
 
@@ -200,12 +209,12 @@ def _failure(end: LogEnding) -> EndLine | None:
     if end.is_complete or end.ended_well is not None:
         return None
     called = end.failed_call
-    if called is not None and (end.progress is not None or _is_last(called, end)):
+    if called is not None and (end.progress is not None or _is_last(called)):
         return called
     for line in end.failures:
-        if not _is_last(line, end):
+        if not _is_last(line):
             continue
-        if RAISED.search(line.text):
+        if RAISED.search(line.text) or unclassed(line.text) is not None:
             return line
         family = family_of(line.text)
         if family is not None and family.fault != "unknown" and family.name not in _CATALOGUED:
@@ -225,8 +234,8 @@ def _missing(text: str) -> str:
     return ""
 
 
-def _is_last(line: EndLine, end: LogEnding) -> bool:
-    return end.num_lines - line.line < LAST_LINES
+def _is_last(line: EndLine) -> bool:
+    return line.num_after < LAST_LINES
 
 
 def _match(end: LogEnding, name: str, fault: str, best: EndLine) -> Match:

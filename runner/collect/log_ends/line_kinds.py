@@ -3,7 +3,10 @@
 import re
 from typing import NamedTuple
 
+from runner.collect.log_ends.error_levels import LEVEL, STACK_LINE
 from runner.rootcause.log_ends import RAISED, SIGNAL_BASE
+from runner.rootcause.shells import is_refused
+from runner.rootcause.tracebacks.messages import is_message
 
 # Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
 SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8}
@@ -18,10 +21,32 @@ _SIGNAL_WORDS = {
     "Bus error": 7,
     "Floating point exception": 8,
     "Illegal instruction": 4,
+    # The same in other languages of glibc.
+    "段错误": 11,
+    "已杀死": 9,
+    "已终止": 15,
+    "已放弃": 6,
+    "总线错误": 7,
+    "浮点数例外": 8,
+    "非法指令": 4,
+    "Speicherzugriffsfehler": 11,
+    "Getötet": 9,
+    "Abgebrochen": 6,
+    "Erreur de segmentation": 11,
+    "Processus arrêté": 9,
+    "Abandon": 6,
+    "Violación de segmento": 11,
+    "Terminado (killed)": 9,
+    "Ошибка сегментирования": 11,
+    "Убито": 9,
+    "세그멘테이션 오류": 11,
+    "죽었음": 9,
+    "Segmentation fault (コアダンプ)": 11,
+    "強制終了": 9,
 }
-_WORDS = "|".join(_SIGNAL_WORDS)
+_WORDS = "|".join(re.escape(word) for word in _SIGNAL_WORDS)
 _SIGNAL = re.compile(
-    rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\)|: \d{{1,2}})?\s*(?:$|\S*python|\()"
+    rf"(?:^|: |\s)(?P<word>{_WORDS})(?: \(core dumped\)|: \d{{1,2}})?\s*(?:$|\S*python|[(（])"
     r"|\b(?:(?:killed|terminated|died|exited|ended|crashed|stopped) (?:by|with|on|due to|from)(?: a)? )?"
     r"(?:[Ss]ignal|SIGNAL)[ :#=]{1,3}(?P<number>\d{1,2})\b"
     r"|\bSIG(?P<name>HUP|INT|QUIT|ILL|TRAP|ABRT|BUS|FPE|KILL|SEGV|PIPE|TERM|XCPU|SYS)\b"
@@ -37,22 +62,6 @@ _EXIT = re.compile(
 _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
     r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed|ure)\b"
-)
-# Exceptions are read as such, with their tracebacks.
-_LEVEL = re.compile(
-    r"(?:^|[\s\[(|<:])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG|ALERT|CRIT|[Ff]atal [Ee]rror)(?=[\s\])|>:,]|$)"
-    # glog's and torch's; NCCL's only level for errors, in which its proxies also write what they see of peers that are done,
-    # and the functions that a code other than 0 comes back through.
-    r"|(?:^|\[)[EF]\d{4} \d\d:|\[[EF] [\w./-]+:\d+\]|\b[NR]CCL WARN\b(?! ?\[(?:Service thread|Proxy)|.{0,60}\bopen lib)"
-    r"|\b[NR]CCL INFO \S+\.cc:\d+(?::\w+)? -> [1-9]\b(?! ?\[(?:Service thread|Proxy))"
-    r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
-    r"|\b(?:level|severity|lvl)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic)\b"
-    # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph; of oneCCL.
-    r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] "
-    r"|\bCCL_ERROR\||\bError response from daemon: "
-    # MPI's handler of errors, and checks of calls to CUDA in programs of C++.
-    r"|^\*\*\* (?:An error occurred in MPI_|MPI_ERRORS_ARE_FATAL)|^\s*Error \S.{1,120} at line \d+ in file \S"
-    r"|^(?:GPU ?assert|CUDA[ _]?(?:error|failure|ERROR|Error|Failure)|cudaCheckError\(\) failed) ?(?:[:(]|at \S)"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(
@@ -150,13 +159,16 @@ def kind_of(text: str) -> Kind:
     if left is not None:
         return left
     is_survived = _is_survived(text)
-    is_error = _LEVEL.search(text) is not None and not is_survived
+    is_error = LEVEL.search(text) is not None and not is_survived
     if not is_error and (waiting := _MEETING.search(text)) is not None:
         return Kind("meeting", words=waiting[0])
-    if _LEVEL.search(text):
+    if LEVEL.search(text):
         return OTHER if is_survived else Kind("error")
-    if _FAILED_CALL.search(text) and not is_survived and not _LOWER_LEVEL.search(text):
+    is_refusal = not is_survived and not _LOWER_LEVEL.search(text)
+    if is_refusal and (_FAILED_CALL.search(text) or is_refused(text)):
         return Kind("failed-call")
+    if STACK_LINE.match(text):
+        return Kind("stack")
     if _WAITING.search(text):
         return Kind("waiting")
     if _WELL.search(text):
@@ -165,7 +177,7 @@ def kind_of(text: str) -> Kind:
     if match is not None:
         return Kind("progress", is_complete=_is_complete(match))
     is_failure = (
-        (_FAILURE.search(text) or RAISED.search(text))
+        (_FAILURE.search(text) or RAISED.search(text) or is_message(text))
         and not is_survived
         and not _LOWER_LEVEL.search(text)
     )

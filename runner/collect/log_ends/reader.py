@@ -8,12 +8,15 @@ from msgspec.structs import replace
 from runner.collect.lines import Line, segment, unwrapped
 from runner.collect.log_ends.line_kinds import Kind, is_last_epoch, kind_of, total_reached
 from runner.rootcause.log_ends import LAST_LINES, MIN_SILENT_SECONDS, EndLine, LogEnding
+from runner.rootcause.tracebacks.messages import is_message
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
 TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
 # Kinds of waiting lines that are counted, and gaps between progresses that show how often it comes; chosen.
 MAX_KINDS, MIN_GAPS = 64, 3
 _RANK = re.compile(r"(?i)\brank\W{0,3}(\d+)")
+# A line that ends so goes on.
+_OPEN_END = re.compile(r"(?::| at|^Error using .{1,200}\(line \d+\))\s*$")
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+(?:[.:\-]\d+)*")
 
 
@@ -57,6 +60,8 @@ class EndReader:
         num_lines = num_before + len(lines) - (not lines[-1].strip())
         after: list[tuple[Kind, EndLine]] = []
         last, offset = None, 0
+        # Of the lines below: how many are none of a stack, and the text of the next.
+        num_after, below = 0, ""
         # From the end back to the last progress: what came before it was survived.
         for offset in reversed(range(len(lines))):
             number = num_before + offset + 1
@@ -68,11 +73,14 @@ class EndReader:
             if number == last_step_line and kind.name not in ("error", "exit"):
                 # The line of an error may hold a step too.
                 kind = Kind("progress")
-            last = last or _end_line(number, line)
-            if kind.name != "other":
-                after.append((kind, _end_line(number, line)))
+            end_line = _end_line(number, line, num_after, below)
+            last = last or end_line
+            if kind.name not in ("other", "stack"):
+                after.append((kind, end_line))
             if kind.name == "progress":
                 break
+            num_after += kind.name != "stack"
+            below = line.text
         found = _Found()
         for kind, end_line in reversed(after):
             found.add(kind, end_line)
@@ -109,10 +117,15 @@ def _silence(
     return {"silent_seconds": silent, "usual_seconds": usual}
 
 
-def _end_line(number: int, line: Line) -> EndLine:
+def _end_line(number: int, line: Line, num_after: int, below: str) -> EndLine:
+    text = line.text
+    if _OPEN_END.search(text) or is_message(below):
+        # What it means is on the next line.
+        text = f"{text.rstrip()} {below.strip()}".rstrip()
     return EndLine(
         line=number,
-        text=line.text[:MAX_TEXT],
+        text=text[:MAX_TEXT],
+        num_after=num_after,
         at=line.at,
         rank=line.rank,
         node=line.node or "",
@@ -187,7 +200,7 @@ class _Found:
             signal=kind.signal,
             first_error=self.errors[0] if self.errors else None,
             num_errors=self.num_errors,
-            last_error_line=self.errors[-1].line if self.errors else 0,
+            num_after_errors=self.errors[-1].num_after if self.errors else 0,
             failures=tuple(self.failures),
             failed_call=self.failed_call,
             waiting=most[0] if most is not None else None,

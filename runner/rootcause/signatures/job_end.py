@@ -106,7 +106,7 @@ ENDING = (
         r"(?i)received (?:(?:1|2|15)|(?:Signals\.)?SIG(?:TERM|HUP|INT)) death signal"
         r"|received (?:signal )?SIG(?:TERM|HUP)|got signal ?:? ?(?:15|SIGTERM)|caught (?:signal )?SIG(?:TERM|HUP)"
         r"|SignalException: Process \d+ got signal: (?:1|2|15)\b|\bSIGTERM received\b|received signal 15"
-        r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[\]:>] ?)Terminated[ \t\r]*$|exiting program after receiving"
+        r"|Caught signal 15|signal 15 \(Terminated\)|(?:^|[^*]: ?|[\]>] ?)Terminated[ \t\r]*$|exiting program after receiving"
         # A person typed it: the terminal shows it before what the program says.
         r"|^\^C(?:Traceback|Process |\[)",
         layer="launcher",
@@ -150,7 +150,8 @@ ENDING = (
     ),
     _launcher(
         "died-by-signal",
-        r"Segmentation fault(?: \(core dumped\))?|Fatal Python error: "
+        r"Segmentation fault(?: \(core dumped\))?|\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*|malloc\(\): memory corruption"
+        r"|\*\*\* Error in .{1,200}: .{1,120}: 0x[0-9a-f]+ \*\*\*|Fatal Python error: "
         r"|terminate called after throwing|\bAborted \(core dumped\)|Bus error \(core dumped\)"
         r"|\*\*\* Process received signal \*\*\*|Signal \d+ \(SIG(?:SEGV|ABRT|BUS|FPE|ILL)\)"
         r"|exitcode\s*: -(?:4|6|7|8|11)\b",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from runner.rootcause.tracebacks.exception_classes import Family
 from runner.rootcause.tracebacks.families import family_of
+from runner.rootcause.tracebacks.messages import unclassed
 from runner.rootcause.tracebacks.objects import Raised
 from runner.rootcause.tracebacks.package_subjects import PACKAGES
 from runner.rootcause.tracebacks.rules import ShownFault, finding_of
@@ -56,6 +57,12 @@ def finding_of_line(text: str) -> ShownFault | None:
         if family == "launcher" or (finding.by == "class" and finding.fault):
             return finding
     return None
+
+
+def finding_of_message(text: str) -> ShownFault | None:
+    """Return the fault of an exception of Python whose class is missing, by its message; None for any other line."""
+    raised = unclassed(text)
+    return finding_of(raised, family_of(raised), _EMPTY) if raised is not None else None
 
 
 def _is_of_tracking(name: str) -> bool:
