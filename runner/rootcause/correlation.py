@@ -78,6 +78,9 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     if raised and root.layer == "launcher" and root.fault == "preemption":
         # The job was ended because of this error.
         return _first(raised), raised
+    if root.layer == "program" and (taken := _taken_before(root, naming)) is not None:
+        # What the ranks had, or where they ran, was gone.
+        return taken, [taken]
     if root.role == "stuck" and (driver := _failed_before(root, naming)) is not None:
         # The driver waits for its device.
         return driver, [driver]
@@ -127,6 +130,17 @@ def _died_before(root: Match, naming: Sequence[Match]) -> Match | None:
         if _is_before(match, root)
     ]
     return _first(deaths) if deaths else None
+
+
+def _taken_before(root: Match, naming: Sequence[Match]) -> Match | None:
+    """Return how a scheduler took the machines before a program failed in the same log; None: no line says it."""
+    taken = [
+        match
+        for match in naming
+        if match.layer == "scheduler" and match.fault == "preemption"
+        if match.known_by == "signature" and match.file == root.file and match.line < root.line
+    ]
+    return _first(taken) if taken else None
 
 
 def _is_before(one: Match, other: Match) -> bool:

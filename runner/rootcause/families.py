@@ -202,7 +202,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "preempted",
-        r"\b(?:preempt\w*|spot (?:instance|interruption|termination)|reclaim(?:ed|ing) by|scheduled maintenance"
+        r"\b(?:(?<!not )preempt\w*|spot (?:instance|interruption|termination)|reclaim(?:ed|ing) by|scheduled maintenance"
         r"|maintenance event"
         r"|(?:job|task|pod|instance|node|workload)s?\b.{0,60}\b(?:evict\w*|cancel(?:l?ed|l?ing)|revoked|due to time limit)"
         r"|time limit (?:reached|exceeded)|wall ?time (?:exceeded|reached|limit))",
@@ -309,7 +309,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _nccl(
         "collective-libraries",
-        r"\b(?:NCCL|RCCL|libfabric|ofi|efa|ucx|ucp|uct|ibv_\w+|verbs|rdma\w*|infiniband|roce|gloo|openib|psm\d|cxi|sharp"
+        r"\b(?:NCCL|RCCL|libfabric|ofi|efa|ucx|ucp|uct|ibv_\w+|verbs|rdma\w*|infiniband|roce|gloo|openib|psm\d|cxi|(?-i:SHARP"
+        r"|sharp:)"
         r"|hcoll|ucc|nvshmem)\b"
         r"(?=" + _TROUBLE + r")|\bWARN\b.{0,20}\bNET/|\b(?:NCCL|RCCL) (?:WARN|ERROR)|\blibfabric:\d+",
         "nccl_network",
@@ -341,8 +342,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _kernel(
         "kernel-hardware",
-        r"\b(?:EDAC|mce|mcelog|Hardware Error|GHES|APEI|AER|pcieport|pciehp|PCIe Bus Error|DMAR|AMD-Vi|iommu|BMC|ipmi\w*"
-        r"|BERT|CPER|IERR"
+        r"\b(?:EDAC|mce|mcelog|Hardware Error|pcieport|pciehp|PCIe Bus Error|DMAR|AMD-Vi|iommu|ipmi\w*"
+        # In capitals alone, and not the model of this name.
+        r"|(?-i:GHES|APEI|AER|BMC|BERT: (?:Error records|Total records|\[)|CPER|IERR)"
         r"|microcode|machine check|memory failure|cxl\w*|rasdaemon|i10nm|skx\w*|ghes_edac|SError|NMI|IOCK|Firmware (?:Warn"
         r"|Bug)|ACPI"
         r"|sdei|hwmon|PMBus|bad page|page table|soft offline|hardware memory corruption)\b",
@@ -356,7 +358,7 @@ FAMILIES: tuple[Family, ...] = (
         + r"(?:(?:nvme\d*(?:n\d+)?|nvme[-_]\w+|sd[a-z]{1,2}|ata\d+(?:\.\d+)?|blk_\w+|md/?raid\d*|md\d+|device-mapper|dm-\d+"
         r"|megaraid\w*"
         r"|mpt[23]sas\w*|mpi3mr\w*|smartpqi|ahci|virtio_(?:blk|scsi)|loop\d+|bcache|drbd|nbd\d*|rbd\d*|zram\d*|sed_opal)\b"
-        r"|(?:scsi|block|raid\d+|bio|dm|ata)\d*[:(\[])",
+        r"|(?:scsi|raid\d+|ata)\d*[:(\[]|(?:block|bio|dm)[: ] ?(?:sd|nvme|dm-|vd|md|loop)\w*:)",
         scope="storage",
         sample="md/raid1:md0: Disk failure on sdb1, disabling device",
         near="the block size is 512",
@@ -370,7 +372,8 @@ FAMILIES: tuple[Family, ...] = (
         r"|rtrs\w*|qede?|qedr|hns\w*|hinic\w*|hv_netvsc|virtio_net|vmxnet3|enic|usnic|ocrdma|be2net|erdma|rdmavt|tg3|r8169"
         r"|ionic|mana\w*"
         r"|bond\d+|bonding|eth\d+|en[ops]\d\w*|NETDEV WATCHDOG|RDMA CMA|QPLIB|user_mad|mdio_bus|libphy|pktgen)\b"
-        r"|(?:ice|ena|efa|gve|sfc|nfp|smc|rds|tls|tcp|team|bond|mlx)(?: [0-9a-f]{4}:|[:(\[]))"
+        r"|(?:ice|ena|efa|gve|sfc|nfp|smc|rds|tls|tcp|team|bond|mlx) [0-9a-f]{4}:|(?:ena|efa|gve|sfc|nfp|smc|rds|tcp|bond"
+        r"|mlx)[:(\[])"
         r"|\b(?:eth\d+|en[ops]\d\w*|ib\d+): |\b(?:transmit queue|link (?:is )?(?:down|lost)|carrier lost|port (?:is )?down)\b",
         "nccl_network",
         layer="network",
@@ -442,6 +445,15 @@ FAMILIES: tuple[Family, ...] = (
         sample="reader: shard 12 of the corpus is truncated",
         near="the dataset has 12 shards",
         confidence=0.65,
+    ),
+    _program(
+        "files-not-opened",
+        r"\b(?:errors?|fail\w*|unable|could ?n[o']t|can(?:no|')t)(?: to)? (?:open|access|stat|find|locate|read)(?:ing|ed)?\b"
+        r"(?: \w+){0,3} (?:files?|streams?|archives?|tables?|[rw]specifier|path|folder|directory)\b",
+        "config_error",
+        sample="ERROR (nnet3-init:Input():kaldi-io.cc:756) Error opening input stream exp/lda.mat",
+        near="the input stream exp/lda.mat was opened",
+        confidence=0.55,
     ),
     _program(
         "device-libraries",

@@ -69,7 +69,8 @@ class EndLine(Value):
 class LogEnding(Value):
     """What the end of one log shows. Errors, exits and waiting are those after the last progress.
 
-    `num_after_errors`: lines after the last error, counted as those of a line are. `is_complete`: the last progress reached its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
+    `num_after_errors`: lines after the last error, counted as those of a line are. `is_complete`: the last progress reached
+    its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
     of `exit`, where it names them. `failures`: the last lines that read like failures and have no level. `num_waiting`
     lines of one kind waited `waited_seconds` (None: they have no times), the last of them `last_waiting`. `meeting`: the last of
     `num_meeting` lines in which one rank waits for its peers at a start. `has_steps`: whether any step was read.

@@ -10,19 +10,24 @@ _SHELL = r"(?:\S*/|-)?(?:ba|da|z|k|mk|a|c|tc|fi)?sh"
 _STARTERS = r"(?:env|nohup|timeout|nice|ionice|stdbuf|setsid|taskset|numactl|xargs|exec|sudo|time|chroot|unshare)"
 # A script, or a shell, with the line that it is at: dash writes the number alone.
 _AT_LINE = r"^(?:\S.{0,120}: )?(?:line )?\d{1,6}: "
-_SCRIPT = rf"(?:^(?:\S*/)?[\w.\-]{{1,80}}\.(?:sh|bash|zsh|ksh|slurm|sbatch|job|pbs|run): (?:line )?(?:\d{{1,6}}: )?|^{_SHELL}: |{_AT_LINE})"
+_SUFFIX = r"(?:sh|bash|zsh|ksh|slurm|sbatch|job|pbs|run)"
+_SCRIPT = (
+    rf"(?:^(?:\S*/)?[\w.\-]{{1,80}}\.{_SUFFIX}: (?:line )?(?:\d{{1,6}}: )?|^{_SHELL}: |{_AT_LINE})"
+)
 REFUSED = (
     # The program, or the file, is not there, or is none that can be run.
     rf"^{_SHELL}: (?:(?:line )?\d{{1,6}}: )?\S{{1,200}}: (?:command )?not found\s*$"
     rf"|{_AT_LINE}\S{{1,200}}: (?:command )?not found\s*$"
     r"|^\S{1,200}: [Cc]ommand not found\.?\s*$"
-    r"|^(?:\S*/)?zsh:(?:\d{1,6}:)? (?:command not found|no such file or directory|permission denied|bad interpreter|exec format error"
+    r"|^(?:\S*/)?zsh:(?:\d{1,6}:)? (?:command not found|no such file or directory|permission denied|bad interpreter|exec format"
+    r" error"
     r"|no matches found|parse error|bad pattern|event not found)"
     r"|^fish: (?:Unknown command|Expected|Could not|The file)\b"
     rf"|{_SCRIPT}.{{1,200}}: (?:No such file or directory|Is a directory|Not a directory|Permission denied|Argument list too long"
     r"|Text file busy|bad interpreter|cannot execute|ambiguous redirect|invalid option)"
     r"|\bbad interpreter: "
-    rf"|^(?:\S*/)?{_STARTERS}: (?:failed to (?:run|execute)(?: command)? |cannot run |unable to execute )?['\"‘`]?\S{{1,200}}['\"’]?: "
+    rf"|^(?:\S*/)?{_STARTERS}: (?:failed to (?:run|execute)(?: command)? |cannot run |unable to execute"
+    rf" )?['\"‘`]?\S{{1,200}}['\"’]?: "
     r"(?:No such file or directory|Permission denied|command not found|not found)\s*$"
     r"|\bexec: \\?\"[^\"]{1,200}\": (?:executable file not found|stat |permission denied)"
     r"|\bexec(?:v[pe]{0,2})?(?: of \S{1,200}| failed)?: (?:No such file or directory|Exec format error)\s*$"

@@ -16,8 +16,6 @@ MAX_PARTS = 8
 MAX_FRUITLESS = 20_000
 # Of the letters of a line, those that a row has that makes it harmless, however its emitter goes on; chosen.
 LEAST_EXPLAINED = 0.3
-# Letters and digits of a row below which it explains no line that says more: "Unexpected error: {}". Chosen.
-LEAST_LETTERS = 20
 # Of signatures that know no more than that there is an exception, or an error.
 _GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind")
 _OF_EXCEPTIONS: tuple[Role, ...] = ("exception", "exception-of-code")
@@ -64,8 +62,7 @@ class CataloguedLines:
         found = self._catalogues.row_of(text, text)
         if found is None or found[1] != "benign":
             return False
-        least = max(LEAST_LETTERS, LEAST_EXPLAINED * sum(map(str.isalpha, text)))
-        return found[0].specificity >= min(least, sum(map(str.isalnum, text)))
+        return found[0].specificity >= LEAST_EXPLAINED * sum(map(str.isalpha, text))
 
     def match(
         self, line: bytes, hits: LineHits, bare: Bare | None, known: Sequence[Signature]

@@ -25,22 +25,26 @@ LEVEL = re.compile(
     r"|\b[NR]CCL INFO \S+\.cc:\d+(?::\w+)? -> [1-9]\b(?! ?\[(?:Service thread|Proxy))"
     r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     # Fields of loggers that write JSON or pairs; pino's and bunyan's numbers.
-    r"|(?i:\b(?:level|severity|lvl|levelname|level_name|log\.level|@level)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic|severe|alert"
+    r"|(?i:\b(?:level|severity|lvl|levelname|level_name|log\.level|@level)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic"
+    r"|severe|alert"
     r"|emergency)\b)|\"level\":\s?(?:50|60)\b"
     # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph; of oneCCL; of logrus, zerolog, npm,
     # TensorRT.
     r"|(?:^|[\d\]:] )[EF] (?:\d+ \d+\] |[\w./-]+\.\w{1,3}:\d+)|\w: \[[EX]\] |\[(?:ERR|FTL)\] "
-    r"|^(?:ERRO|FATA|PANI)(?:\[\d+\]|[: ])|(?:^|[\d\]MZ|] )(?:ERR|FTL|PNC|ERRO|FATA)[!:]? (?=\S)|^npm (?:ERR!|error) |(?:^|\] )\[[EF]\] "
+    r"|^(?:ERRO|FATA|PANI)(?:\[\d+\]|[: ])|(?:^|[\d\]MZ|] )(?:ERR|FTL|PNC|ERRO|FATA)[!:]? (?=\S)|^npm (?:ERR!|error) |[\d\]]"
+    r" \[[EF]\] "
     r"|\bCCL_ERROR\||\bError response from daemon: "
     # Marks of tools and of services that build: a cross, an annotation.
     r"|^(?:❌|💥|🛑|⛔|✗|✘|✖)\uFE0F? ?\S|^(?:::error\b|##\[error\])"
     # A sentence that begins so, or says that one occurred.
-    rf"|^\W{{0,12}}(?:[Ee]rror|[Ee]xception|ERROR|EXCEPTION|FATAL|FAILURE|Failure)\b{_IS_METRIC}(?: ?[!\-–(>]| (?:while|during|when|if|in|on|at|from|for"
+    rf"|^\W{{0,12}}(?:[Ee]rror|[Ee]xception|ERROR|EXCEPTION|FATAL|FAILURE|Failure)\b{_IS_METRIC}(?: ?[!\-–(>]| (?:while|during"
+    rf"|when|if|in|on|at|from|for"
     r"|with|using|running|executing|loading|reading|opening|writing|saving|creating|building|parsing|processing|calling|starting"
     r"|initiali[sz]ing|connecting|occurr?ed|happened|caught|encountered|raised|message|code|type|details?|info|\[|<|'|\"|`)\b)"
     r"|^\W{0,12}(?i:(?:uncaught|unhandled|unexpected|caught|got|internal|runtime|unknown|critical|system|fatal|raised|encountered)"
     r"(?: an?| the)?(?: \w{1,24})? (?:error|exception)s?)(?: [\w.]{1,40})?[.:!]"
-    r"|\b(?i:an? (?:\w{1,24} )?(?:error|exception) (?:has |have |was |were )?(?:occurr?ed|happened|raised|thrown|caught|encountered)"
+    r"|\b(?i:an? (?:\w{1,24} )?(?:error|exception) (?:has |have |was |were )?(?:occurr?ed|happened|raised|thrown|caught"
+    r"|encountered)"
     r"|(?:error|exception) (?:has )?(?:occurr?ed|happened)\b)"
     r"|^Exception in .{1,120}:\s*$|^Caused by: \S"
     # Assertions of C and C++, Kaldi's, and what C++ and Rust print when they end a program.
@@ -50,7 +54,8 @@ LEVEL = re.compile(
     r"|^(?:\S*/)?(?:lua\w*|luajit\S*|th|qlua): \S.{0,200}:\d+: |^(?:Undefined (?:function|variable|symbol)|Unrecognized function)\b"
     r"|^error: \S|^Error (?:using|in) .{1,200}\(line \d+\)\s*$"
     # A stack that is dumped as a program dies.
-    r"|^\W{0,6}(?:[Ss]tack[- ]?[Tt]race|[Ss]tack dump|[Bb]ack ?[Tt]race|stack traceback|CALL STACK)\b(?: \([^\n]{0,40}\)| from [^\n]{1,60})?\W{0,4}$"
+    r"|^\W{0,6}(?:[Ss]tack[- ]?[Tt]race|[Ss]tack dump|[Bb]ack ?[Tt]race|stack traceback|CALL STACK)\b(?: \([^\n]{0,40}\)| from"
+    r" [^\n]{1,60})?\W{0,4}$"
     # MPI's handler of errors, and checks of calls to CUDA in programs of C++.
     r"|^\*\*\* (?:An error occurred in MPI_|MPI_ERRORS_ARE_FATAL)|^\s*Error \S.{1,120} at line \d+ in file \S"
     r"|^(?:GPU ?assert|CUDA[ _]?(?:error|failure|ERROR|Error|Failure)|cudaCheckError\(\) failed) ?(?:[:(]|at \S)"

@@ -123,7 +123,8 @@ _MEETING = re.compile(
 )
 # That peers came for which others waited.
 _MET = re.compile(
-    r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready|arrived)\b"
+    r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready"
+    r"|arrived)\b"
 )
 # Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
 _STACKS = re.compile(

@@ -23,33 +23,42 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
     ),
     (
         "AttributeError",
-        rf"(?:{_TYPE} object|type object {_NAME}|(?:partially initialized )?module {_TYPE}|super object) has no attribute {_NAME}.{{0,200}}"
-        rf"|{_TYPE} object attribute {_NAME} is read-only|can't set attribute(?: {_NAME})?|property {_NAME} of {_TYPE} object has no setter",
+        rf"(?:{_TYPE} object|type object {_NAME}|(?:partially initialized )?module {_TYPE}|super object) has no attribute"
+        rf" {_NAME}.{{0,200}}"
+        rf"|{_TYPE} object attribute {_NAME} is read-only|can't set attribute(?: {_NAME})?|property {_NAME} of {_TYPE} object"
+        rf" has no setter",
     ),
     (
         "TypeError",
-        rf"{_CALLED} (?:got (?:an unexpected keyword argument|multiple values for (?:keyword )?argument|some positional-only arguments)"
+        rf"{_CALLED} (?:got (?:an unexpected keyword argument|multiple values for (?:keyword )?argument|some positional-only"
+        rf" arguments)"
         r"|missing \d{1,3} required (?:positional|keyword-only) arguments?|takes (?:exactly |at (?:least|most) |from )?\w{1,4}"
         r"(?: to \d{1,3})? (?:positional )?arguments?|takes no (?:keyword )?arguments?)\b.{0,200}"
-        rf"|{_TYPE} object (?:is not (?:subscriptable|iterable|callable|reversible|an iterator|a mapping)|does not support (?:item|slice)"
-        r" (?:assignment|deletion)|cannot be interpreted as an integer|does not support (?:the )?\w{1,40}(?: \w{1,40}){0,3} protocol)\b.{0,120}"
+        rf"|{_TYPE} object (?:is not (?:subscriptable|iterable|callable|reversible|an iterator|a mapping)|does not support"
+        rf" (?:item|slice)"
+        r" (?:assignment|deletion)|cannot be interpreted as an integer|does not support (?:the )?\w{1,40}(?: \w{1,40}){0,3}"
+        r" protocol)\b.{0,120}"
         rf"|unsupported operand type\(s\) for .{{1,60}}|{_TYPE} not supported between instances of {_TYPE} and {_TYPE}"
         rf"|.{{1,6}} not supported between instances of {_TYPE} and {_TYPE}"
-        rf"|(?:cannot|can't) unpack non-iterable \S{{1,80}} object|unhashable type: {_TYPE}|Object of type \S{{1,80}} is not JSON serializable"
+        rf"|(?:cannot|can't) unpack non-iterable \S{{1,80}} object|unhashable type: {_TYPE}|Object of type \S{{1,80}} is not"
+        rf" JSON serializable"
         r"|(?:string|list|tuple|byte) indices must be integers.{0,80}|can only concatenate \w{1,20} \(not .{1,40}\) to \w{1,20}"
         r"|can only (?:join|iterate)\b.{1,80}|expected str, bytes or os\.PathLike object, not \w{1,60}"
         r"|argument of type .{1,60} is not (?:iterable|a container or iterable)|must be real number, not \w{1,60}"
-        r"|bad operand type for .{1,60}|cannot pickle .{1,80} object|catching classes that do not inherit from BaseException is not allowed",
+        r"|bad operand type for .{1,60}|cannot pickle .{1,80} object|catching classes that do not inherit from BaseException is"
+        r" not allowed",
     ),
     (
         "ZeroDivisionError",
-        r"(?:(?:integer|float|complex|Decimal) )?(?:division|modulo|floor division|integer division or modulo)(?: or modulo)? by zero"
+        r"(?:(?:integer|float|complex|Decimal) )?(?:division|modulo|floor division|integer division or modulo)(?: or modulo)?"
+        r" by zero"
         r"|(?:integer|float) (?:floor division|modulo|division or modulo) by zero|float divmod\(\)",
     ),
     (
         "IndexError",
         r"(?:list|tuple|string|range object|bytearray|deque|pop|array|list assignment|assignment) index out of range"
-        r"|pop from (?:an )?empty (?:list|deque)|invalid index of a 0-dim tensor\b.{0,120}|too many indices for (?:array|tensor)\b.{0,120}"
+        r"|pop from (?:an )?empty (?:list|deque)|invalid index of a 0-dim tensor\b.{0,120}|too many indices for (?:array"
+        r"|tensor)\b.{0,120}"
         r"|index \d{1,12} is out of bounds for (?:axis|dimension) \d{1,3} with size \d{1,12}",
     ),
     ("ModuleNotFoundError", r"No module named ['\"]?[A-Za-z_][\w.]{0,200}['\"]?.{0,120}"),
