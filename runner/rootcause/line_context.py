@@ -34,6 +34,12 @@ _DATA_WORDS = (
 )
 
 
+# What writes and reads checkpoints, by its name in the line of an error.
+_SAVES = re.compile(
+    r"(?i)\bdist_?checkpoint\w*|\bcheckpoint(?:ing|er)\b|safetensor|\berror while (?:de)?seriali[sz]ing\b|\bstate_dict\b|\btorch\.(?:save|load)\b"
+    r"|\bsave_(?:pretrained|checkpoint|model|state)\b|\bSaveV2\b|\bsave_restore\w*|\.distcp\b|\borbax\b"
+    r"|\b(?:sav|writ|load|read|restor|upload)\w* (?:\w+ ){0,3}(?:checkpoints?|ckpts?|model weights|optimizer states?)\b"
+)
 # Families whose words say more than that an assertion failed.
 _OF_FILES = ("checkpoints", "data-sets")
 # Line of the last match of each role, of one rank, or of all lines without a rank.
@@ -127,12 +133,14 @@ def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
         if "AssertionError" in match.text and (family := family_of(match.text)) is not None:
             return family.fault if family.name in _OF_FILES else ""
         return "data_error" if is_lookup and is_data else ""
+    if match.fault == "filesystem" and match.known_by == "signature" and _SAVES.search(match.text):
+        return "checkpoint_io"
     if match.role == "disk-full":
         if SHARED_MEMORY.search(match.text):
             return "config_error"
         is_named = _fault_of_path(match.text.lower()) == "checkpoint_io"
         is_saving = is_checkpoint or is_serialization or is_named
-        return "checkpoint_io" if is_saving or "safetensor" in match.text.lower() else ""
+        return "checkpoint_io" if is_saving else ""
     if match.role not in ("exception", "missing-file"):
         return ""
     if match.role == "missing-file" and path_fault:

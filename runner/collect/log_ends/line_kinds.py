@@ -120,6 +120,8 @@ _MEETING = re.compile(
     r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
     r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
     r"|\b0/\d+ nodes are available\b"
+    # A client of torch's store, whose server has not answered within the timeout.
+    r"|\bwaitForInput: (?=(?:poll for )?socket\b.{0,300}\b(?:timed out|timeout)\b)"
 )
 # That peers came for which others waited.
 _MET = re.compile(

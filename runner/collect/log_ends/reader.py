@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from runner.collect.lines import Line, segment, unwrapped
 from runner.collect.log_ends.line_kinds import Kind, is_last_epoch, kind_of, total_reached
+from runner.collect.tracebacks.line_forms import frame_of
 from runner.rootcause.log_ends import LAST_LINES, MIN_SILENT_SECONDS, EndLine, LogEnding
 from runner.rootcause.tracebacks.messages import is_message
 
@@ -79,7 +80,7 @@ class EndReader:
                 after.append((kind, end_line))
             if kind.name == "progress":
                 break
-            num_after += kind.name != "stack"
+            num_after += kind.name != "stack" and not _is_code(lines, offset)
             below = line.text
         found = _Found()
         for kind, end_line in reversed(after):
@@ -95,6 +96,16 @@ class EndReader:
     def _num_before(self, lines: Sequence[bytes]) -> int:
         """Return how many lines came before these of the tail."""
         return self._num_ends - len(lines) + 1
+
+
+def _is_code(lines: Sequence[bytes], offset: int) -> bool:
+    """Whether a line is the source of the frame above it."""
+    above = lines[offset - 1] if offset else b""
+    return b'File "' in above and frame_of(_text_of(above)) is not None
+
+
+def _text_of(raw: bytes) -> str:
+    return unwrapped(segment(raw[-MAX_LINE:].decode(errors="replace"))).text
 
 
 def _silence(

@@ -1,5 +1,6 @@
 """Signatures: the lines that logs are searched for. Tables only: `collect.scan` searches, `rootcause.correlation` judges."""
 
+from runner.rootcause.signatures.ascend_codes import ASCEND
 from runner.rootcause.signatures.device import DEVICE
 from runner.rootcause.signatures.driver_status import DRIVER_STATUS
 from runner.rootcause.signatures.job_end import ENDING
@@ -12,7 +13,7 @@ from runner.rootcause.signatures.tool_tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING),
-    *(*TOOL_TABLES, *MARKS),
+    *(*ASCEND, *TOOL_TABLES, *MARKS),
 )
 
 __all__ = ["SIGNATURES", "Signature"]

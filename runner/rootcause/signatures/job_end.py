@@ -177,6 +177,14 @@ ENDING = (
         near="fault handler is enabled for segmentation faults",
     ),
     _launcher(
+        "possible-causes",
+        r"\bThere are some potential root causes\b|^LLVM ERROR: ",
+        source="Ray: a list of what may have been; LLVM: it ends the process, for whatever reason",
+        sample="Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential "
+        "root causes. (1) The process is killed by SIGKILL by OOM killer",
+        near="the potential root causes were looked at",
+    ),
+    _launcher(
         "killed-by-kernel",
         r"exitcode\s*: -9\b|\(exitcode: -9\)|Exited with exit code 137|exit code 137"
         r"|Exit Code: +137\b|KILLED BY SIGNAL: 9\b|EXIT CODE: (?:9|137)\b"

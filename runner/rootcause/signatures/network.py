@@ -236,6 +236,16 @@ NETWORK = (
         near="This can potentially cause a hang if this rank to GPU mapping is incorrect.",
     ),
     _network(
+        "grpc-stream-lost",
+        r"\"grpc_status\":14\b|\b(?:Unavailable|UNAVAILABLE)(?:Error)?: (?:\{\"created\"|Socket closed|[Cc]onnection reset|OS Error|Endpoint read failed"
+        r"|Stream removed|Transport closed|GOAWAY|EOF\b|failed to connect|recvmsg:|Broken pipe)"
+        r"|\bUnavailableError\b.{0,300}(?:grpc|Socket closed|[Cc]onnection reset|EOF\b)",
+        layer="collective",
+        source="gRPC, below TensorFlow's sessions, parameter servers and coordination service: the task at the other end is gone",
+        sample='W tensorflow/core/framework/op_kernel.cc:993] Unavailable: {"created":"@1487751897.19","description":"EOF","grpc_status":14}',
+        near="UNAVAILABLE: 0 tasks are not available",
+    ),
+    _network(
         "peer-gone",
         r"socketProgress: Connection closed by remote peer (?P<peer>[\w.:-]+)"
         r"|ncclRemoteError|Connection (?:closed|reset) by (?:remote )?peer|ConnectionResetError"

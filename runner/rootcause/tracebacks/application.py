@@ -78,7 +78,21 @@ def with_tracebacks(
         if verdict.finding.fault and not is_known:
             added.append(_match(traceback, verdict))
     left = [match for match in remaining if match is not None]
-    return sorted([*left, *added], key=lambda match: match.line)
+    return sorted([*left, *_without_waits(added)], key=lambda match: match.line)
+
+
+def _without_waits(added: Sequence[Match]) -> list[Match]:
+    """Return matches in which no process waited without end where another one, interrupted at the same time, was at work."""
+    is_at_work = any(
+        match.fault == "preemption" and match.named.get("exception") == "KeyboardInterrupt"
+        for match in added
+    )
+    return [
+        replace(match, fault="preemption", layer="launcher", scope=FAULTS["preemption"].scope)
+        if is_at_work and match.fault == "hang_no_error" and match.named.get("shown") == "phase"
+        else match
+        for match in added
+    ]
 
 
 def _is_specific(match: Match, verdict: TracebackVerdict) -> bool:
@@ -124,8 +138,8 @@ def _shows_less(match: Match, verdict: TracebackVerdict) -> bool:
     if match.known_by == "catalogue" and (emitter in _GENERAL or match.fault == "unknown"):
         return True
     if match.layer == "collective":
-        # Lost was a remote file, and no peer.
-        return finding.fault in (*_OF_FILES, "filesystem")
+        # Lost was a remote file, or the store at a start, and no peer.
+        return finding.fault in (*_OF_FILES, "filesystem", "rendezvous")
     # The code that read a file shows whether it was data, a checkpoint or settings.
     return match.fault in _OF_FILES and finding.fault in (*_OF_FILES, "config_error")
 

@@ -10,6 +10,7 @@ from runner.rootcause.tracebacks.objects import Raised
 from runner.rootcause.tracebacks.package_subjects import Subject
 from runner.rootcause.tracebacks.path_words import SHARED_MEMORY, fault_of_path
 from runner.rootcause.tracebacks.stacks import Stack
+from runner.rootcause.tracebacks.subjects import package_path
 
 # How well a fault is known, the best first.
 By = Literal["confirmed", "class", "package", "phase", "nothing"]
@@ -251,7 +252,9 @@ def _timeout(raised: Raised, stack: Stack) -> ShownFault:
 
 
 def _peer(raised: Raised, stack: Stack) -> ShownFault:
-    """The other end is gone: of a remote file, or of a process that died for a reason of its own."""
+    """The other end is gone: of a remote file, of a store at the start, or of a process that died for a reason of its own."""
+    if stack.innermost == "rendezvous" and not stack.has_stepped:
+        return ShownFault("rendezvous", "class", "network")
     if stack.innermost in ("data", "checkpoint", "remote"):
         return _connection(raised, stack)
     return ShownFault("nccl_network", "phase", "collective")
@@ -333,6 +336,14 @@ def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     return None
 
 
+def waits_for_processes(stack: Stack) -> bool:
+    """Whether the innermost call waits for another process: a loader's worker, or, where no step was made, a child."""
+    if not stack.frames or not _WAITS.search(package_path(stack.frames[-1].file)):
+        return False
+    is_of_loader = any("torch/utils/data/" in package_path(one.file) for one in stack.frames)
+    return is_of_loader or stack.has_stepped is None
+
+
 def _died_with(raised: Raised) -> ShownFault:
     """Return what a launcher states that a process died with; else its end is a consequence."""
     stated = raised.message.partition(_MAYBE)[0]
@@ -344,12 +355,19 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
+    if is_interrupted and waits_for_processes(stack):
+        return ShownFault("hang_no_error", "phase", "collective")
     is_asked = raised.name.endswith("SignalException") and _ASKED_TO_END.search(raised.message)
     if is_interrupted or is_asked:
         return ShownFault("preemption", "class", "launcher")
     return ShownFault("", "class")
 
 
+# Modules of Python that wait for what another process, or a thread of its pipe, sends.
+_WAITS = re.compile(
+    r"^(?:selectors|queue|threading|subprocess)\.py$"
+    r"|^multiprocessing/(?:connection|queues|synchronize|popen_\w+|process|pool|resource_sharer)\.py$"
+)
 _Rule = Callable[[Raised, Stack], ShownFault | None]
 _RULES: dict[Family, _Rule] = {
     "exit": _exit,
