@@ -39,6 +39,7 @@ from runner.rootcause.log_ends import (
     match_of_last_step,
 )
 from runner.rootcause.signatures import SIGNATURES, Signature
+from runner.rootcause.start_phase import with_start
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
 
@@ -215,6 +216,7 @@ class Log:
             judged = [one for one in judged if one.weight != "benign" or one.line not in unmet]
             judged += of_end
             judged += self._match_of_cut(judged, end)
+        judged = with_start(judged, first_step=first_step)
         return (
             [match if match.node else replace(match, node=self._origin.node) for match in judged]
             if self._origin.node

@@ -120,13 +120,15 @@ _MEETING = re.compile(
     r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
     r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
     r"|\b0/\d+ nodes are available\b"
+    # Lightning: each rank once, so that two nodes that write the same one will not meet.
+    r"|\binitializing (?:ddp|distributed|deepspeed)\w*: GLOBAL_RANK: \d+, MEMBER: \d+/\d+"
     # A client of torch's store, whose server has not answered within the timeout.
     r"|\bwaitForInput: (?=(?:poll for )?socket\b.{0,300}\b(?:timed out|timeout)\b)"
 )
 # That peers came for which others waited.
 _MET = re.compile(
     r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready"
-    r"|arrived)\b"
+    r"|arrived|registered)\b"
 )
 # Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
 _STACKS = re.compile(
