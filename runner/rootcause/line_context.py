@@ -36,7 +36,8 @@ _DATA_WORDS = (
 
 # What writes and reads checkpoints, by its name in the line of an error.
 _SAVES = re.compile(
-    r"(?i)\bdist_?checkpoint\w*|\bcheckpoint(?:ing|er)\b|safetensor|\berror while (?:de)?seriali[sz]ing\b|\bstate_dict\b|\btorch\.(?:save|load)\b"
+    r"(?i)\bdist_?checkpoint\w*|\bcheckpoint(?:ing|er)\b|safetensor|\berror while"
+    r" (?:de)?seriali[sz]ing\b|\bstate_dict\b|\btorch\.(?:save|load)\b"
     r"|\bsave_(?:pretrained|checkpoint|model|state)\b|\bSaveV2\b|\bsave_restore\w*|\.distcp\b|\borbax\b"
     r"|\b(?:sav|writ|load|read|restor|upload)\w* (?:\w+ ){0,3}(?:checkpoints?|ckpts?|model weights|optimizer states?)\b"
 )

@@ -1,4 +1,5 @@
-"""The start of a run: connections that fail before the first step are of ranks that could not meet, not of a network that was lost."""
+"""The start of a run: connections that fail before the first step are of ranks that could not meet, not of a network that was"
+" lost."""
 
 import re
 from collections.abc import Sequence
@@ -11,11 +12,14 @@ from runner.facts.matches import Match
 # NCCL's bootstrap, and sockets that are being connected. A connection that a peer closed was there before.
 _CONNECTS = re.compile(
     r"\bbootstrap\.cc:\d+|\bsocket(?:Start|Poll|Finalize|Try)?Connect\w*|\bncclSocketConnect\b|\bbootstrap(?:Init|Root|Create)\w*"
-    r"|\b[Cc]onnecting to address\b|\bConnect to \S{1,120} (?:\w+ )?(?:failed|returned)\b|\bBootstrap ?: .{0,80}\b(?:fail\w*|timeout|no )\b"
+    r"|\b[Cc]onnecting to address\b|\bConnect to \S{1,120} (?:\w+ )?(?:failed|returned)\b|\bBootstrap ?: .{0,80}\b(?:fail\w*"
+    r"|timeout|no )\b"
     r"|\bncclCommInitRank\w*\b.{0,200}\b(?:fail\w*|refused|reset|closed|unreachable|no route)\b"
 )
 # The network itself is what is wrong.
-_NO_WAY = re.compile(r"(?i)\bno route to host\b|\bunreachable\b|\bnetwork is down\b|\bhost is down\b")
+_NO_WAY = re.compile(
+    r"(?i)\bno route to host\b|\bunreachable\b|\bnetwork is down\b|\bhost is down\b"
+)
 
 
 def with_start(matches: Sequence[Match], *, first_step: int) -> list[Match]:

@@ -57,7 +57,10 @@ def traceback(error: str, *frames: tuple[str, str]) -> str:
             "ERROR: megatron.core.dist_checkpointing.strategies.filesystem_async: process 0: [Errno 5] Input/output error",
             "checkpoint_io",
         ),
-        ("Error while serializing: I/O error: No space left on device (os error 28)", "checkpoint_io"),
+        (
+            "Error while serializing: I/O error: No space left on device (os error 28)",
+            "checkpoint_io",
+        ),
         ("OSError: [Errno 28] No space left on device: '/scratch/spin'", "filesystem"),
         ("kernel: nfs: server ckpt-store not responding, still trying", "filesystem"),
     ],

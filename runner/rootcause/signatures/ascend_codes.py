@@ -1,6 +1,7 @@
 """Codes of CANN, the software of Ascend NPUs, by their families: a letter for the level, one for the module, four digits.
 
-From 9000 on a code is of an inner error, whose text says more. The texts of single codes are in the catalogue; they differ by release.
+From 9000 on a code is of an inner error, whose text says more. The texts of single codes are in
+the catalogue; they differ by release.
 """
 
 from functools import partial
@@ -12,12 +13,15 @@ _SOURCE = "CANN, tables of error codes of GE, TBE, the runtime, HCCL and HCCP"
 _CODE = r"(?:^|[\s\]])(?:{0}): "
 
 _hccl = partial(Signature, scope="fabric", source=_SOURCE + ": HCCL")
-_config = partial(Signature, fault="config_error", layer="program", scope="user", is_lasting=True, source=_SOURCE)
+_config = partial(
+    Signature, fault="config_error", layer="program", scope="user", is_lasting=True, source=_SOURCE
+)
 
 ASCEND = (
     Signature(
         "ascend-kernel-exception",
-        r"\ban exception occurred during (?:AICPU|AI ?CPU|AI ?[Cc]ore|AI ?[Vv]ec\w*|[Vv]ector ?[Cc]ore|MTE|FFTS\+?)\w* (?:task )?execution"
+        r"\ban exception occurred during (?:AICPU|AI ?CPU|AI ?[Cc]ore|AI ?[Vv]ec\w*|[Vv]ector ?[Cc]ore|MTE|FFTS\+?)\w* (?:task"
+        r" )?execution"
         r"|\b(?:retCode|reason)=\S{0,12},? ?\[(?:aicpu|aicore|ai core|aivec|aiv|vector core|mix) exception\]"
         r"|\b(?:Aicpu|Aicore|AICPU|AICORE|Aivec|AIV|MIX) [Kk]ernel (?:execute failed|task happen error)"
         r"|\bThere is an? (?:aicpu|aicore|aivec|vector core|fftsplus aicore|fftsplus aivector) (?:error )?exception\b"
@@ -32,13 +36,14 @@ ASCEND = (
     ),
     Signature(
         "ascend-hccp",
-        _CODE.format(r"EJ\d{4}") + r"|\b[Ff]ailed to initialize the HCCP process|\bHCCP process (?:failed|already exists|is in use)",
+        _CODE.format(r"EJ\d{4}")
+        + r"|\b[Ff]ailed to initialize the HCCP process|\bHCCP process (?:failed|already exists|is in use)",
         fault="rendezvous",
         # The process of the device itself could not start; its driver reports that as well.
         layer="device",
         scope="fabric",
         source=_SOURCE + ": HCCP, the process on the device that connects it",
-        sample="EJ0001: 2025-01-02-03:04:05.678.901 Failed to initialize the HCCP process. Reason: Maybe the last training process is running.",
+        sample="EJ0001: 2025-01-02-03:04:05.678.901 Failed to initialize the HCCP process.",
         near="the HCCP process was started",
     ),
     _hccl(
@@ -77,7 +82,8 @@ ASCEND = (
         "ascend-settings",
         # Arguments of HCCL, of the runtime and of the driver; GE and ATC; operators and their compilation.
         _CODE.format(
-            r"EI000[13458]|EI001[467]|EE100[13-9]|EE40\d\d|EL000[1-35-9]|E[1246-8][0-8]\d{3}|E3[0-8]\d{3}|E5[0-8]\d{3}|EB[0-8]\d{3}|EZ[0-8]\d{3}|EC[0-8]\d{3}"
+            r"EI000[13458]|EI001[467]|EE100[13-9]|EE40\d\d|EL000[1-35-9]|E[1246-8][0-8]\d{3}|E3[0-8]\d{3}|E5[0-8]\d{3}"
+            r"|EB[0-8]\d{3}|EZ[0-8]\d{3}|EC[0-8]\d{3}"
         ),
         sample="E10001: 2025-01-02-03:04:05.678.901 Value [0] for parameter [--input_shape] is invalid. Reason: wrong form",
         near="E99999: 2025-01-02-03:04:05.678.901 Inner Error!",

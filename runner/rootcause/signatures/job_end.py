@@ -180,7 +180,7 @@ ENDING = (
         "possible-causes",
         r"\bThere are some potential root causes\b|^LLVM ERROR: ",
         source="Ray: a list of what may have been; LLVM: it ends the process, for whatever reason",
-        sample="Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential "
+        sample="Worker exit detail: Worker unexpectedly exits with a connection error code 2. There are some potential "
         "root causes. (1) The process is killed by SIGKILL by OOM killer",
         near="the potential root causes were looked at",
     ),

@@ -237,12 +237,13 @@ NETWORK = (
     ),
     _network(
         "grpc-stream-lost",
-        r"\"grpc_status\":14\b|\b(?:Unavailable|UNAVAILABLE)(?:Error)?: (?:\{\"created\"|Socket closed|[Cc]onnection reset|OS Error|Endpoint read failed"
+        r"\"grpc_status\":14\b|\b(?:Unavailable|UNAVAILABLE)(?:Error)?: (?:\{\"created\"|Socket closed|[Cc]onnection reset|OS"
+        r" Error|Endpoint read failed"
         r"|Stream removed|Transport closed|GOAWAY|EOF\b|failed to connect|recvmsg:|Broken pipe)"
         r"|\bUnavailableError\b.{0,300}(?:grpc|Socket closed|[Cc]onnection reset|EOF\b)",
         layer="collective",
         source="gRPC, below TensorFlow's sessions, parameter servers and coordination service: the task at the other end is gone",
-        sample='W tensorflow/core/framework/op_kernel.cc:993] Unavailable: {"created":"@1487751897.19","description":"EOF","grpc_status":14}',
+        sample='W op_kernel.cc:993] Unavailable: {"created":"@1487751897.19","description":"EOF","grpc_status":14}',
         near="UNAVAILABLE: 0 tasks are not available",
     ),
     _network(

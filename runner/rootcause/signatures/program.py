@@ -25,7 +25,8 @@ PROGRAM = (
         r"|ResourceExhaustedError(?: \(see above for traceback\))?: OOM when allocating tensor"
         r"|Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate.{0,80}Current allocation summary follows"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
-        r"|\bGpuLaunchKernel\b.{0,300}\bout of memory\b|\b[Ss]tatus: (?:INTERNAL|Internal|RESOURCE_EXHAUSTED|ResourceExhausted): out of memory"
+        r"|\bGpuLaunchKernel\b.{0,300}\bout of memory\b|\b[Ss]tatus: (?:INTERNAL|Internal|RESOURCE_EXHAUSTED"
+        r"|ResourceExhausted): out of memory"
         r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
         fault="cuda_oom",
         scope="user",

@@ -68,6 +68,7 @@ _ERRNO_TEXTS: tuple[tuple[str, Family], ...] = (
     ("received 0 items of ancdata", "limit"),
     ("No such file or directory", "missing"),
     ("Permission denied", "permission"),
+    ("Connection reset by peer", "peer"),
     ("Connection refused", "connection"),
     ("Connection timed out", "timeout"),
     ("Name or service not known", "connection"),
