@@ -1,5 +1,6 @@
 """The start of a run: connections that fail before the first step are of ranks that could not meet, not of a network that was"
-" lost."""
+" lost.
+"""
 
 import re
 from collections.abc import Sequence

@@ -78,10 +78,10 @@ def with_tracebacks(
         if verdict.finding.fault and not is_known:
             added.append(_match(traceback, verdict))
     left = [match for match in remaining if match is not None]
-    return sorted([*left, *_without_waits(added)], key=lambda match: match.line)
+    return sorted([*left, *_without_hangs(added)], key=lambda match: match.line)
 
 
-def _without_waits(added: Sequence[Match]) -> list[Match]:
+def _without_hangs(added: Sequence[Match]) -> list[Match]:
     """Return matches in which no process waited without end where another one, interrupted at the same time, was at work."""
     is_at_work = any(
         match.fault == "preemption" and match.named.get("exception") == "KeyboardInterrupt"

@@ -336,9 +336,9 @@ def _value(raised: Raised, stack: Stack) -> ShownFault | None:
     return None
 
 
-def waits_for_processes(stack: Stack) -> bool:
+def is_waiting_for_processes(stack: Stack) -> bool:
     """Whether the innermost call waits for another process: a loader's worker, or, where no step was made, a child."""
-    if not stack.frames or not _WAITS.search(package_path(stack.frames[-1].file)):
+    if not stack.frames or not _BLOCKING_MODULES.search(package_path(stack.frames[-1].file)):
         return False
     is_of_loader = any("torch/utils/data/" in package_path(one.file) for one in stack.frames)
     return is_of_loader or stack.has_stepped is None
@@ -355,7 +355,7 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
     is_interrupted = raised.name.endswith("KeyboardInterrupt")
     if is_interrupted and stack.innermost in ("collective", "rendezvous"):
         return ShownFault("hang_no_error", "package", "collective")
-    if is_interrupted and waits_for_processes(stack):
+    if is_interrupted and is_waiting_for_processes(stack):
         return ShownFault("hang_no_error", "phase", "collective")
     is_asked = raised.name.endswith("SignalException") and _ASKED_TO_END.search(raised.message)
     if is_interrupted or is_asked:
@@ -364,7 +364,7 @@ def _exit(raised: Raised, stack: Stack) -> ShownFault:
 
 
 # Modules of Python that wait for what another process, or a thread of its pipe, sends.
-_WAITS = re.compile(
+_BLOCKING_MODULES = re.compile(
     r"^(?:selectors|queue|threading|subprocess)\.py$"
     r"|^multiprocessing/(?:connection|queues|synchronize|popen_\w+|process|pool|resource_sharer)\.py$"
 )
