@@ -76,6 +76,13 @@ Role = Literal[
     "names-writer",
     # Of the GPU that the next lines are about.
     "names-gpu",
+    # The title of a part of a report, and a row that means something below that title only.
+    "section",
+    "in-section",
+    # What a disk reports of itself explains the errors of file systems of its node.
+    "broken-disk",
+    # The cloud or the scheduler took a node back: that the node is gone is no fault of it.
+    "node-taken-back",
     "waited-in-vain",
     "error-of-any-kind",
     # What was needed went away, and may come back: a link, a server. A line that says so of the same subject ends it.

@@ -89,7 +89,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "take the node out and look why it went down",
     ),
     "host_hardware": Meaning(
-        "hardware of a host other than its GPUs is broken: CPU, memory, PCIe, disk, network card, power",
+        "hardware of a host other than its GPUs is broken: CPU, memory, PCIe, power, a network card, or a disk that says so itself",
         "take the node out and have the named part replaced",
     ),
     "device_vanished": Meaning(
@@ -97,7 +97,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "take the node out; reseat or replace the device",
     ),
     "filesystem": Meaning(
-        "a file system or its disk failed, is full, or does not answer",
+        "a file system, a mount, its server or its controller failed, is full, or does not answer",
         "repair the storage, then start again",
     ),
     "nan_loss": Meaning(
@@ -178,7 +178,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "ranks stopped making steps, and no line says why", "take the ranks' stacks: `py-spy dump`"
     ),
     "preemption": Meaning(
-        "the scheduler or a person ended the job, or its time was over",
+        "the scheduler or a person ended the job, its time was over, or the cloud took or had no node for it",
         "nothing is broken: start it again when there is room",
     ),
     "unknown": Meaning(

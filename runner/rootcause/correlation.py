@@ -8,6 +8,8 @@ than acting on none, so a culprit is named only when the others do not report th
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from runner.facts.causes import Cause, Culprit, Verdict
 from runner.facts.faults import FAULTS, ActionClass, fault_kind
 from runner.facts.matches import ECHOES, LAYERS, LoggedStep, Match
@@ -26,6 +28,8 @@ from runner.rootcause.relevance import relevant_matches as relevant_of_placed
 
 # From a driver's error to the line by which the GPU is lost; chosen.
 LOST_LINES = 20
+# In what is over, and of which no line shows that it did harm; chosen, below what explains the end of a run.
+OVER_CONFIDENCE = 0.3
 # Lines that a verdict quotes; chosen.
 MAX_EVIDENCE = 12
 # Lines that a cause quotes; chosen.
@@ -39,7 +43,7 @@ def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> lis
     counting = [match for match in placed if match.fault and counts(match, logs)]
     naming = [match for match in counting if match.weight == "primary"]
     if not naming:
-        return _guess(placed, logs)
+        return _guess(placed, logs) or _over(placed, logs)
     lasting = [match for match in naming if not is_recovered(match, logs)]
     # What the run died of last counts; if it recovered from all of it, the first of that.
     judged = lasting or naming
@@ -81,6 +85,12 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     if root.layer == "program" and (taken := _taken_before(root, naming)) is not None:
         # What the ranks had, or where they ran, was gone.
         return taken, [taken]
+    if root.fault == "filesystem" and (disk := _broken_disk(root, deepest)) is not None:
+        # The file system met what the disk reports of itself.
+        return disk, [disk]
+    if root.fault == "node_failure" and (taken := _taken_back(root, naming)) is not None:
+        # The node is gone because the cloud or the scheduler wanted it, or had none to give.
+        return taken, [taken]
     if root.role == "stuck" and (driver := _failed_before(root, naming)) is not None:
         # The driver waits for its device.
         return driver, [driver]
@@ -116,6 +126,27 @@ def _lost_after(root: Match, deepest: Sequence[Match]) -> Match | None:
             for match in deepest
             if match.fault == "gpu_lost" and match.file == root.file
             if 0 < match.line - root.line <= LOST_LINES
+        ),
+        None,
+    )
+
+
+def _broken_disk(root: Match, deepest: Sequence[Match]) -> Match | None:
+    """Return what a disk of the same node reports of itself; None where no line shows that."""
+    reports = [
+        match for match in deepest if match.role == "broken-disk" and match.node == root.node
+    ]
+    return _first(reports) if reports else None
+
+
+def _taken_back(root: Match, naming: Sequence[Match]) -> Match | None:
+    """Return the line near a lost node by which it was taken back; None where no line shows that."""
+    return next(
+        (
+            match
+            for match in naming
+            if match.role == "node-taken-back" and match.file == root.file
+            if abs(match.line - root.line) <= LOST_LINES
         ),
         None,
     )
@@ -207,6 +238,19 @@ def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> Acti
         return "swap" if lasts or kind.scope == "node" else "restart"
     is_named = culprit is not None and culprit.kind != "rank"
     return "swap" if kind.swaps_culprit and lasts and is_named else kind.action
+
+
+def _over(placed: Sequence[Match], logs: Mapping[str, LogShape]) -> list[Verdict]:
+    """Judge a log that shows nothing but a file server that was silent and answers again, without steps after it."""
+    silent = [
+        match
+        for match in placed
+        if match.role == "interrupted" and match.layer == "machine" and counts(match, logs)
+    ]
+    if not silent:
+        return []
+    verdict = _verdict(silent[0], silent, silent, placed, has_recovered=True)
+    return [replace(verdict, cause=replace(verdict.cause, confidence=OVER_CONFIDENCE))]
 
 
 def _guess(placed: Sequence[Match], logs: Mapping[str, LogShape]) -> list[Verdict]:

@@ -15,6 +15,8 @@ from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 CONTEXT_LINES = 200
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
+# From the title of a section of a report to its last row; chosen.
+SECTION_LINES = 14
 _EXCEPTION = re.compile(
     rf"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|{QUALIFIED_CLASS}"
     # Of C modules: zlib.error, struct.error.
@@ -52,6 +54,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     placed: list[Match] = []
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
+    titles: dict[str, Match] = {}
     for match in _with_writers(matches):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
@@ -59,6 +62,10 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
             continue
         lines = lines_of.setdefault((match.file, match.rank), {})
         lines[match.role] = match.line
+        if match.role == "section":
+            titles[match.file] = match
+        if match.role == "in-section" and not _is_in_section(match, titles.get(match.file)):
+            continue
         if match.role in _OF_TRACEBACKS and _is_below("ignored", match, lines, IGNORED_LINES):
             continue
         if _WARNED.search(match.text) and (match.known_by == "catalogue" or match.role in _GENERIC):
@@ -88,6 +95,14 @@ def _with_writers(matches: Sequence[Match]) -> list[Match]:
 def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES) -> bool:
     """Whether a match of this role is so near above this one."""
     return role in lines and match.line - lines[role] < most
+
+
+def _is_in_section(match: Match, title: Match | None) -> bool:
+    """Whether a row of a report is below the title of one of the sections that it names by its groups."""
+    if title is None or match.line - title.line > SECTION_LINES:
+        return False
+    words = title.named.get("section", "").casefold().split()
+    return any(words[:1] == group.split("_")[:1] for group in match.named)
 
 
 def _is_raised(match: Match, lines: _Lines) -> bool:

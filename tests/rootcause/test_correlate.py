@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
+from runner.decide.incidents.diagnosis import LEAST_CONFIDENCE
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.matches import LoggedStep, Match
 from runner.rootcause.correlation import correlate
@@ -424,12 +425,39 @@ def test_an_exception_of_a_c_module_is_one_though_its_name_is_small() -> None:
     )
 
 
-def test_a_file_server_that_answers_again_is_no_incident() -> None:
-    """One that does not is: everything that reads from it hangs."""
+def test_a_file_server_that_answers_again_is_an_incident_that_is_over() -> None:
+    """One that does not answer again lasts: everything that reads from it hangs. A run that goes on was not hurt."""
     silent = "[ 812.3] nfs: server 10.4.0.9 not responding, still trying\n"
     other = "[ 999.3] nfs: server 10.4.0.7 OK\n"
-    assert one(silent + other).cause.fault == "filesystem"
-    assert verdicts_of(silent + other.replace("0.7", "0.9")) == []
+    lasting = one(silent + other)
+    assert (lasting.cause.fault, lasting.recovered) == ("filesystem", False)
+    answered = silent + other.replace("0.7", "0.9")
+    over = one(answered)
+    assert (over.cause.fault, over.recovered) == ("filesystem", True)
+    # It does not explain how a run ended.
+    assert over.cause.confidence < LEAST_CONFIDENCE
+    assert verdicts_of(STEPS + answered + STEPS.replace("iter 1", "iter 2")) == []
+    assert one(answered + f"{ILLEGAL}\n").cause.fault == "cuda_illegal_access"
+
+
+@pytest.mark.parametrize(
+    ("lost", "restored"),
+    [
+        (
+            "Lustre: scratch-OST0003-osc-ff: Connection to scratch-OST0003 (at 10.4.0.9@o2ib) was lost; in progress operations "
+            "using this service will wait for recovery to complete",
+            "Lustre: scratch-OST0003-osc-ff: Connection restored to scratch-OST0003 (at 10.4.0.9@o2ib)",
+        ),
+        ("ceph: mds0 hung", "ceph: mds0 came back"),
+    ],
+)
+def test_other_file_servers_that_answer_again_are_over_too(lost: str, restored: str) -> None:
+    """Of Lustre and Ceph, by their own words."""
+    lasting = one(lost + "\n")
+    assert (lasting.cause.fault, lasting.recovered) == ("filesystem", False)
+    over = one(f"{lost}\n{restored}\n")
+    assert (over.cause.fault, over.recovered) == ("filesystem", True)
+    assert verdicts_of(f"{restored}\n") == []
 
 
 def test_a_rank_that_was_killed_before_the_others_gave_up_meeting_it_is_the_cause() -> None:

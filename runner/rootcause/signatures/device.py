@@ -332,9 +332,7 @@ DEVICE = (
         r"|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
         r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
-        r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|amdgpu.*(?:no-retry|retry) page fault"
-        r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault|VRAM is lost due to GPU reset"
-        r"|VM_L2_PROTECTION_FAULT"
+        r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|VRAM is lost due to GPU reset"
         r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/"
         r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:GPU|engine).*(?:timeout|reset|hang|fault)",
         source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
@@ -382,11 +380,40 @@ DEVICE = (
     ),
     _driver(
         "amd-gpu-reset",
-        r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|"
+        r"amdgpu.*(?:GPU reset begin!|Mode2 reset failed|"
         r"poison is consumed|qcm fence wait loop timeout)",
         source=_AMD,
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",
+    ),
+    _lost(
+        "amd-reset-failed",
+        r"\b(?:amdgpu|drm)\b.*(?:GPU reset end with ret = -\d|GPU reset\(\d+\) failed|GPU Recovery Failed: -?\d"
+        r"|[Mm]ode1 reset failed|ASIC reset failed with error|\bPSP (?:resume failed|create ring failed)"
+        r"|resume of IP block <\w+> failed|amdgpu_device_ip_resume failed|Bailing on TDR"
+        r"|device wedged, needs recovery)",
+        source=_AMD + ", amdgpu_device.c, amdgpu_psp.c: the GPU does not come back from its reset",
+        sample="amdgpu 0000:83:00.0: amdgpu: GPU reset end with ret = -62",
+        near="amdgpu 0000:83:00.0: amdgpu: GPU reset end with ret = 0",
+    ),
+    _after_fault(
+        "amd-page-fault",
+        r"\bamdgpu\b.*\[\w*hub\d*\] (?:[\w\-]+ )?page fault \(src_id|\bamdgpu\b.*\bGPU fault detected: \d"
+        r"|\bamdgpu\b.*\bVM fault \(0x[0-9a-f]+, vmid [1-9]",
+        fault="cuda_illegal_access",
+        scope="rank",
+        source=_AMD
+        + ", gmc_v*.c: memory that is not mapped; of a program, as a rule, where no line names hardware",
+        sample="amdgpu 0000:83:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32771)",
+        near="amdgpu 0000:83:00.0: amdgpu: [gfxhub0] page faults are retried",
+    ),
+    _supporting(
+        "amd-page-fault-details",
+        r"\bamdgpu\b.*(?:\bin page starting at address 0x|_PROTECTION_FAULT_STATUS:|Faulty UTCL2 client ID"
+        r"|\bin process \S+ pid \d+ thread|\bMORE_FAULTS:|\bWALKER_ERROR:|\bPERMISSION_FAULTS:|\bMAPPING_ERROR:|\bRW: 0x)",
+        source=_AMD + ", gmc_v*.c: the lines below that of a page fault",
+        sample="amdgpu 0000:83:00.0: amdgpu:   in page starting at address 0x00007f1e20000000 from client 0x1b (UTCL2)",
+        near="amdgpu 0000:83:00.0: amdgpu: retired page starting at address 0x00007f1e20000000",
     ),
     _after_fault(
         "amd-ring-timed-out",

@@ -1,0 +1,55 @@
+"""Lines about parts that are too hot, or have too little power, and slow down or switch off."""
+
+from functools import partial
+
+from runner.rootcause.signatures.signature import Signature
+
+_AMD = "Linux, drivers/gpu/drm/amd/pm: swsmu, and powerplay of older GPUs"
+_GAUDI = "Linux, drivers/accel/habanalabs: clocks of a device that is too hot, or at the limit of its power"
+
+_hot = partial(Signature, fault="thermal_power", layer="device", scope="gpu")
+
+HEAT = (
+    _hot(
+        "amd-over-temperature",
+        r"\bGPU over temperature range ?(?:\(SW CTF\) ?)?detected|\bGPU (?:HW )?Critical Temperature Fault"
+        r"|System is going to shutdown due to GPU \w+ CTF",
+        is_lasting=True,
+        source=_AMD,
+        sample="amdgpu: [powerplay] GPU over temperature range detected on PCIe 5:0.0!",
+        near="amdgpu: [powerplay] GPU under temperature range detected on PCIe 5:0.0!",
+    ),
+    _hot(
+        "amd-throttled-by-heat",
+        r"\bGPU thermal throttling temperature reached",
+        source=_AMD + ": for a moment, as often as not",
+        sample="amdgpu 0000:29:00.0: WARN: GPU thermal throttling temperature reached, expect performance decrease. HBM.",
+        near="amdgpu 0000:29:00.0: GPU thermal throttling temperature is 94 C",
+    ),
+    _hot(
+        "clocks-throttled",
+        r"(?i)(?P<subject>\bhl\d+\b)?.{0,60}\b(?:clock throttling due to (?:overheating|power consumption)"
+        r"|thermal clock throttling|power clock throttling)",
+        role="interrupted",
+        source=_GAUDI,
+        sample="habanalabs hl3: Clock throttling due to overheating",
+        near="habanalabs hl3: Clock throttling is turned off",
+    ),
+    _hot(
+        "clocks-restored",
+        r"(?i)(?P<subject>\bhl\d+\b)?.{0,60}\b(?:thermal|power) envelop\w* is safe",
+        role="cleared",
+        weight="supporting",
+        source=_GAUDI,
+        sample="habanalabs hl3: Thermal envelop is safe, back to optimal clock",
+        near="habanalabs hl3: Thermal envelope is not known",
+    ),
+    _hot(
+        "sensor-reading-critical",
+        r"\b(?:[Tt]emp\w*|TEMP\w*|[Ff]an\w*|FAN\w*)\b[^|\n]{0,30}\|[^|\n]{1,40}\| +(?:cr|nr|ucr|unr|lcr|lnr)\b",
+        scope="node",
+        source="ipmitool, sdr and sensor: the column of the state",
+        sample="Inlet Temp       | 47 degrees C      | cr",
+        near="Inlet Temp       | 27 degrees C      | ok",
+    ),
+)

@@ -1,0 +1,81 @@
+"""Lines of the kernel about parts of a host that are broken or do not start: disks, network cards, GPUs and their drivers."""
+
+from functools import partial
+
+from runner.rootcause.signatures.signature import Signature
+
+_ADDRESS = r"(?P<device>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+# Drivers of cards that nodes of clusters have: of networks, and of disks.
+_CARDS = (
+    r"(?:mlx[45]_(?:core|ib)|bnxt_(?:en|re)|i?ice|i40e|iavf|idpf|ixgbe\w*|igb|igc|e1000e|irdma|efa|ena|gve|mana|ionic|hfi1"
+    r"|qede?|cxgb4|sfc|tg3|be2net|enic|hns3|hinic\w*|liquidio|atlantic|nfp|fm10k"
+    r"|nvme|megaraid_sas|mpt[23]sas|mpi3mr|smartpqi|aacraid|ahci|hpsa|isci|virtio-pci)"
+)
+_GPUS = r"(?:nvidia|amdgpu|habanalabs|xe|nvidia-nvswitch|drv_devmng\w*)"
+_PROBE = "Linux, drivers/base/dd.c: the driver of a device that is there could not start it"
+_DISK = r"(?:sd|nvme|md|vd|xvd|hd|mmcblk|pmem|dm-)"
+
+_part = partial(Signature, fault="host_hardware", layer="machine", scope="node", is_lasting=True)
+
+PARTS = (
+    _part(
+        "card-does-not-start",
+        rf"\b{_CARDS}: probe of {_ADDRESS} failed with error -\d"
+        rf"|\b{_ADDRESS.replace('device', 'probed')}: probe with driver {_CARDS} failed with error -\d",
+        source=_PROBE,
+        sample="ice: probe of 0000:04:00.0 failed with error -5",
+        near="snd_hda_intel: probe of 0000:00:1f.3 failed with error -2",
+    ),
+    _part(
+        "gpu-driver-does-not-start",
+        rf"\b{_GPUS}: probe of {_ADDRESS} failed with error -\d"
+        rf"|\b{_ADDRESS.replace('device', 'probed')}: probe with driver {_GPUS} failed with error -\d",
+        fault="gpu_lost",
+        layer="device",
+        scope="gpu",
+        is_lasting=False,
+        source=_PROBE,
+        sample="amdgpu 0000:c1:00.0: probe with driver amdgpu failed with error -110",
+        near="amdgpu 0000:c1:00.0: probe with driver amdgpu is deferred",
+    ),
+    _part(
+        "nic-does-not-start",
+        r"\bmlx5_core \S+ .*(?:\bhandle_hca_cap\w* failed|\bmlx5_(?:load|init)_one(?:_light)? failed"
+        r"|\bmlx5_function_(?:setup|enable|open) failed|\benable hca failed|\binit hca failed|\bset_hca_ctrl failed"
+        r"|\bFirmware over \d+ MS in (?:pre-)?initializing state, aborting"
+        r"|\bfailed to allocate (?:init|boot) pages|\bfailed initializing command interface)",
+        source="Linux, drivers/net/ethernet/mellanox/mlx5/core/main.c: the card, or its firmware, does not come up",
+        sample="mlx5_core 0000:c2:00.0: mlx5_function_setup:1188:(pid 812): enable hca failed",
+        near="mlx5_core 0000:c2:00.0: mlx5_function_setup:1188:(pid 812): enable hca has been done",
+    ),
+    _part(
+        "disk-broken",
+        r"\bSense Key : (?:Medium|Hardware) Error\b|\bAdd\. Sense: (?:Unrecovered read error|Peripheral device write fault"
+        r"|Logical unit (?:failure|does not respond|failed self)|Internal target failure|Write error|Mechanical positioning"
+        r"|Failure prediction threshold exceeded)"
+        rf"|critical medium error, dev {_DISK}|\bata\d+(?:\.\d+)?: error: \{{ (?:\w+ )*(?:UNC|AMNF|TRK0NF)\b"
+        r"|\bmd/\w+:\S*:? *Disk failure on \S+, (?:disabling|failing)"
+        r"|\(sct 0x2 / sc 0x8[0-4]\)|\bUnrecovered Read Error \(sct",
+        role="broken-disk",
+        source="Linux, drivers/scsi, ata, nvme, md: the disk itself reports an error of its medium, or an array gave it up",
+        sample="sd 2:0:0:0: [sdc] tag#12 Add. Sense: Unrecovered read error",
+        near="sd 2:0:0:0: [sdc] tag#12 Add. Sense: Power on, reset, or bus device reset occurred",
+    ),
+    _part(
+        "disk-warns",
+        r"\bcritical_warning +: +0x(?:[1-9a-f]|0[1-9a-f])"
+        r"|\bSMART (?:overall-health self-assessment test result|Health Status): +FAIL",
+        is_lasting=False,
+        source="nvme-cli, smart-log; smartmontools, smartctl",
+        sample="critical_warning                    : 0x4",
+        near="critical_warning                    : 0",
+    ),
+    _part(
+        "drive-state-of-raid",
+        r"\b(?:PD|VD)\b.{0,60}\b(?:state changed|changed state)\b.{0,60}\bto (?:FAILED|UNCONFIGURED[ _]BAD|OFFLINE|DEGRADED)"
+        r"|\bpuncture\w* (?:bad )?block",
+        source="MegaRAID, its event log as the kernel and storcli print it",
+        sample="megaraid_sas 0000:18:00.0: 8123 (712s/0x0002/CRIT) - State change on PD 05(e0x20/s5) state changed to FAILED",
+        near="megaraid_sas 0000:18:00.0: 8123 (712s/0x0002/info) - State change on PD 05(e0x20/s5) state changed to ONLINE",
+    ),
+)

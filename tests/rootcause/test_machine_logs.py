@@ -1,0 +1,235 @@
+"""Lines of drivers, management controllers and tools: what of them is a fault, and what healthy machines print too."""
+
+import pytest
+
+from runner.facts.causes import Verdict
+from tests.collect.diagnosed_logs import verdicts_of
+
+STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
+AMD = "amdgpu 0000:0a:00.0: amdgpu: "
+SMI = "    {title}\n        {first:34}: {value}\n"
+
+
+def fault_of(text: str) -> str:
+    """Return the fault of a log; "" for a healthy one."""
+    found: list[Verdict] = verdicts_of(text)
+    return found[0].cause.fault if found else ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (f"{AMD}WARN: GPU thermal throttling temperature reached, expect performance decrease. SOC.", "thermal_power"),
+        ("amdgpu: [powerplay] GPU Critical Temperature Fault detected on PCIe 5:0.0!", "thermal_power"),
+        ("amdgpu: [powerplay] GPU under temperature range detected on PCIe 5:0.0!", ""),
+        (f"{AMD}SMU is initialized successfully!", ""),
+        ("habanalabs hl3: Clock throttling due to overheating", "thermal_power"),
+        (
+            "habanalabs hl3: Power clock throttling\nhabanalabs hl3: Power envelop is safe, back to optimal clock",
+            "",
+        ),
+        ("GPU1 Temp         | 97 degrees C      | ucr", "thermal_power"),
+        ("GPU1 Temp         | 57 degrees C      | ok", ""),
+        ("PSU1 Status       | 0x00              | ok", ""),
+    ],
+)  # fmt: skip
+def test_what_is_too_hot(lines: str, fault: str) -> None:
+    """Clocks that are back to normal, and temperatures below their range, are none."""
+    assert fault_of(lines + "\n") == fault
+
+
+def test_clocks_that_a_warning_reports_do_not_matter_to_a_run_that_goes_on() -> None:
+    """The driver lowers them for a moment."""
+    line = f"{AMD}WARN: GPU thermal throttling temperature reached, expect performance decrease. SOC.\n"
+    assert fault_of(STEPS + line + STEPS.replace("4", "5").replace("3", "4")) == ""
+
+
+def test_a_gpu_that_does_not_come_back_from_its_reset_is_lost_and_one_that_does_is_not() -> None:
+    """The reset begins the same way."""
+    begin = f"{AMD}GPU reset begin!\n[drm] VRAM is lost due to GPU reset!\n"
+    assert fault_of(f"{begin}{AMD}GPU reset(2) succeeded!\n") == "gpu_xid_other"
+    for failed in (
+        f"{AMD}GPU reset end with ret = -62",
+        f"{AMD}GPU reset(3) failed",
+        "[drm:psp_resume [amdgpu]] *ERROR* PSP resume failed",
+        "[drm:amdgpu_device_ip_resume_phase2 [amdgpu]] *ERROR* resume of IP block <psp> failed -62",
+    ):
+        assert fault_of(f"{begin}{failed}\n") == "gpu_lost", failed
+
+
+def test_memory_that_is_not_mapped_is_the_programs_unless_a_line_names_hardware() -> None:
+    """The details below the first line say no more."""
+    fault = (
+        f"{AMD}[gfxhub] page fault (src_id:0 ring:153 vmid:8 pasid:32786)\n"
+        f"{AMD} Process python pid 88 thread python pid 88\n"
+        f"{AMD}  in page starting at address 0x00007f1e20000000 from client 10\n"
+        f"{AMD}GCVM_L2_PROTECTION_FAULT_STATUS:0x00801030\n"
+    )
+    (verdict,) = verdicts_of(fault)
+    assert verdict.cause.fault == "cuda_illegal_access"
+    assert verdict.cause.confidence < 0.7
+    hardware = (
+        f"{AMD}socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block\n"
+    )
+    assert fault_of(fault + hardware) == "gpu_ecc"
+
+
+@pytest.mark.parametrize(
+    ("driver", "fault"),
+    [
+        ("mlx5_core", "host_hardware"),
+        ("bnxt_en", "host_hardware"),
+        ("nvme", "host_hardware"),
+        ("megaraid_sas", "host_hardware"),
+        ("amdgpu", "gpu_lost"),
+        ("nvidia", "gpu_lost"),
+        # Of parts that no run needs.
+        ("snd_hda_intel", ""),
+        ("i801_smbus", ""),
+    ],
+)
+def test_a_driver_that_cannot_start_its_device(driver: str, fault: str) -> None:
+    """Both wordings: Linux changed it in 6.9."""
+    assert fault_of(f"{driver}: probe of 0000:04:00.0 failed with error -5\n") == fault
+    assert (
+        fault_of(f"{driver} 0000:04:00.0: probe with driver {driver} failed with error -5\n")
+        == fault
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("sd 2:0:0:0: [sdc] tag#12 Sense Key : Medium Error [current]", "host_hardware"),
+        ("sd 2:0:0:0: [sdc] tag#12 Sense Key : Hardware Error [deferred]", "host_hardware"),
+        ("sd 2:0:0:0: [sdc] tag#12 Sense Key : Unit Attention [current]", ""),
+        ("ata5.00: error: { UNC }", "host_hardware"),
+        ("md/raid10:md1: Disk failure on sdd2, disabling device.", "host_hardware"),
+        ("md/raid10:md1: active with 4 out of 4 devices", ""),
+        ("SMART Health Status: OK", ""),
+        ("EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: bad block", "filesystem"),
+        ("critical_warning                    : 0x0", ""),
+    ],
+)  # fmt: skip
+def test_disks_that_report_themselves_and_file_systems_that_err(line: str, fault: str) -> None:
+    """Errors of a medium are the disk's; a mount, its server or its file system has no hardware to replace."""
+    assert fault_of(line + "\n") == fault
+
+
+def test_a_broken_disk_explains_the_errors_of_its_file_system() -> None:
+    """Whichever is first."""
+    disk = "blk_update_request: critical medium error, dev sdc, sector 812 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0\n"
+    file_system = (
+        "EXT4-fs error (device sdc1): ext4_find_entry:1455: inode #2: comm python: bad block\n"
+    )
+    for text in (disk + file_system, file_system + disk):
+        (verdict,) = verdicts_of(text)
+        assert (verdict.cause.fault, verdict.cause.action_class) == ("host_hardware", "swap")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("MEM0001: Multi-bit memory errors detected on a memory device at location(s) DIMM_B2.", "host_hardware"),
+        ("2026-02-03 04:05:06 Critical PCI1320 A bus fatal error was detected on a component at bus 23.", "host_hardware"),
+        ("PSU0002: A predictive failure detected on power supply 2.", "host_hardware"),
+        ("UEFI0068: A PCIe degraded link width error is observed in Slot 3.", "host_hardware"),
+        ("Expected link speed is Gen5 but actual link speed is Gen1.", "host_hardware"),
+        ("TMP0121: The system inlet temperature is greater than the upper critical threshold.", "thermal_power"),
+        ("FAN0001: Fan 4B RPM is less than the lower critical threshold.", "thermal_power"),
+        ("Critical | Uncorrectable Memory Error (Processor 2, Memory Module 7)", "host_hardware"),
+        ("Critical | System Fan Failure (Fan 2, Location System)", "thermal_power"),
+        ("PSU0801: Power supply 1 is operating normally.", ""),
+        ("FAN0002: Fan 4B RPM is within range.", ""),
+        ("UEFI0081: Memory configuration has changed from the last time the system was started.", ""),
+        ("SYS1003: System CPU Resetting.", ""),
+        ("CPU0: Intel(R) Xeon(R) Platinum 8480+ (family: 0x6, model: 0x8f, stepping: 0x8)", ""),
+        ("PCI: Using configuration type 1 for base access", ""),
+        ("smpboot: CPU0 cannot be offlined", ""),
+        ("NIC0 failed over to NIC1 as its bond was configured", ""),
+    ],
+)  # fmt: skip
+def test_messages_of_management_controllers(line: str, fault: str) -> None:
+    """An identifier names the part, and the words show whether it is a fault."""
+    assert fault_of(line + "\n") == fault
+
+
+@pytest.mark.parametrize(
+    ("title", "first", "value", "fault"),
+    [
+        ("Remapped Rows", "Pending", "Yes", "gpu_ecc"),
+        ("Remapped Rows", "Pending", "No", ""),
+        ("Remapped Rows", "Uncorrectable Error", "1", ""),
+        ("Retired Pages", "Double Bit ECC", "3", "gpu_ecc"),
+        ("Retired Pages", "Double Bit ECC", "0", ""),
+        ("Retired Pages", "Single Bit ECC", "3", ""),
+        ("Fabric", "Status", "Insufficient Resources", "nvlink_error"),
+        ("Fabric", "Status", "Success", ""),
+        ("Fabric", "Status", "N/A", ""),
+        ("Clocks Event Reasons", "SW Thermal Slowdown", "Active", "thermal_power"),
+        ("Clocks Event Reasons", "SW Power Cap", "Active", ""),
+        ("Clocks Event Reasons", "Idle", "Active", ""),
+        # Without its section, a row may be of anything.
+        ("Requests", "Pending", "Yes", ""),
+        ("Daemon", "Status", "Insufficient Resources", ""),
+    ],
+)
+def test_rows_of_reports_mean_something_below_their_title(
+    title: str, first: str, value: str, fault: str
+) -> None:
+    """Of nvidia-smi -q."""
+    assert fault_of(SMI.format(title=title, first=first, value=value)) == fault
+    assert fault_of(SMI.format(title="Nothing", first=first, value=value)) == ""
+
+
+def test_a_port_that_no_subnet_manager_made_active() -> None:
+    """As ibstat shows it below the title of the port; it has a link."""
+    text = "CA 'mlx5_0'\n\tPort 1:\n\t\tState: {}\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n"
+    assert fault_of(text.format("Initializing")) == "nccl_network"
+    assert fault_of(text.format("Active")) == ""
+    assert fault_of("\t\tState: Initializing\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("    GPU Recovery Action                   : Reboot", "gpu_lost"),
+        ("    GPU Recovery Action                   : Drain P2P", "nvlink_error"),
+        ("    GPU Recovery Action                   : None", ""),
+        ("| 5     910B3               | Critical      | 93.3        40                0    / 0             |", "gpu_xid_other"),
+        ("| 5     910B3               | Warning       | 93.3        40                0    / 0             |", ""),
+        ("| Page Retirement/Row Remap | Fail - GPU: 2                                  |", "gpu_ecc"),
+        ("| Targeted Stress           | Skip - All                                     |", ""),
+    ],
+)  # fmt: skip
+def test_single_rows_of_tools(line: str, fault: str) -> None:
+    """What was skipped, and what only warns, is none."""
+    assert fault_of(line + "\n") == fault
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        'kubelet[202]: I0308 1 nodeshutdown_manager.go:375] "Shutdown manager killing pod with gracePeriod" pod="ml/r-7"',
+        "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation: no p5 is left",
+        "\tthe actor's node was preempted: the instance is needed elsewhere",
+        "scale_down.go:713] Scale-down: removing node gpu-17, utilization: {0.1 0.2}, pods to reschedule: ml/rank-7",
+    ],
+)
+def test_a_node_that_was_taken_back_did_not_fail(taken: str) -> None:
+    """A line beside it only says that the node is gone; far from it, that is another story."""
+    lost = "srun: error: Node failure on gpu-17\n"
+    assert fault_of(f"{taken}\n") == "preemption"
+    assert fault_of(f"{taken}\n{lost}") == "preemption"
+    assert fault_of(f"{lost}{taken}\n") == "preemption"
+    assert fault_of(lost + "waiting for the node\n" * 40 + f"{taken}\n") == "node_failure"
+
+
+def test_clusters_that_only_shrink_are_healthy() -> None:
+    """No pod of a run was on the node."""
+    for line in (
+        "scale_down.go:713] Scale-down: removing empty node gpu-17",
+        'nodeshutdown_manager_linux.go:137] "Creating node shutdown manager" shutdownGracePeriodRequested="30s"',
+        "node/gpu-17 cordoned",
+    ):
+        assert fault_of(line + "\n") == "", line
