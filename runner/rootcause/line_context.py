@@ -101,8 +101,9 @@ def _is_in_section(match: Match, title: Match | None) -> bool:
     """Whether a row of a report is below the title of one of the sections that it names by its groups."""
     if title is None or match.line - title.line > SECTION_LINES:
         return False
-    words = title.named.get("section", "").casefold().split()
-    return any(words[:1] == group.split("_")[:1] for group in match.named)
+    name = title.named.get("section") or title.named.get("query", "")
+    first = name.casefold().replace("_", " ").split(" ")[0]
+    return any(first == group.split("_")[0] for group in match.named)
 
 
 def _is_raised(match: Match, lines: _Lines) -> bool:

@@ -31,6 +31,9 @@ def fault_of(text: str) -> str:
         ("GPU1 Temp         | 97 degrees C      | ucr", "thermal_power"),
         ("GPU1 Temp         | 57 degrees C      | ok", ""),
         ("PSU1 Status       | 0x00              | ok", ""),
+        ("mlx5_core 0000:5e:00.0: temp_warn:193:(pid 0): High temperature on sensors with bit set 0 0x1", "thermal_power"),
+        ("mlx5_core 0000:5e:00.0: mlx5_pcie_event:301:(pid 1): PCIe slot advertised sufficient power (27W).", ""),
+        ("temp1:        +45.0 C  (high = +80.0 C, crit = +100.0 C)", ""),
     ],
 )  # fmt: skip
 def test_what_is_too_hot(lines: str, fault: str) -> None:
@@ -105,8 +108,15 @@ def test_a_driver_that_cannot_start_its_device(driver: str, fault: str) -> None:
         ("sd 2:0:0:0: [sdc] tag#12 Sense Key : Unit Attention [current]", ""),
         ("ata5.00: error: { UNC }", "host_hardware"),
         ("md/raid10:md1: Disk failure on sdd2, disabling device.", "host_hardware"),
+        ("md/raid0:md0: Disk failure on sdd2 detected, failing array.", "host_hardware"),
         ("md/raid10:md1: active with 4 out of 4 devices", ""),
         ("SMART Health Status: OK", ""),
+        ("megaraid_sas 0000:18:00.0: Adapter is DEAD", "host_hardware"),
+        ("megaraid_sas 0000:18:00.0: FW now in Ready state", ""),
+        ("md0 : active raid1 sdb1[1](F) sda1[0]", "host_hardware"),
+        ("md0 : active raid1 sdb1[1] sda1[0]", ""),
+        ("252:3    11 UBad   -  3.637 TB SATA HDD N   N  512B ST4000 U  -", "host_hardware"),
+        ("252:3    11 Onln   0  3.637 TB SATA HDD N   N  512B ST4000 U  -", ""),
         ("EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: bad block", "filesystem"),
         ("critical_warning                    : 0x0", ""),
     ],
@@ -139,6 +149,9 @@ def test_a_broken_disk_explains_the_errors_of_its_file_system() -> None:
         ("FAN0001: Fan 4B RPM is less than the lower critical threshold.", "thermal_power"),
         ("Critical | Uncorrectable Memory Error (Processor 2, Memory Module 7)", "host_hardware"),
         ("Critical | System Fan Failure (Fan 2, Location System)", "thermal_power"),
+        ("PS2 Status       | C9h | ok  | 10.2 | Presence detected, Failure detected", "host_hardware"),
+        ("PS2 Status       | C9h | ok  | 10.2 | Presence detected", ""),
+        ('"Status": {"State": "Enabled", "Health": "OK"}', ""),
         ("PSU0801: Power supply 1 is operating normally.", ""),
         ("FAN0002: Fan 4B RPM is within range.", ""),
         ("UEFI0081: Memory configuration has changed from the last time the system was started.", ""),
@@ -182,6 +195,14 @@ def test_rows_of_reports_mean_something_below_their_title(
     assert fault_of(SMI.format(title="Nothing", first=first, value=value)) == ""
 
 
+def test_rows_of_a_query_mean_something_below_its_names() -> None:
+    """Of nvidia-smi --query-gpu."""
+    command = "# nvidia-smi --query-gpu=index,gpu_recovery_action --format=csv,noheader\n"
+    assert fault_of(f"{command}0, None\n1, Reset\n2, None\n") == "gpu_lost"
+    assert fault_of(f"{command}0, None\n1, None\n") == ""
+    assert fault_of("0, None\n1, Reset\n") == ""
+
+
 def test_a_port_that_no_subnet_manager_made_active() -> None:
     """As ibstat shows it below the title of the port; it has a link."""
     text = "CA 'mlx5_0'\n\tPort 1:\n\t\tState: {}\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n"
@@ -205,6 +226,13 @@ def test_a_port_that_no_subnet_manager_made_active() -> None:
 def test_single_rows_of_tools(line: str, fault: str) -> None:
     """What was skipped, and what only warns, is none."""
     assert fault_of(line + "\n") == fault
+
+
+def test_ports_of_switches_that_stay_down() -> None:
+    """By the name of the port: one that came back, and another one that did not."""
+    state = "%LINK-3-UPDOWN: Interface Ethernet1/{}, changed state to {}\n"
+    assert fault_of(state.format(12, "down") + state.format(13, "up")) == "nccl_network"
+    assert fault_of(state.format(12, "down") + state.format(12, "up")) == ""
 
 
 @pytest.mark.parametrize(

@@ -87,4 +87,14 @@ BMC = (
         sample="PSU2 Input       | 0 Volts           | cr",
         near="PSU2 Input       | 232 Volts         | ok",
     ),
+    _part(
+        "state-of-chassis",
+        r"\b(?:Main Power Fault|Power Overload|Drive Fault) +: true\b"
+        r"|\|[^|\n]*\b(?:Failure detected|Predictive failure|Power Supply AC lost)"
+        r"|\"Health\": \"Critical\"",
+        is_lasting=False,
+        source="ipmitool, chassis status and sdr elist; Redfish, Status.Health",
+        sample="Main Power Fault     : true",
+        near="Main Power Fault     : false",
+    ),
 )

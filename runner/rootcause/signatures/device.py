@@ -462,7 +462,8 @@ DEVICE = (
     Signature(
         "device-removed",
         r"pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
-        r"|nvme\S* (?:\S+: )?Removing after probe failure|nvme\S* (?:\S+: )?Device not ready; aborting reset",
+        r"|nvme\S* (?:\S+: )?Removing after probe(?: failure|[ \t\r]*$)"
+        r"|nvme\S* (?:\S+: )?Device not ready; aborting(?: reset|[ \t\r]*$)",
         fault="device_vanished",
         layer="device",
         scope="node",

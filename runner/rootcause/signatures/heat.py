@@ -52,4 +52,13 @@ HEAT = (
         sample="Inlet Temp       | 47 degrees C      | cr",
         near="Inlet Temp       | 27 degrees C      | ok",
     ),
+    _hot(
+        "card-too-hot",
+        r"\bmlx5_core\b.*\b[Hh]igh [Tt]emperature on sensors? with bit|\btemp\d+: +\+?\d.{0,80}\bALARM \(CRIT\)"
+        r"|\bCooling/Fan Fault +: true\b",
+        scope="node",
+        source="Linux, mlx5_core; lm-sensors; ipmitool, chassis status",
+        sample="mlx5_core 0000:5e:00.0: temp_warn:193:(pid 0): High temperature on sensors with bit set 0 0x1",
+        near="mlx5_core 0000:5e:00.0: temp_warn:193:(pid 0): temperature is normal",
+    ),
 )

@@ -32,7 +32,7 @@ MACHINE = (
         r"(?:Out of memory(?: \([^)]*\))?: Killed process|"
         r"Memory cgroup out of memory: Killed process|oom-kill:constraint=|invoked oom-killer:|"
         r"oom_reaper: reaped process) ?(?P<pid>\d+)?"
-        r"|systemd-oomd\[\d+\]: Killed|oom_kill_process\+|Tasks state \(memory values in pages\)"
+        r"|systemd-oomd\[\d+\]: Killed|\bFailed with result 'oom-kill'|oom_kill_process\+|Tasks state \(memory values in pages\)"
         r"|Memory cgroup stats for |memory: usage \d+kB, limit \d+kB, failcnt [1-9]"
         r"|Out of memory and no killable",
         source="Linux, mm/oom_kill.c",
@@ -91,8 +91,7 @@ MACHINE = (
         rf"|(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? {_DISK}\w*"
         rf"|blk_update_request: (?:critical|I/O)[^,]*, dev {_DISK}"
         r"|critical target error|no available path - failing I/O"
-        r"|nvme \S+: (?:Disabling device after reset failure|controller is down; will reset|"
-        r"I/O \d+ .*timeout)"
+        r"|nvme \S+: I/O \d+ .*timeout"
         r"|attempt to access beyond end of device"
         r"|I/O error while writing superblock"
         rf"|print_req_error: I/O error, dev {_DISK}"

@@ -54,7 +54,8 @@ PARTS = (
         r"|Logical unit (?:failure|does not respond|failed self)|Internal target failure|Write error|Mechanical positioning"
         r"|Failure prediction threshold exceeded)"
         rf"|critical medium error, dev {_DISK}|\bata\d+(?:\.\d+)?: error: \{{ (?:\w+ )*(?:UNC|AMNF|TRK0NF)\b"
-        r"|\bmd/\w+:\S*:? *Disk failure on \S+, (?:disabling|failing)"
+        r"|\bmd/\w+\S*: *Disk failure on \S+ ?(?:detected)?, (?:disabling|failing)"
+        r"|\bnvme\d*: (?:Disabling device after reset failure|controller is down; will reset)"
         r"|\(sct 0x2 / sc 0x8[0-4]\)|\bUnrecovered Read Error \(sct",
         role="broken-disk",
         source="Linux, drivers/scsi, ata, nvme, md: the disk itself reports an error of its medium, or an array gave it up",
@@ -77,5 +78,32 @@ PARTS = (
         source="MegaRAID, its event log as the kernel and storcli print it",
         sample="megaraid_sas 0000:18:00.0: 8123 (712s/0x0002/CRIT) - State change on PD 05(e0x20/s5) state changed to FAILED",
         near="megaraid_sas 0000:18:00.0: 8123 (712s/0x0002/info) - State change on PD 05(e0x20/s5) state changed to ONLINE",
+    ),
+    _part(
+        "raid-controller-broken",
+        r"\b(?:megaraid_sas|megasas|mpi3mr\d*|mpt[23]sas_cm\d+|hpsa|smartpqi|aacraid)\b.*(?:\bAdapter is DEAD|\bFW in FAULT state"
+        r"|\bcontroller (?:lockup detected|(?:is )?offline)|\bSAS host is non-operational|\bUnrecoverable controller"
+        r"|\bAdapter (?:is )?(?:dead|failed)|\bController encountered a fatal error)",
+        source="Linux, drivers/scsi: megaraid, mpt3sas, mpi3mr, hpsa, smartpqi: the controller of the disks answers no more",
+        sample="megaraid_sas 0000:18:00.0: FW in FAULT state!!",
+        near="megaraid_sas 0000:18:00.0: FW now in Ready state",
+    ),
+    _part(
+        "disk-failed-in-table",
+        r"\bmd\d+ : active raid\d+ .*\[\d+\]\(F\)|\b\d{1,3}:\d{1,3} +\d+ +(?:UBad|UBUnsp|Failed|Offln) +\S"
+        r"|\b\d+/\d+ +RAID\d+ +(?:Dgrd|Pdgd|OfLn) "
+        r"|\b(?:sd[a-z]{1,2}|nvme\d+n\d+|wwn-\S+|ata-\S+) +(?:FAULTED|UNAVAIL|REMOVED) +\d+ +\d+ +\d+\b",
+        is_lasting=False,
+        source="/proc/mdstat, storcli and zpool status: the state of each disk",
+        sample="md0 : active raid1 sdb1[1](F) sda1[0]",
+        near="md0 : active raid1 sdb1[1] sda1[0]",
+    ),
+    _part(
+        "link-narrower-in-table",
+        r"\bLnkSta:.{0,60}\bWidth x\d+ \(downgraded\)",
+        is_lasting=False,
+        source="lspci -vv: a link of fewer lanes than the device has; of a lower speed, it only saves power",
+        sample="        LnkSta: Speed 16GT/s (ok), Width x8 (downgraded)",
+        near="        LnkSta: Speed 2.5GT/s (downgraded), Width x16 (ok)",
     ),
 )

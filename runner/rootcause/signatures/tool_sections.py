@@ -1,7 +1,7 @@
 """Lines of reports that tools print in sections, whose rows mean something below the title of their section only.
 
-A title has the role `section`, and its name in the group `section`. A row has the role `in-section`, and names its section by a
-group: `fabric` for the section `Fabric`. None lasts, as in tables of tools.
+A title has the role `section`, and its name in the group `section` or `query`. A row has the role `in-section`, and names its
+section by a group: `fabric` for the section `Fabric`. None lasts, as in tables of tools.
 """
 
 from functools import partial
@@ -19,13 +19,14 @@ _row = partial(Signature, layer="device", scope="gpu", role="in-section")
 TOOL_SECTIONS = (
     Signature(
         "section-of-report",
-        r"(?:^|[ \t:\]>|])(?P<section>Remapped Rows|Retired Pages|Fabric|Port \d+|Clocks (?:Event|Throttle) Reasons):?[ \t\r]*$",
+        r"(?:^|[ \t:\]>|])(?P<section>Remapped Rows|Retired Pages|Fabric|Port \d+|Clocks (?:Event|Throttle) Reasons):?[ \t\r]*$"
+        r"|\bindex, ?(?P<query>gpu_recovery_action)\b",
         fault="",
         layer="other",
         scope="node",
         weight="supporting",
         role="section",
-        source=f"{_SMI}; ibstat: a title, with its rows indented below it",
+        source=f"{_SMI}; ibstat: a title, with its rows indented below it; a query of nvidia-smi, with its rows below it",
         sample="    Remapped Rows",
         near="    Remapped Rows were counted",
     ),
@@ -74,6 +75,14 @@ TOOL_SECTIONS = (
         source=f"{_SMI}: the GPU does not work again before its reset, or that of its node",
         sample="    GPU Recovery Action                   : Reset",
         near="    GPU Recovery Action                   : None",
+    ),
+    _row(
+        "row-of-recovery",
+        r"(?:^|[ \t:])(?P<gpu_action>\d{1,2}, ?(?:(?:GPU |Node )?(?:Reset|Reboot)|Drain and Reset)\b)",
+        fault="gpu_lost",
+        source="nvidia-smi --query-gpu=index,gpu_recovery_action",
+        sample="1, Reset",
+        near="1, None",
     ),
     _gpu(
         "recovery-action-of-links",

@@ -102,4 +102,25 @@ TOOL_TABLES = (
         sample="# Out of bounds values : 424 FAILED",
         near="# Out of bounds values : 0 OK",
     ),
+    _network(
+        "link-down-in-report",
+        r"^[ \t]*Link detected: no\b|\b(?:The )?[Ll]ink status(?: is)?:? DOWN\b"
+        r"|%(?:LINK|LINEPROTO|ETH\w*)-\d-\w*(?:UPDOWN|DOWN)\w*: .{0,60}\b[Ii]nterface (?P<subject>[\w/.\-]+)"
+        r".{0,40}\b(?:to|is) down\b"
+        r"|\bPort (?P<target>Ethernet\d+) oper state set from up to down\b",
+        role="interrupted",
+        source="ethtool; hccn_tool of Ascend; logs of switches: Cisco, Arista, SONiC",
+        sample="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to down",
+        near="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to up",
+    ),
+    _network(
+        "link-up-in-report",
+        r"%(?:LINK|LINEPROTO|ETH\w*)-\d-\w*UP\w*: .{0,60}\b[Ii]nterface (?P<subject>[\w/.\-]+).{0,40}\b(?:to|is) up\b"
+        r"|\bPort (?P<target>Ethernet\d+) oper state set from down to up\b",
+        role="cleared",
+        weight="supporting",
+        source="logs of switches: Cisco, Arista, SONiC",
+        sample="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to up",
+        near="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to down",
+    ),
 )

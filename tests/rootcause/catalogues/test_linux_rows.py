@@ -56,7 +56,8 @@ def test_a_catalogue_has_every_level_that_a_kernel_log_shows(name: str) -> None:
         ),
         ("linux_storage", "Disabling device after reset failure: %d", "error", "host_hardware"),
         ("linux_storage", "rejecting I/O to offline device", "error", "filesystem"),
-        ("linux_storage", "critical medium error, dev %s", "error", "filesystem"),
+        ("linux_storage", "critical medium error, dev %s", "error", "host_hardware"),
+        ("linux_storage", "md/raid1:%s: Disk failure on", "error", "host_hardware"),
         ("linux_file_systems", "not responding, still trying", "info", "filesystem"),
         ("linux_file_systems", "Remounting filesystem read-only", "error", "filesystem"),
         (

@@ -87,6 +87,13 @@ _LINKS: tuple[Override, ...] = (
 )
 _STORAGE: tuple[Override, ...] = (
     Override(
+        ("drivers/md",),
+        r"Disk failure on",
+        "host_hardware",
+        "an array gave up a disk that failed",
+        lasting=True,
+    ),
+    Override(
         ("drivers/nvme/host",),
         r"controller is down|Disabling device|Device not ready|Removing after probe|IO queues lost|"
         r"persistent internal error|state error detected|probe failed",

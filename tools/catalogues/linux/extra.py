@@ -1,5 +1,6 @@
 """Rows of messages whose text the kernel puts together while it runs: what the sources say that it may become."""
 
+from runner.facts.matches import Scope
 from tools.catalogues.rows import Row
 
 _AER = "drivers/pci/pcie/aer.c"
@@ -19,6 +20,17 @@ _BY_TYPE = "the name of the exception is put into the text of an oops"
 
 _REQUESTS = "block/blk-core.c"
 _BY_STATUS = "the name of the status is put into the text, see blk_errors"
+_STATUSES: tuple[tuple[str, str, Scope], ...] = (
+    ("I/O", "filesystem", "storage"),
+    ("critical target", "filesystem", "storage"),
+    # The disk reports that its medium is damaged.
+    ("critical medium", "host_hardware", "node"),
+    ("critical space allocation", "filesystem", "storage"),
+    ("recoverable transport", "filesystem", "storage"),
+    ("device offline", "filesystem", "storage"),
+    ("timeout", "filesystem", "storage"),
+    ("protection", "filesystem", "storage"),
+)
 
 # The part of `areas` in which each is.
 EXTRA: tuple[tuple[str, Row], ...] = (
@@ -87,20 +99,11 @@ EXTRA: tuple[tuple[str, Row], ...] = (
                 _REQUESTS,
                 f"{status} error, dev %s, sector %llu",
                 "error",
-                "filesystem",
-                scope="storage",
+                fault,
+                scope=scope,
                 why=_BY_STATUS,
             ),
         )
-        for status in (
-            "I/O",
-            "critical target",
-            "critical medium",
-            "critical space allocation",
-            "recoverable transport",
-            "device offline",
-            "timeout",
-            "protection",
-        )
+        for status, fault, scope in _STATUSES
     ),
 )
