@@ -89,7 +89,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "take the node out and look why it went down",
     ),
     "host_hardware": Meaning(
-        "hardware of a host other than its GPUs is broken: CPU, memory, PCIe, power, a network card, or a disk that says so itself",
+        "hardware of a host other than GPUs broke: CPU, memory, PCIe, power, network card, a disk by its own report",
         "take the node out and have the named part replaced",
     ),
     "device_vanished": Meaning(
