@@ -16,6 +16,7 @@ from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
+from runner.collect.log_steps import LogSteps
 from runner.collect.margins import Margin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.short_logs import ShortLogReader
@@ -100,7 +101,7 @@ class Diagnosis:
         return verdicts_on(
             [match for log in self.logs for match in log.judged_matches()],
             [match for log in self.logs for match in log.of_windows],
-            [log.furthest for log in self.logs if log.furthest is not None],
+            [log.steps.alive for log in self.logs if log.steps.alive is not None],
         )
 
     def scanned(self, max_matches: int, *, text: int) -> ScannedLogs:
@@ -108,7 +109,7 @@ class Diagnosis:
 
         `text`: the most characters of each.
         """
-        steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
+        steps = tuple(log.steps.alive for log in self.logs if log.steps.alive is not None)
         judged = (match for log in self.logs for match in log.judged_matches())
         every = relevant_matches(judged, steps)
         num: Counter[tuple[str, str]] = Counter()
@@ -139,8 +140,7 @@ class Log:
         self.matches: list[Match] = []
         # Of a short log that was read to its end: what its numbers show, for where no line shows an incident.
         self.of_windows: list[Match] = []
-        self.first_step: LoggedStep | None = None
-        self.furthest: LoggedStep | None = None
+        self.steps = LogSteps(name)
         self.is_binary = False
         self._scan, self._tracebacks, self._end = scan, tracebacks, EndReader(name)
         self._margin = Margin()
@@ -200,7 +200,7 @@ class Log:
             one if one.rank is not None else dataclasses.replace(one, rank=self._origin.rank)
             for one in self.tracebacks
         )
-        first_step = self.first_step.line if self.first_step is not None else 0
+        first_step = self.steps.first.line if self.steps.first is not None else 0
         judged = with_tracebacks(self.matches, tracebacks, first_step=first_step)
         if (constant := self._constant_loss.finding()) is not None:
             judged.append(
@@ -229,7 +229,7 @@ class Log:
 
     def _match_of_last_step(self) -> list[Match]:
         """Return the line of the furthest step, if it is the last one that the run was to make."""
-        furthest = self.furthest
+        furthest = self.steps.furthest
         if furthest is None or not self._end.is_last_step(furthest.line, furthest.step):
             return []
         return [match_of_last_step(furthest)]
@@ -299,15 +299,13 @@ class Log:
                 self._windows.add_line(line.with_numbers, line.line)
             if line.record is not None:
                 self._order.add_record(line.record)
-                self._add_step(line.record, line.line)
+                self._add_step(line.record, line.line, line.with_numbers)
             if line.unnumbered is not None:
                 for number, record in self._order.records(line.unnumbered, line.line):
-                    self._add_step(record, number)
+                    self._add_step(record, number, line.with_numbers)
 
-    def _add_step(self, record: StepRecord, line: int) -> None:
-        if self.furthest is None or record.step > self.furthest.step:
-            self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
-        self.first_step = self.first_step or self.furthest
+    def _add_step(self, record: StepRecord, line: int, text: bytes) -> None:
+        self.steps.add(record.step, line, text)
         self._last_step_line = line
         self._constant_loss.add(record, line)
         self._windows.add(record, line)

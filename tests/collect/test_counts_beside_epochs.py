@@ -52,6 +52,6 @@ def test_steps_count_on_from_epoch_to_epoch(lines: list[str]) -> None:
     log = Diagnosis().log("log")
     log.feed("".join(f"{line}\n" for line in lines).encode())
     log.finish()
-    assert log.first_step is not None
-    assert log.furthest is not None
-    assert (log.first_step.step, log.furthest.step) == (1, 60)
+    assert log.steps.first is not None
+    assert log.steps.furthest is not None
+    assert (log.steps.first.step, log.steps.furthest.step) == (1, 60)

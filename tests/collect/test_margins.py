@@ -41,7 +41,7 @@ def judged(text: str, engine: Engine) -> tuple[list[tuple[Cause, bool]], LoggedS
     log.feed(text.encode())
     log.finish()
     causes = [(one.cause, one.recovered) for one in diagnosis.verdicts()]
-    return causes, log.furthest
+    return causes, log.steps.furthest
 
 
 def indented(text: str, margin: str) -> str:

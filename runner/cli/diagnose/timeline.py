@@ -81,7 +81,7 @@ def _read_again(logs: Sequence[tuple[LogSource, ReadLog]]) -> set[str]:
     """Return the paths of a few logs of each launch that have steps, the newest launch first."""
     of_launch: dict[Launch, list[str]] = {}
     for source, read in logs:
-        if read.log.furthest is not None:
+        if read.log.steps.furthest is not None:
             of_launch.setdefault(source.origin.launch, []).append(source.path)
     newest_first = [of_launch[launch] for launch in sorted(of_launch, reverse=True)]
     paths = [path for of_one in newest_first for path in of_one[:MAX_STEP_LOGS_OF_LAUNCH]]
@@ -129,7 +129,10 @@ def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> lis
     writer, launch = _writer(source), source.origin.launch_name
     times = _step_times(source, read) if has_step_times else {}
     placed: list[LogEvent] = []
-    for step, kind in ((read.log.first_step, "first step"), (read.log.furthest, "last step")):
+    for step, kind in (
+        (read.log.steps.first, "first step"),
+        (read.log.steps.furthest, "last step"),
+    ):
         if step is not None:
             text = f"step {step.step}"
             at = times.get(step.line)
@@ -151,7 +154,7 @@ def _events_of(source: LogSource, read: ReadLog, *, has_step_times: bool) -> lis
             read.end.at, source.path, END_LINE, writer, "ends", read.end.text, f"ends {launch}"
         )
         placed.append(end)
-    last_step = read.log.furthest.line if read.log.furthest is not None else None
+    last_step = read.log.steps.furthest.line if read.log.steps.furthest is not None else None
     events: list[LogEvent] = []
     for event in placed:
         before = events[-1].at if events else None
@@ -233,7 +236,7 @@ def _is_near(event: LogEvent, entry: FoldedEvents) -> bool:
 
 def _step_times(source: LogSource, read: ReadLog) -> dict[int, float]:
     """Return the times of a log's first and last line with a step, by their numbers, where these lines have one."""
-    steps = [step for step in (read.log.first_step, read.log.furthest) if step is not None]
+    steps = [step for step in (read.log.steps.first, read.log.steps.furthest) if step is not None]
     wanted = sorted({step.line for step in steps})
     if source.path == "-" or not wanted:
         return {}

@@ -127,8 +127,8 @@ def _by_launch(logs: Sequence[tuple[LogSource, Log]]) -> tuple[dict[Launch, _Lau
         launch.of_windows += log.of_windows
         if source.origin.rank is not None and log.num_bytes:
             launch.matches.append(_wrote(source.path, source.origin.rank))
-        if log.furthest is not None:
-            launch.steps.append(log.furthest)
+        if log.steps.alive is not None:
+            launch.steps.append(log.steps.alive)
     return launches, shared
 
 

@@ -1,0 +1,38 @@
+"""The steps of one log: how far it came, and from which line on it certainly lived.
+
+A process that ends by an exception draws its bar once more below the traceback, often with a step that it had not drawn before.
+So the last state of a bar is a sign of life only once something follows it.
+"""
+
+import re
+
+from runner.facts.matches import LoggedStep
+
+# As tqdm draws it, and others like it: "33/100 [00:33<".
+_BAR = re.compile(rb"\| *(\d{1,15})/(\d{1,15}) \[")
+
+
+class LogSteps:
+    """Follows the steps of one log. `first` and `furthest`: of all; `alive`: the newest that the process outlived."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.first: LoggedStep | None = None
+        self.furthest: LoggedStep | None = None
+        self.alive: LoggedStep | None = None
+
+    def add(self, step: int, line: int, text: bytes) -> None:
+        """Add a step of a line with this text."""
+        before, is_open = self.furthest, is_open_bar(text)
+        if before is None or step > before.step:
+            self.furthest = LoggedStep(file=self._file, line=line, step=step)
+            self.alive = before if is_open else self.furthest
+        elif not is_open:
+            self.alive = before
+        self.first = self.first or self.furthest
+
+
+def is_open_bar(text: bytes) -> bool:
+    """Whether a line ends with a bar that is not full."""
+    states = _BAR.findall(text)
+    return bool(states) and int(states[-1][0]) < int(states[-1][1])
