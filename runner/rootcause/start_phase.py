@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from runner.facts.faults import FAULTS
 from runner.facts.matches import Match
 
+# Of one failure: the exception, and below it what NCCL says of it. Chosen.
+MAX_LINES = 8
 # NCCL's bootstrap, and sockets that are being connected. A connection that a peer closed was there before.
 _CONNECTS = re.compile(
     r"\bbootstrap\.cc:\d+|\bsocket(?:Start|Poll|Finalize|Try)?Connect\w*|\bncclSocketConnect\b|\bbootstrap(?:Init|Root|Create)\w*"
@@ -28,12 +30,17 @@ def with_start(matches: Sequence[Match], *, first_step: int) -> list[Match]:
 
     `first_step`: the line of the log's first step; 0: it has none.
     """
+    lines = [match.line for match in matches if _fails_to_meet(match, first_step)]
     return [
-        replace(match, fault="rendezvous", scope=FAULTS["rendezvous"].scope)
-        if _fails_to_meet(match, first_step)
+        replace(match, fault="rendezvous", layer="network", scope=FAULTS["rendezvous"].scope)
+        if match.fault == "nccl_network" and _is_beside(match, lines)
         else match
         for match in matches
     ]
+
+
+def _is_beside(match: Match, lines: Sequence[int]) -> bool:
+    return any(abs(match.line - line) <= MAX_LINES for line in lines)
 
 
 def _fails_to_meet(match: Match, first_step: int) -> bool:

@@ -61,6 +61,22 @@ def traceback(error: str, *frames: tuple[str, str]) -> str:
             "Error while serializing: I/O error: No space left on device (os error 28)",
             "checkpoint_io",
         ),
+        ("RuntimeError: Parent directory runs/7 does not exist.", "checkpoint_io"),
+        ("ValueError: Can't find a valid checkpoint at runs/7", "checkpoint_io"),
+        ("RuntimeError: Socket Timeout", "rendezvous"),
+        ("RuntimeError: connect() timed out. Original timeout was 600000 ms.", "rendezvous"),
+        (
+            "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store, but "
+            "store->get('0') got error: Connection reset by peer",
+            "rendezvous",
+        ),
+        ("InternalError: Dst tensor is not initialized.", "cuda_oom"),
+        ("W tensorflow/core/framework/op_kernel.cc:1192] Not found: spin.txt", "unknown"),
+        ("W op_kernel.cc:1192] Out of range: FIFOQueue '_1_batch' is closed", ""),
+        ("W op_kernel.cc:1830] OP_REQUIRES failed at spin.cc:7 : Cancelled: it ended", ""),
+        ("Managed job 3 status: FAILED_NO_RESOURCE", "preemption"),
+        ("Managed job 3 status: FAILED_SETUP", "unknown"),
+        ("The autoscaler failed with the following error:", "unknown"),
         ("OSError: [Errno 28] No space left on device: '/scratch/spin'", "filesystem"),
         ("kernel: nfs: server ckpt-store not responding, still trying", "filesystem"),
     ],
@@ -86,6 +102,14 @@ def test_nccl_that_cannot_connect_before_the_first_step() -> None:
     """Its bootstrap is a rendezvous; no way through the network is none, and neither is what was connected."""
     line = "n1:7:9 [4] misc/socket.cc:397 NCCL WARN Net : connecting to address with family 33621 is neither AF_INET(2)\n"
     lost = "n1:7:9 [4] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<9>\n"
+    raised = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error\n"
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\nLast error:\n"
+        "socketStartConnect: Connect to 10.0.0.2<34567> failed : {}\n"
+    )
+    assert fault_of(raised.format("Connection refused")) == "rendezvous"
+    assert fault_of(raised.format("No route to host")) == "nccl_network"
+    assert fault_of(STEPS + raised.format("Connection refused")) == "nccl_network"
     assert fault_of(line) == "rendezvous"
     assert fault_of(f"{STEPS}{line}") == "nccl_network"
     assert fault_of(lost) == "nccl_network"

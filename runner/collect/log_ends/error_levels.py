@@ -46,6 +46,11 @@ LEVEL = re.compile(
     r"|\b(?i:an? (?:\w{1,24} )?(?:error|exception) (?:has |have |was |were )?(?:occurr?ed|happened|raised|thrown|caught"
     r"|encountered)"
     r"|(?:error|exception) (?:has )?(?:occurr?ed|happened)\b)"
+    r"|\bfailed with (?:the following |an? )?(?:\w+ ){0,2}(?:error|exception)s?\b"
+    r"|\bencountered (?:an?|the following) (?:\w+ ){0,2}(?:error|exception)\b|^\([\w.+\- ]{1,40}\) (?:Error|ERROR|Fatal): "
+    # TensorFlow writes that an operation failed as a warning; what a data set or a session ends with is none.
+    r"|\bop_kernel\.cc:\d+\] (?:OP_REQUIRES failed at \S+ : )?(?!(?i:out.of.range|cancelled|aborted))[A-Z][A-Za-z_]+(?:"
+    r" [a-z]+){0,2}: \S"
     r"|^Exception in .{1,120}:\s*$|^Caused by: \S"
     # Assertions of C and C++, Kaldi's, and what C++ and Rust print when they end a program.
     r"|\bAssertion (?:failed\b|failure\b|[`'\"(].{1,300} failed\b)|^(?:ASSERTION_FAILED|KALDI_ASSERT)\b|^\s*what\(\): {1,2}\S"

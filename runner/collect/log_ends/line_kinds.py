@@ -61,7 +61,8 @@ _EXIT = re.compile(
 # Statements of services that ran a job.
 _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
-    r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed|ure)\b"
+    r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed"
+    r"|ure)(?:_[a-z]+)*\b"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(

@@ -33,6 +33,7 @@ ENDING = (
         r"|capacity)s?\b.{0,60}"
         r"\b(?:was|is|were|are|been|being|due to being) (?:pre-?empted|reclaimed|outbid)\b"
         # Of SkyPilot, dstack, Determined, Vertex, Azure, SageMaker, Google Cloud, Volcano, HTCondor, LSF, PBS, Kueue.
+        r"|\bFAILED_NO_RESOURCE\b|\bResourcesUnavailableError: Failed to (?:acquire|provision)"
         r"|\binterrupted_by_no_capacity\b|\b(?:state|status|reason|cause|code|phase|condition"
         r"|type)\b\W{1,4}(?:\w{0,30}_)?(?:pre-?empt(?:ed|ion)|Preempt(?:ed|ion))\b"
         r"|\b(?:exiting|terminat\w+|stopp\w+|shut\w* down|paus\w+|fail\w+|kill\w+|end\w*|abort\w+|drained)\b.{0,40}\b(?:due to"
@@ -89,7 +90,7 @@ ENDING = (
         "state-of-failure",
         r"failed to \\?\"StartContainer\\?\" for .* with CrashLoopBackOff|\bback-off \S+ restarting failed container\b"
         r"|CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
-        r"|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
+        r"|\bFAILED_(?:SETUP|PRECHECKS|CONTROLLER|DRIVER)\b|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
         r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES
         + "; Kubernetes, kubectl get pods; the kubelet: a container ends as soon as it starts, for whatever reason",

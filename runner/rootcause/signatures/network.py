@@ -178,6 +178,9 @@ NETWORK = (
         r"|store based barrier.{0,80}(?:timed out|[Tt]imeout)"
         r"|[Tt]imed out initializing process group|socket\.gaierror"
         r"|TCPStore.{0,120}(?:refused|timed out|failed)"
+        # Older stores, and the store through which NCCL's id is exchanged.
+        r"|RuntimeError: Socket Timeout\b|\bconnect\(\) timed out\. Original timeout was \d"
+        r"|\bretrieving ncclUniqueId from \[\d+\] (?:via c10d|through)"
         r"|could not be resolved|Could not resolve host|XlaRuntimeError: DEADLINE_EXCEEDED"
         r"|[Ff]ailed to connect to (?:the )?(?:remote )?(?:server|host|coordinator|master)\b.{0,60}(?:grpc|tcp|:\d{2,5}\b)"
         r"|Fatal error in (?:internal_)?P?MPI_Init(?:_thread)?: |looks like MPI_INIT failed|An error occurred in MPI_Init\b"

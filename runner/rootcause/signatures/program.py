@@ -25,6 +25,7 @@ PROGRAM = (
         r"|ResourceExhaustedError(?: \(see above for traceback\))?: OOM when allocating tensor"
         r"|Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate.{0,80}Current allocation summary follows"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
+        r"|InternalError: .{0,60}\bDst tensor is not initialized"
         r"|\bGpuLaunchKernel\b.{0,300}\bout of memory\b|\b[Ss]tatus: (?:INTERNAL|Internal|RESOURCE_EXHAUSTED"
         r"|ResourceExhausted): out of memory"
         r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
@@ -67,6 +68,7 @@ PROGRAM = (
         r"|Unable to load any of \{lib\w+|Invalid handle\. Cannot load symbol \w"
         r"|Could not load library lib\w+\.so|\boperator \w+::\w+ does not exist"
         r"|ptxas fatal +: |`ptxas` failed with error code"
+        r"|Failed to get convolution algorithm\. This is probably because cuDNN failed to initialize"
         r"|CUDA Setup failed despite (?:GPU|CUDA) being available",
         source="CUDA and HIP runtimes; ld.so",
         sample="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
@@ -206,6 +208,8 @@ PROGRAM = (
         r"|checkpoint.{0,60}\b(?:is|was|appears) (?:corrupt(?:ed)?|truncated|incomplete)"
         r"|CheckpointException|CheckpointingException|corrupt(?:ed)? checkpoint"
         r"|unexpected EOF.{0,80}corrupt|storage has wrong size: expected"
+        r"|[Cc]an't find a valid checkpoint at \S|RuntimeError: (?:Parent directory \S.{0,300} does not exist\.|File \S.{0,300}"
+        r" cannot be opened\.)"
         r"|EOFError: Ran out of input",
         fault="checkpoint_io",
         scope="storage",
