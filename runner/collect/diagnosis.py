@@ -31,7 +31,7 @@ from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
-from runner.rootcause.line_context import in_context
+from runner.rootcause.line_context import in_context, with_start
 from runner.rootcause.log_ends import (
     LogEnding,
     match_of_cut,
@@ -40,7 +40,6 @@ from runner.rootcause.log_ends import (
     match_of_last_step,
 )
 from runner.rootcause.signatures import SIGNATURES, Signature
-from runner.rootcause.start_phase import with_start
 from runner.rootcause.tracebacks.application import with_tracebacks
 from runner.rootcause.tracebacks.objects import Traceback
 

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 from runner.facts.matches import Layer, Scope
-from runner.rootcause.shells import REFUSED
+from runner.rootcause.missing_programs import REFUSED
 
 
 @dataclass(frozen=True, slots=True)

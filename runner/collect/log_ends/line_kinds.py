@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from runner.collect.log_ends.error_levels import LEVEL, STACK_LINE
 from runner.rootcause.log_ends import RAISED, SIGNAL_BASE
-from runner.rootcause.shells import is_refused
+from runner.rootcause.missing_programs import is_refused
 from runner.rootcause.tracebacks.messages import is_message
 
 # Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
