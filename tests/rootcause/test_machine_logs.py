@@ -60,6 +60,17 @@ def test_a_gpu_that_does_not_come_back_from_its_reset_is_lost_and_one_that_does_
         assert fault_of(f"{begin}{failed}\n") == "gpu_lost", failed
 
 
+def test_a_driver_that_does_not_know_its_gpu_is_a_setting() -> None:
+    """That its start failed follows from it."""
+    failed = "nvidia: probe of 0000:04:00.0 failed with error -1\n"
+    mismatch = (
+        "NVRM: API mismatch: the client has the version 535.54.03, but\n"
+        "NVRM: this kernel module has the version 525.105.17.\n"
+    )
+    assert fault_of(failed) == "gpu_lost"
+    assert fault_of(failed + mismatch) == "config_error"
+
+
 def test_memory_that_is_not_mapped_is_the_programs_unless_a_line_names_hardware() -> None:
     """The details below the first line say no more."""
     fault = (
@@ -111,6 +122,10 @@ def test_a_driver_that_cannot_start_its_device(driver: str, fault: str) -> None:
         ("md/raid0:md0: Disk failure on sdd2 detected, failing array.", "host_hardware"),
         ("md/raid10:md1: active with 4 out of 4 devices", ""),
         ("SMART Health Status: OK", ""),
+        ("nvidia 0000:5e:00.0: can't change power state from D3cold to D0 (config space inaccessible)", "gpu_lost"),
+        ("nvme 0000:5e:00.0: Unable to change power state from D3cold to D0, device inaccessible", "device_vanished"),
+        ("Memory failure: 0x4a5: Sending SIGBUS to python:12 due to hardware memory corruption", "host_hardware"),
+        ("Memory failure: 0x4a5: recovery action for clean LRU page: Recovered", ""),
         ("megaraid_sas 0000:18:00.0: Adapter is DEAD", "host_hardware"),
         ("megaraid_sas 0000:18:00.0: FW now in Ready state", ""),
         ("md0 : active raid1 sdb1[1](F) sda1[0]", "host_hardware"),
@@ -152,6 +167,8 @@ def test_a_broken_disk_explains_the_errors_of_its_file_system() -> None:
         ("PS2 Status       | C9h | ok  | 10.2 | Presence detected, Failure detected", "host_hardware"),
         ("PS2 Status       | C9h | ok  | 10.2 | Presence detected", ""),
         ('"Status": {"State": "Enabled", "Health": "OK"}', ""),
+        ("VLT0204: The system board voltage is outside of range.", "host_hardware"),
+        ("VLT0205: The system board voltage is within range.", ""),
         ("PSU0801: Power supply 1 is operating normally.", ""),
         ("FAN0002: Fan 4B RPM is within range.", ""),
         ("UEFI0081: Memory configuration has changed from the last time the system was started.", ""),
@@ -217,6 +234,9 @@ def test_a_port_that_no_subnet_manager_made_active() -> None:
         ("    GPU Recovery Action                   : Reboot", "gpu_lost"),
         ("    GPU Recovery Action                   : Drain P2P", "nvlink_error"),
         ("    GPU Recovery Action                   : None", ""),
+        ("        GPU Current Temp                  : Unknown Error", "gpu_lost"),
+        ("        GPU Current Temp                  : N/A", ""),
+        ("3, NVIDIA H100, [Unknown Error], 81559 MiB", "gpu_lost"),
         ("| 5     910B3               | Critical      | 93.3        40                0    / 0             |", "gpu_xid_other"),
         ("| 5     910B3               | Warning       | 93.3        40                0    / 0             |", ""),
         ("| Page Retirement/Row Remap | Fail - GPU: 2                                  |", "gpu_ecc"),
@@ -251,6 +271,28 @@ def test_a_node_that_was_taken_back_did_not_fail(taken: str) -> None:
     assert fault_of(f"{taken}\n{lost}") == "preemption"
     assert fault_of(f"{lost}{taken}\n") == "preemption"
     assert fault_of(lost + "waiting for the node\n" * 40 + f"{taken}\n") == "node_failure"
+
+
+@pytest.mark.parametrize(
+    ("check", "fault"),
+    [
+        ("check_hw_ib:  No IB port is ACTIVE (LinkUp 400 Gb/sec).", "nccl_network"),
+        ("check_nvsmi_healthmon:  nvidia-healthmon: problem found", "gpu_xid_other"),
+        ("check_fs_mount:  /scratch not mounted", "filesystem"),
+        ("check_hw_mcelog:  MCE errors detected", "host_hardware"),
+    ],
+)
+def test_a_health_check_of_nodes_names_its_part(check: str, fault: str) -> None:
+    """What only ran is none."""
+    assert fault_of(f"ERROR:  nhc:  Health check failed:  {check}\n") == fault
+    assert fault_of(f"nhc:  Running check:  {check.partition(':')[0]}\n") == ""
+
+
+def test_an_allocation_that_a_failed_node_revoked_is_the_nodes() -> None:
+    """Alone, it is the scheduler's."""
+    revoked = "salloc: Job allocation 4021 has been revoked.\n"
+    assert fault_of(revoked) == "preemption"
+    assert fault_of("srun: error: Node failure on gpu-17\n" + revoked) == "node_failure"
 
 
 def test_clusters_that_only_shrink_are_healthy() -> None:

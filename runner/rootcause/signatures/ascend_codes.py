@@ -10,7 +10,7 @@ from runner.rootcause.signatures.signature import Signature
 
 _SOURCE = "CANN, tables of error codes of GE, TBE, the runtime, HCCL and HCCP"
 # Codes begin a line, behind its wrapping at most.
-_CODE = r"(?:^|[\s\]])(?:{0}): "
+_CODE = r"(?:^|[\s\]:])(?:{0}): "
 
 _hccl = partial(Signature, scope="fabric", source=_SOURCE + ": HCCL")
 _config = partial(

@@ -10,7 +10,7 @@ _FAULTY = (
     r"|errors? (?:was |were |is |are |has been )?(?:detected|occurred|observed)|internal error|machine check"
     r"|(?:is|are|was|were) (?:absent|missing|removed|disabled|mapped out)|lost\b|degraded"
     r"|not (?:connected|optimal|detected|working|operational|responding|present|communicat\w*|able)"
-    r"|improperly|out of range|out of (?:the )?(?:allowable|specified)|unable to|cannot|bad|IERR|CATERR|training failure"
+    r"|improperly|out(?:side)? of (?:the )?(?:\w+ )?range|unable to|cannot|bad|IERR|CATERR|training failure"
     r"|rate exceeded|limit (?:is )?(?:reached|exceeded)|predictive failure|non-recoverable|critical threshold)"
 )
 _DELL = "Dell, event and error messages of iDRAC, the lifecycle log and UEFI: identifier, then text"

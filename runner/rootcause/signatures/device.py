@@ -61,7 +61,7 @@ DEVICE = (
         r"(?i)all reserved rows for bank are remapped|row[- ]remap(?:ping|per)? (?:has )?failed"
         r"|remap\w* failure(?: occurred)?\s*: yes|error: uncorrectable ECC error"
         r"|\b[1-9]\d* uncorrectable ECC errors?|uncorrectable ECC error encountered"
-        r"|ECC uncorrectable error|double[- ]bit ECC error",
+        r"|ECC uncorrectable error|detected (?:an )?uncorrectable ECC error|double[- ]bit ECC error",
         source=_CUDA + "; NVML, nvmlDeviceGetRemappedRows",
         sample="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         near="ECC errors: corrected 3, uncorrected 0 since boot",
@@ -399,6 +399,7 @@ DEVICE = (
     _after_fault(
         "amd-page-fault",
         r"\bamdgpu\b.*\[\w*hub\d*\] (?:[\w\-]+ )?page fault \(src_id|\bamdgpu\b.*\bGPU fault detected: \d"
+        r"|\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault \(|VM_L2_PROTECTION_FAULT_STATUS: ?0x"
         r"|\bamdgpu\b.*\bVM fault \(0x[0-9a-f]+, vmid [1-9]",
         fault="cuda_illegal_access",
         scope="rank",
@@ -409,7 +410,7 @@ DEVICE = (
     ),
     _supporting(
         "amd-page-fault-details",
-        r"\bamdgpu\b.*(?:\bin page starting at address 0x|_PROTECTION_FAULT_STATUS:|Faulty UTCL2 client ID"
+        r"\bamdgpu\b.*(?:\bin page starting at address 0x|Faulty UTCL2 client ID"
         r"|\bin process \S+ pid \d+ thread|\bMORE_FAULTS:|\bWALKER_ERROR:|\bPERMISSION_FAULTS:|\bMAPPING_ERROR:|\bRW: 0x)",
         source=_AMD + ", gmc_v*.c: the lines below that of a page fault",
         sample="amdgpu 0000:83:00.0: amdgpu:   in page starting at address 0x00007f1e20000000 from client 0x1b (UTCL2)",
@@ -435,6 +436,7 @@ DEVICE = (
     _lost(
         "pcie-uncorrected",
         r"(?:nvidia|NVRM|amdgpu)\S* .*(?:AER: .*Uncorrect|PCIe Bus Error: severity=Uncorrect)"
+        r"|\b(?:nvidia|amdgpu) \S+: (?:[Cc]an't|[Uu]nable to|[Rr]efused to) change power state"
         r"|AER: .*Uncorrect(?:ed|able).*(?:nvidia|amdgpu)|(?:nvidia|amdgpu).*device lost from bus",
         source=_PCI,
         sample="nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",

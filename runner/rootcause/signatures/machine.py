@@ -181,7 +181,7 @@ MACHINE = (
     ),
     _node(
         "kernel-stopped",
-        r"Kernel panic - not syncing|BUG: unable to handle (?:kernel|page fault)",
+        r"Kernel panic - not syncing|BUG: unable to handle (?:kernel|page fault)|\bOops: [0-9a-f]{4} \[#\d+\]",
         fault="node_failure",
         source="Linux, kernel/panic.c",
         sample="Kernel panic - not syncing: Fatal exception in interrupt",
@@ -201,7 +201,7 @@ MACHINE = (
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
         r"|node with node id: \S+ .{0,200}has been marked dead"
-        r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b"
+        r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b|\b[Nn]ode \S+ rebooted unexpectedly\b"
         r"|Unable to contact slurm controller|\bdown[*$]? .{0,160}\bNot responding[ \t\r]*$"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",

@@ -22,6 +22,7 @@ PARTS = (
         "card-does-not-start",
         rf"\b{_CARDS}: probe of {_ADDRESS} failed with error -\d"
         rf"|\b{_ADDRESS.replace('device', 'probed')}: probe with driver {_CARDS} failed with error -\d",
+        is_lasting=False,
         source=_PROBE,
         sample="ice: probe of 0000:04:00.0 failed with error -5",
         near="snd_hda_intel: probe of 0000:00:1f.3 failed with error -2",
@@ -31,7 +32,8 @@ PARTS = (
         rf"\b{_GPUS}: probe of {_ADDRESS} failed with error -\d"
         rf"|\b{_ADDRESS.replace('device', 'probed')}: probe with driver {_GPUS} failed with error -\d",
         fault="gpu_lost",
-        layer="device",
+        # A driver that does not know the GPU says so in a line of its own.
+        layer="consequence",
         scope="gpu",
         is_lasting=False,
         source=_PROBE,
@@ -101,9 +103,39 @@ PARTS = (
     _part(
         "link-narrower-in-table",
         r"\bLnkSta:.{0,60}\bWidth x\d+ \(downgraded\)",
+        # Ports that nothing needs print it, too.
+        layer="consequence",
         is_lasting=False,
         source="lspci -vv: a link of fewer lanes than the device has; of a lower speed, it only saves power",
         sample="        LnkSta: Speed 16GT/s (ok), Width x8 (downgraded)",
         near="        LnkSta: Speed 2.5GT/s (downgraded), Width x16 (ok)",
+    ),
+    _part(
+        "memory-corrupted-below-a-process",
+        r"Sending SIGBUS to \S+ due to hardware memory corruption"
+        r"|\bKilling \S+ due to hardware memory corruption",
+        source="Linux, mm/memory-failure.c: a process read a page whose memory is damaged",
+        sample="Memory failure: 0x4a5c1: Sending SIGBUS to python:8812 due to hardware memory corruption",
+        near="Memory failure: 0x4a5c1: recovery action for clean LRU page: Recovered",
+    ),
+    _part(
+        "link-not-trained",
+        r"\bpcieport \S+: (?:broken device, retraining|retraining failed|Data Link Layer Link Active not set in)",
+        # Of ports with nothing behind them, too, while a machine starts.
+        layer="consequence",
+        is_lasting=False,
+        source="Linux, drivers/pci/quirks.c and pci.c: the link to a device does not come up",
+        sample="pcieport 0000:5d:01.0: broken device, retraining non-functional downstream link at 2.5GT/s",
+        near="pcieport 0000:5d:01.0: the link is retrained",
+    ),
+    _part(
+        "card-out-of-reach",
+        r"\b(?:nvme|mlx5_core|ice|i40e|bnxt_en|pcieport) \S+: (?:[Cc]an't|[Uu]nable to|[Rr]efused to) change power state"
+        r" from \S+ to D0.{0,4}(?:config space|device) inaccessible",
+        fault="device_vanished",
+        layer="device",
+        source="Linux, drivers/pci/pci.c: nothing answers at the address of the device",
+        sample="nvme 0000:5e:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
+        near="nvme 0000:5e:00.0: power state changed from D3cold to D0",
     ),
 )

@@ -24,8 +24,9 @@ TAKEN_BACK = (
     _taken(
         "node-preempted",
         r"(?i)\b(?:actor'?s|worker'?s|its|the|this|head) (?:node|host|instance|machine|vm) (?:was|has been|is being) preempted\b"
-        r"|\bnode .{0,80}\b(?:drained|terminated) (?:due to|because of|by) (?:a )?(?:preemption|spot)",
-        source="Ray, autoscalers",
+        r"|\bnode .{0,80}\b(?:drained|terminated) (?:due to|because of|by) (?:a )?(?:preemption|spot)"
+        r"|\"action\": ?\"(?:terminate|stop|hibernate)\", ?\"time\": ?\"\d",
+        source="Ray, autoscalers; the metadata of AWS EC2, spot/instance-action",
         sample="\tthe actor's node was preempted: the instance is needed elsewhere",
         near="\tthe actor's node was idle: the instance is needed elsewhere",
     ),
@@ -46,5 +47,14 @@ TAKEN_BACK = (
         source="Kubernetes, cluster-autoscaler, Karpenter and kubectl drain: pods leave a node that is wanted elsewhere",
         sample="scale_down.go:713] Scale-down: removing node gpu-17, utilization: {0.1 0.2}, pods to reschedule: ml/rank-7",
         near="scale_down.go:713] Scale-down: removing empty node gpu-17",
+    ),
+    _taken(
+        "allocation-revoked",
+        r"\bJob allocation \d+ has been revoked\b",
+        # A node that failed revokes it, too.
+        role="",
+        source="Slurm, salloc",
+        sample="salloc: Job allocation 4021 has been revoked.",
+        near="salloc: Granted job allocation 4021",
     ),
 )

@@ -96,7 +96,7 @@ TOOL_SECTIONS = (
     _gpu(
         "value-unknown",
         r"\b[A-Z][^:|\n]{1,40}[ \t]{2,}: (?:Unknown Error|GPU is lost|GPU requires reset|Requires reset)[ \t\r]*$"
-        r"|\[(?:Unknown Error|GPU is lost|GPU requires reset)\]",
+        r"|\[GPU (?:is lost|requires reset)\]|, \[Unknown Error\]|\[Unknown Error\], ",
         fault="gpu_lost",
         source=f"{_SMI}, and its queries: a value that the GPU does not give",
         sample="        GPU Current Temp                  : Unknown Error",

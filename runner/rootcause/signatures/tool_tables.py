@@ -9,6 +9,8 @@ from runner.rootcause.signatures.signature import Signature
 
 _SMI = "nvidia-smi, its table and -q"
 _IB = "infiniband-diags, ibstat and ibstatus; ibv_devinfo; ibdev2netdev"
+_NHC = "LBNL Node Health Check, by the name of the check that failed"
+_FAILED_CHECK = r"\b[Hh]ealth check failed: +check_(?:{0})"
 _SLURM = "Slurm, sinfo and scontrol show node"
 
 _gpu = partial(Signature, layer="device", scope="gpu")
@@ -122,5 +124,42 @@ TOOL_TABLES = (
         source="logs of switches: Cisco, Arista, SONiC",
         sample="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to up",
         near="%LINK-3-UPDOWN: Interface Ethernet1/12, changed state to down",
+    ),
+    _network(
+        "node-check-of-network",
+        _FAILED_CHECK.format(r"hw_(?:ib|eth|gm)|net_\w+"),
+        source=_NHC,
+        sample="ERROR:  nhc:  Health check failed:  check_hw_ib:  No IB port is ACTIVE (LinkUp 400 Gb/sec).",
+        near="nhc:  Running check:  check_hw_ib 400",
+    ),
+    _gpu(
+        "node-check-of-gpus",
+        _FAILED_CHECK.format(r"nv\w*|gpu\w*|rocm\w*"),
+        fault="gpu_xid_other",
+        source=_NHC,
+        sample="ERROR:  nhc:  Health check failed:  check_nvsmi_healthmon:  nvidia-healthmon: problem found",
+        near="nhc:  Running check:  check_nvsmi_healthmon",
+    ),
+    Signature(
+        "node-check-of-files",
+        _FAILED_CHECK.format(r"fs_\w+|file_\w+"),
+        fault="filesystem",
+        layer="machine",
+        scope="storage",
+        source=_NHC,
+        sample="ERROR:  nhc:  Health check failed:  check_fs_mount:  /scratch not mounted",
+        near="nhc:  Running check:  check_fs_mount_rw -f /scratch",
+    ),
+    Signature(
+        "node-check-of-hardware",
+        _FAILED_CHECK.format(
+            r"hw_(?:phys\w*|mem\w*|swap\w*|cpu\w*|mce\w*|mcelog\w*)|dmi_\w+|ipmi_\w+"
+        ),
+        fault="host_hardware",
+        layer="machine",
+        scope="node",
+        source=_NHC,
+        sample="ERROR:  nhc:  Health check failed:  check_hw_physmem:  Actual RAM size (1030 GB) less than minimum (2000 GB).",
+        near="nhc:  Running check:  check_hw_physmem 2000GB 2000GB 5%",
     ),
 )
