@@ -449,6 +449,7 @@ def test_a_file_server_that_answers_again_is_an_incident_that_is_over() -> None:
             "Lustre: scratch-OST0003-osc-ff: Connection restored to scratch-OST0003 (at 10.4.0.9@o2ib)",
         ),
         ("ceph: mds0 hung", "ceph: mds0 came back"),
+        ("lockd: server filer02 not responding, still trying", "lockd: server filer02 OK"),
     ],
 )
 def test_other_file_servers_that_answer_again_are_over_too(lost: str, restored: str) -> None:

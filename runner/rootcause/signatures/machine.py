@@ -112,8 +112,8 @@ MACHINE = (
         r"|LustreError:|LNetError:|LDISKFS-fs error|mmfs(?:d|_)?.*(?:unmounted|panic|stale)"
         r"|GPFS.*(?:unmount|panic|not mounted)|ceph: .*(?:session lost|corrupt)"
         r"|libceph: .*(?:socket closed|connection (?:failed|reset))|BeeGFS.*(?:error|unreachable)"
-        r"|receive_cb_reply: Got unrecognized reply|CIFS: VFS: .*(?:has not responded|error)"
-        r"|NFS: state manager: .*(?:failed|error)"
+        r"|receive_cb_reply: Got unrecognized reply|CIFS: VFS: .*(?:has not responded|error|timed out)"
+        r"|NFS4?: state manager: .*(?:failed|error)"
         r"|(?:unhandled|unrecoverable) (?:nfs|state recovery) error"
         r"|mount(?:\.\w+)?: .*(?:timed out|Connection refused|stale)"
         r"|Lustre: .*(?:timed out|evicted|not responding)"
@@ -125,7 +125,7 @@ MACHINE = (
     ),
     _storage(
         "file-server-silent",
-        r"(?i)nfs: server (?P<subject>\S+) (?:not responding|is not responding)"
+        r"(?i)(?:nfs|lockd): server (?P<subject>\S+) (?:not responding|is not responding)"
         r"|Lustre: (?P<target>\S+): Connection to \S+ .*was lost; in progress operations"
         r"|ceph: (?P<rank_of_server>mds\d+) hung",
         role="interrupted",
@@ -135,7 +135,7 @@ MACHINE = (
     ),
     _storage(
         "file-server-back",
-        r"(?i)nfs: server (?P<subject>\S+) OK\b"
+        r"(?i)(?:nfs|lockd): server (?P<subject>\S+) OK\b"
         r"|Lustre: (?P<target>\S+): Connection restored to"
         r"|ceph: (?P<rank_of_server>mds\d+) (?:caps stale|reconnect success|recovery completed|came back)",
         role="cleared",
