@@ -52,7 +52,7 @@ _WRAPPINGS = {
     "containerd, CRI-O": rf"(?P<time>{ISO_TIME}) std(?:out|err) [FP] ",
     "kubectl logs --prefix": rf"\[pod/(?P<node>{_HOST})/{_HOST}\] ?",
     "NCCL: host, process, thread, device": rf"(?P<node>{_HOST}):\d+:\d+ \[-?\d+\] (?=.*NCCL )",
-    "syslog": rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?P<node>{_HOST}) (?:kernel: )?",
+    "syslog": rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: )?",
     "rsyslog": rf"(?:<\d+>1 )?(?P<time>{ISO_TIME}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",
     "dmesg -T": rf"\[(?P<ctime>{CTIME})\] ?",
     "dmesg": r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",

@@ -48,6 +48,12 @@ LEVEL = re.compile(
     r"|(?:error|exception) (?:has )?(?:occurr?ed|happened)\b)"
     r"|\bfailed with (?:the following |an? )?(?:\w+ ){0,2}(?:error|exception)s?\b"
     r"|\bencountered (?:an?|the following) (?:\w+ ){0,2}(?:error|exception)\b|^\([\w.+\- ]{1,40}\) (?:Error|ERROR|Fatal): "
+    # Words alone, of compilers and builds, and in other languages.
+    rf"|^\W{{0,8}}(?:FAILED|FAIL|Failed|Failure|[Aa]bort(?:ing|ed)?|ABORT(?:ED|ING)?|Critical|Alert): (?=\S){_IS_METRIC}"
+    r"|^\W{0,8}(?:[Aa]bort(?:ed|ing)|[Gg]iving up|[Ee]rror|[Ss]cript failed)\W{0,3}$"
+    r"|^error\[[A-Z]\d+\]: |^\S+:\d+(?::\d+)?: (?:fatal )?error: |: \*\*\* .{1,200}\bStop\.\s*$|^ninja: build stopped"
+    r"|^[EF]/[\w.\-]+(?:\( *\d+\))?: "
+    r"|^(?:ERREUR|Erreur|FEHLER|Fehler|ERRORE|Errore|错误|エラー|ОШИБКА|Ошибка|오류)\s?[:：!]"
     # TensorFlow writes that an operation failed as a warning; what a data set or a session ends with is none.
     r"|\bop_kernel\.cc:\d+\] (?:OP_REQUIRES failed at \S+ : )?(?!(?i:out.of.range|cancelled|aborted))[A-Z][A-Za-z_]+(?:"
     r" [a-z]+){0,2}: \S"

@@ -10,7 +10,16 @@ from runner.rootcause.tracebacks.messages import is_message
 
 # Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
 SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8}
-SIGNALS |= {"KILL": 9, "SEGV": 11, "PIPE": 13, "TERM": 15, "XCPU": 24, "SYS": 31}
+SIGNALS |= {
+    "KILL": 9,
+    "SEGV": 11,
+    "PIPE": 13,
+    "ALRM": 14,
+    "TERM": 15,
+    "XCPU": 24,
+    "XFSZ": 25,
+    "SYS": 31,
+}
 # How shells and launchers name them.
 _SIGNAL_WORDS = {
     "Killed": 9,
@@ -21,11 +30,18 @@ _SIGNAL_WORDS = {
     "Bus error": 7,
     "Floating point exception": 8,
     "Illegal instruction": 4,
+    "Segfault": 11,
+    "Hangup": 1,
+    "Alarm clock": 14,
+    "File size limit exceeded": 25,
+    "Cputime limit exceeded": 24,
+    "CPU time limit exceeded": 24,
     # The same in other languages of glibc.
     "段错误": 11,
     "已杀死": 9,
     "已终止": 15,
     "已放弃": 6,
+    "已中止": 6,
     "总线错误": 7,
     "浮点数例外": 8,
     "非法指令": 4,
