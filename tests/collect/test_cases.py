@@ -109,12 +109,16 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
 @pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_a_case_is_judged_alike_without_the_alternatives_that_only_it_has(
-    judged: list[tuple[dict[str, Any], list[Verdict]]], capsys: pytest.CaptureFixture[str]
+    judged: list[tuple[dict[str, Any], list[Verdict]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each case is judged again without those alternatives of signatures that match a line of it, and of no other case.
 
     What is left is what other logs, catalogues, families and tracebacks know: a rule that was written for one case loses it.
     """
+    # It compiles each of these sets for seconds, for a few lines.
+    monkeypatch.setattr(engines, "hyperscan", None)
     owners = {
         (one.name, part): [
             case["id"]

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from runner.collect.step_formats import sentences
-from runner.collect.step_formats.epoch_steps import VALIDATION, Place, place_in
+from runner.collect.step_formats.epoch_steps import (
+    VALIDATION,
+    Place,
+    is_of_validation,
+    place_in,
+)
 from runner.collect.step_formats.name_value_pairs import (
     MAX_NAMES,
     MEANINGS,
@@ -142,6 +147,8 @@ def read_any(text: str) -> Reading | None:
         if "loss" not in numbers:
             return None
         return Reading(numbers={"validation_loss": numbers["loss"]})
+    if "loss" in numbers and "validation_loss" not in numbers and is_of_validation(text):
+        numbers = {"validation_loss": numbers["loss"]}
     alone = _STEP_ALONE.search(text)
     if alone is not None and counter is None:
         counter = float((alone[1] or alone[2] or alone[3]).replace(",", ""))

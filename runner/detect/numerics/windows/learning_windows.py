@@ -40,7 +40,7 @@ APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
 MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
 # Losses that come again in the same order with every epoch: samples in a row that are equal to those one period before, different
 # ones among them, and their digits. No update leaves so many losses as they were. Chosen.
-MIN_REPEATED, MIN_DIFFERENT, MIN_REPEATED_DIGITS = 5, 3, 3
+MIN_REPEATED, MIN_DIFFERENT, MIN_REPEATED_DIGITS = 5, 4, 3
 # Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
 MIN_KNOWN, BEGIN_INTERVALS = 4, 2
 

@@ -227,7 +227,8 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
         return None
     # The lowest one is the first by choice, so its place is no evidence.
     after = values[lowest + 1 :]
-    limit = TREND_RISE if rates else TREND_RISE_ALONE
+    # No warm-up takes so many passes over the data.
+    limit = TREND_RISE if rates or samples.steps_are_passes else TREND_RISE_ALONE
     if len(after) < MIN_TREND or max(after[-2:]) < (1 + limit) * values[lowest]:
         return None
     logs = [math.log(value) for value in values[lowest:]]
