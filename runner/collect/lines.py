@@ -79,7 +79,7 @@ class Line:
 
 
 def num_ends(block: bytes, first: int = 0, end: int | None = None) -> int:
-    """Return how many lines end in a block, or in a part of it: in less than half the time of `bytes.count` of Python 3.11."""
+    """Return how many lines end in a block, or in a part of it: faster than `bytes.count` of Python 3.11 unless they are short."""
     part = block[first:end]
     return len(part) - len(part.replace(b"\n", b""))
 

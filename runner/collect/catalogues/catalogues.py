@@ -26,17 +26,23 @@ class Catalogues:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.defects = table.defects
-        self._engine = LiteralEngine(bytes(table.literals)) if len(table.literals) else None
+        self._engine = LiteralEngine(bytes(table.prefixes)) if len(table.prefixes) else None
         # Without an engine, words of the rows of which lines count are searched for.
         self._words = frozenset(() if self._engine else _acting_words(table))
         table.release()
         self._pattern = lru_cache(MAX_ROWS_COMPILED)(_compiled)
         self._row = lru_cache(MAX_ROWS_COMPILED)(table.row)
+        self._group = lru_cache(MAX_ROWS_COMPILED)(table.group)
 
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
         """Call `on_match(number of a literal, offset at which it ends)` for what may be of a row of which lines count."""
         if self._engine is not None:
-            self._engine.search(block, on_match)
+
+            def on_prefix(prefix: int, end: int) -> None:
+                for literal, end_of_literal in self._group(prefix).literals_at(block, end):
+                    on_match(literal, end_of_literal)
+
+            self._engine.search(block, on_prefix)
         elif self._words:
             for found in _WORD_BYTES.finditer(block.lower()):
                 word = zlib.crc32(found[0])

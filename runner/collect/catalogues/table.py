@@ -1,8 +1,9 @@
 """Table: all rows of all catalogues in one block of bytes, to be written once and mapped into memory by every reader.
 
-Its parts: a header (JSON: emitters, defects, sizes of the parts), the literals compiled for an engine, the rows with the offset of
-each, and an index: hashes of words, and the numbers of the rows that are looked up by each. A reader decodes a row when a line
-has its word, so the size of the catalogues costs no memory. Each row is looked up by the rarest word that all of its lines have.
+Its parts: a header (JSON: emitters, defects, sizes of the parts), the prefixes of literals compiled for an engine, what follows
+each in a literal, the rows, and an index: hashes of words, and the numbers of the rows that are looked up by each. A reader decodes
+a row when a line has its word, so the size of the catalogues costs no memory. Each row is looked up by the rarest word that all of
+its lines have.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ import msgspec
 from runner.collect import engines
 from runner.collect.catalogues.files import Catalogue, CatalogueHeader, CatalogueRow, Level
 from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
+from runner.collect.catalogues.literals import Group, grouped
 from runner.facts.matches import Layer, Scope
 
 MAGIC = b"stoker catalogues 1\n"
@@ -75,7 +77,9 @@ class _Parts(msgspec.Struct, frozen=True):
 
     emitters: tuple[Emitter, ...]
     defects: tuple[str, ...]
-    literals: int
+    prefixes: int
+    groups: int
+    group_offsets: int
     rows: int
     offsets: int
     hashes: int
@@ -100,11 +104,14 @@ def pack(catalogues: Iterable[Catalogue]) -> bytes:
         entries += found
         num = len(catalogue.rows)
         emitters.append(Emitter(header.emitter, header.version, num, num - len(found)))
-    literals = sorted({literal for entry in entries for literal in _searched(entry)})
-    rows, offsets = _packed_rows(entry.row for entry in entries)
+    prefixes, groups = grouped(
+        (literal for entry in entries for literal in _searched(entry)),
+        (entry.row.literal for entry in entries if not entry.row.acts),
+    )
     parts = (
-        engines.compile_literals([literal.encode() for literal in literals]),
-        *(rows, offsets),
+        engines.compile_literals([prefix.encode() for prefix in prefixes]),
+        *_packed(groups),
+        *_packed(entry.row for entry in entries),
         *_index(entries),
     )
     sizes = [len(part) for part in parts]
@@ -160,8 +167,9 @@ def _searched(entry: _Entry) -> tuple[str, ...]:
     return row.requires if is_rarer and entry.pattern.is_word else (row.literal,)
 
 
-def _packed_rows(rows: Iterable[Row]) -> tuple[bytes, bytes]:
-    encoded = [msgspec.msgpack.encode(row) for row in rows]
+def _packed(entries: Iterable[msgspec.Struct]) -> tuple[bytes, bytes]:
+    """Return entries one after the other, and the offset of each."""
+    encoded = [msgspec.msgpack.encode(entry) for entry in entries]
     offsets, at = array("I", [0]), 0
     for one in encoded:
         at += len(one)
@@ -214,16 +222,17 @@ class Table:
         except msgspec.MsgspecError as error:
             raise ValueError(f"this is no table of catalogues: {error}") from error
         self.emitters, self.defects = parts.emitters, parts.defects
-        sizes = (parts.literals, parts.rows, parts.offsets, parts.hashes, parts.starts)
+        sizes = (parts.prefixes, parts.groups, parts.group_offsets, parts.rows, parts.offsets)
         views = list[memoryview]()
-        for size in (*sizes, parts.numbers):
+        for size in (*sizes, parts.hashes, parts.starts, parts.numbers):
             views.append(data[at : at + size])
             at += size
-        self.literals, self._rows = views[0], views[1]
-        self._offsets, self._hashes, self._starts, self._numbers = (
-            view.cast("I") for view in views[2:]
+        self.prefixes, self._groups, self._rows = views[0], views[1], views[3]
+        self._group_offsets, self._offsets, self._hashes, self._starts, self._numbers = (
+            view.cast("I") for view in (views[2], *views[4:])
         )
         self._decoder = msgspec.msgpack.Decoder(Row)
+        self._group_decoder = msgspec.msgpack.Decoder(Group)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -231,6 +240,11 @@ class Table:
     def row(self, number: int) -> Row:
         """Return a row."""
         return self._decoder.decode(self._rows[self._offsets[number] : self._offsets[number + 1]])
+
+    def group(self, number: int) -> Group:
+        """Return the literals with a prefix, by the number of the prefix."""
+        first, end = self._group_offsets[number : number + 2]
+        return self._group_decoder.decode(self._groups[first:end])
 
     def index(self) -> Iterator[tuple[int, memoryview]]:
         """Yield the hash of each word, and the numbers of its rows."""
