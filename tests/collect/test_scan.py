@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from runner.collect.engines import Engine
 from runner.collect.scan import MAX_LINE_BYTES, MAX_MATCHES, Scan, ScannedLine, engine_for
+from runner.collect.step_formats.formats import MetricLines, Reading
 
 ENGINE = engine_for()
 SICK = b"RuntimeError: CUDA error: an illegal memory access was encountered"
@@ -58,6 +59,21 @@ def test_steps_are_read_beside_matches() -> None:
     """Metric lines of trainers are found by the same pass."""
     (record,) = [one.record for one in scanned(b"\n".join(LINES), []) if one.record is not None]
     assert (record.step, record.loss) == (120, 2.4312)
+
+
+def test_a_line_without_a_step_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs may have no other lines: parsing is most of what they cost."""
+    parse, parsed = MetricLines.parse, list[str]()
+
+    def count(self: MetricLines, text: str) -> Reading | None:
+        parsed.append(text)
+        return parse(self, text)
+
+    monkeypatch.setattr(MetricLines, "parse", count)
+    lines = [f"loss: {2 + 1 / number:.4f}" for number in range(1, 50)]
+    found = list(Scan("log").feed("".join(f"{line}\n" for line in lines).encode()))
+    assert [one.unnumbered is not None for one in found] == [True] * len(lines)
+    assert parsed == lines
 
 
 def test_a_line_without_end_is_searched_and_not_kept() -> None:

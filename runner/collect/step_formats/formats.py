@@ -46,12 +46,15 @@ class MetricLines:
         self.counts_epochs = False
         self._epochs = EpochSteps()
         self._lone_seconds = LoneSeconds()
+        # The line that was read last: a caller of `read` asks for the same line's numbers if it has no step.
+        self._last: tuple[str, Reading | None] | None = None
         # Format and values of the current block.
         self._block: tuple[str, Reading] | None = None
 
     def read(self, text: str) -> StepRecord | None:
         """Read one line; None: it has no step."""
         reading = self.parse(text)
+        self._last = text, reading
         if reading is None:
             return None
         if reading.step is None:
@@ -81,7 +84,8 @@ class MetricLines:
 
     def unnumbered(self, text: str) -> Reading | None:
         """Parse one line whose step is shown elsewhere, by a bar or by the lines around it; None: it is none, or has its step."""
-        reading = self.parse(text)
+        last = self._last
+        reading = last[1] if last is not None and last[0] is text else self.parse(text)
         known = self._formats.get(self.name or "")
         if reading is None or reading.step is not None or known is None:
             return None
