@@ -4,6 +4,7 @@ Memory does not grow with the logs: matches beyond a limit are counted (`scan`),
 """
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -149,6 +150,7 @@ class Log:
         self._windows = ShortLogReader()
         self._order = LineOrder()
         self._num_numeric = 0
+        self._first_finite: int | None = None
         self._defects: Sequence[str] = ()
         self._origin = origin
 
@@ -305,6 +307,8 @@ class Log:
 
     def _add_step(self, record: StepRecord, line: int, text: bytes) -> None:
         self.steps.add(record.step, line, text)
+        if self._first_finite is None and record.loss is not None and math.isfinite(record.loss):
+            self._first_finite = record.step
         self._last_step_line = line
         self._constant_loss.add(record, line)
         self._windows.add(record, line)
@@ -312,6 +316,8 @@ class Log:
             self._add_finding(finding, line)
 
     def _add_finding(self, finding: NumericFinding, line: int) -> None:
+        if finding.fault == "nan_loss" and finding.recovered:
+            self._forget_unmeasured(finding.onset_step)
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
@@ -319,6 +325,11 @@ class Log:
             # What began as a spike has not come back.
             self.matches = [one for one in self.matches if not _is_spike_of(finding, one)]
         self.matches.append(match_of_finding(finding, self.name, line, rank=self._origin.rank))
+
+    def _forget_unmeasured(self, onset_step: int) -> None:
+        """Drop a NaN from the start of a log on that ended: weights that are NaN give no loss again, so none was measured yet."""
+        if self._first_finite is not None and self._first_finite > onset_step:
+            self.matches = [one for one in self.matches if one.fault != "nan_loss"]
 
 
 def verdicts_on(

@@ -255,3 +255,36 @@ def test_the_bar_of_an_evaluation_below_an_epoch_is_no_step() -> None:
         "Epoch 00010: early stopping\n313/313 [=====] - 1s 3ms/step - loss: 2.3026 - acc: 0.1000\n"
     )
     assert [one.cause.fault for one in verdicts_of(text)] == ["plateau"]
+
+
+def test_a_loss_that_is_not_measured_before_some_step_is_no_nan() -> None:
+    """A replay memory is filled first; after a NaN of weights there is no finite loss."""
+    nan = "".join(f"episode={n} step={450 + 10 * n} reward=198.0 loss=nan\n" for n in range(6))
+    well = "".join(f"episode={n} step={450 + 10 * n} reward=198.0 loss=0.7\n" for n in range(6, 12))
+    assert verdicts_of(nan + well) == []
+    assert [one.cause.fault for one in verdicts_of(nan)] == ["nan_loss"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_validation"),
+    [
+        ("12:57:29,820 - __main__ - INFO - Epoch 3 Validation - Loss: 1.25, Acc: 0.5", True),
+        ("[Validation] Epoch 3 Loss 1.25", True),
+        ("Epoch 3 eval - loss: 1.25 acc 0.4", True),
+        ("Validation Epoch 3 - loss: 1.25", True),
+        ("Epoch 3/5, phase: val, Loss: 1.25", True),
+        # Other numbers of a validation, a setting, and both passes on one line.
+        ("Epoch 3 loss: 1.25 | test 0.7", False),
+        ("Epoch 3 loss: 1.25 (eval every 100 steps)", False),
+        ("step 3 loss 1.25 eval_steps: 100", False),
+        ("Epoch 3 training, validation follows - loss: 1.25", False),
+    ],
+)
+def test_a_line_that_names_its_pass_has_the_loss_of_that_pass(
+    line: str, *, is_validation: bool
+) -> None:
+    """A validation loss that is read as one of the training is a spike, and one more with each epoch."""
+    (record,) = records_of(line)
+    assert (record.loss, record.validation_loss) == (
+        (None, 1.25) if is_validation else (1.25, None)
+    )
