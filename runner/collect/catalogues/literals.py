@@ -15,7 +15,7 @@ import msgspec
 ENDING, LEAST_PREFIX, MOST_HARMLESS = 8, 12, 5
 
 
-class Group(msgspec.Struct, frozen=True, array_like=True):
+class LiteralGroup(msgspec.Struct, frozen=True, array_like=True):
     """The literals with one prefix. `first`: the number of the first of them; `rests`: what follows the prefix in each."""
 
     first: int
@@ -30,14 +30,16 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
         ]
 
 
-def grouped(literals: Iterable[str], harmless: Iterable[str]) -> tuple[list[str], list[Group]]:
+def grouped(
+    literals: Iterable[str], harmless: Iterable[str]
+) -> tuple[list[str], list[LiteralGroup]]:
     """Return the prefixes to search for, and the group of each. `harmless`: literals of rows whose lines healthy logs have."""
     rests: defaultdict[str, list[bytes]] = defaultdict(list)
     for literal, prefix in _prefixes(sorted(set(literals)), harmless):
         rests[prefix].append(literal[len(prefix) :].encode())
-    groups, first = list[Group](), 0
+    groups, first = list[LiteralGroup](), 0
     for following in rests.values():
-        groups.append(Group(first, tuple(following)))
+        groups.append(LiteralGroup(first, tuple(following)))
         first += len(following)
     return list(rests), groups
 

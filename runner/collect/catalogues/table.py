@@ -19,7 +19,7 @@ import msgspec
 from runner.collect import engines
 from runner.collect.catalogues.files import Catalogue, CatalogueHeader, CatalogueRow, Level
 from runner.collect.catalogues.formats import LinePattern, Style, line_pattern
-from runner.collect.catalogues.literals import Group, grouped
+from runner.collect.catalogues.literals import LiteralGroup, grouped
 from runner.facts.matches import Layer, Scope
 
 MAGIC = b"stoker catalogues 1\n"
@@ -232,7 +232,7 @@ class Table:
             view.cast("I") for view in (views[2], *views[4:])
         )
         self._decoder = msgspec.msgpack.Decoder(Row)
-        self._group_decoder = msgspec.msgpack.Decoder(Group)
+        self._group_decoder = msgspec.msgpack.Decoder(LiteralGroup)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -241,7 +241,7 @@ class Table:
         """Return a row."""
         return self._decoder.decode(self._rows[self._offsets[number] : self._offsets[number + 1]])
 
-    def group(self, number: int) -> Group:
+    def group(self, number: int) -> LiteralGroup:
         """Return the literals with a prefix, by the number of the prefix."""
         first, end = self._group_offsets[number : number + 2]
         return self._group_decoder.decode(self._groups[first:end])
