@@ -6,6 +6,7 @@ no incident, unless it lasts; what it died of and recovered from is an incident 
 than acting on none, so a culprit is named only when the others do not report the same of themselves.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -30,6 +31,11 @@ from runner.rootcause.relevance import relevant_matches as relevant_of_placed
 LOST_LINES = 20
 # In what is over, and of which no line shows that it did harm; chosen, below what explains the end of a run.
 OVER_CONFIDENCE = 0.3
+# srun's lines about the tasks of a step.
+_TOLD_TO_END = re.compile(r"\btasks? [\d,\-]+: Terminated\b")
+_CRASHED = re.compile(
+    r"\btasks? [\d,\-]+: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
+)
 # Lines that a verdict quotes; chosen.
 MAX_EVIDENCE = 12
 # Lines that a cause quotes; chosen.
@@ -91,6 +97,9 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     if root.fault == "node_failure" and (taken := _taken_back(root, naming)) is not None:
         # The node is gone because the cloud or the scheduler wanted it, or had none to give.
         return taken, [taken]
+    if root.fault == "preemption" and (died := _died_in(root, naming)) is not None:
+        # The launcher ended the other tasks of the step because of this one.
+        return died, [died]
     if root.role == "stuck" and (driver := _failed_before(root, naming)) is not None:
         # The driver waits for its device.
         return driver, [driver]
@@ -172,6 +181,18 @@ def _taken_before(root: Match, naming: Sequence[Match]) -> Match | None:
         if match.known_by == "signature" and match.file == root.file and match.line < root.line
     ]
     return _first(taken) if taken else None
+
+
+def _died_in(root: Match, naming: Sequence[Match]) -> Match | None:
+    """Return the task that died by a signal of its own where a launcher's line says that another one got a request to end."""
+    if not _TOLD_TO_END.search(root.text):
+        return None
+    died = [
+        match
+        for match in naming
+        if match.file == root.file and match.line < root.line and _CRASHED.search(match.text)
+    ]
+    return _first(died) if died else None
 
 
 def _is_before(one: Match, other: Match) -> bool:

@@ -179,8 +179,9 @@ ENDING = (
     ),
     _launcher(
         "possible-causes",
-        r"\bThere are some potential root causes\b|^LLVM ERROR: ",
-        source="Ray: a list of what may have been; LLVM: it ends the process, for whatever reason",
+        r"\bThere are some potential root causes\b|^LLVM ERROR: |\bThe actor is dead because its worker process has died\b"
+        r"|\bBack-off restarting failed container\b",
+        source="Ray: a list of what may have been; Kubernetes: it tried again; LLVM: it ends the process, for whatever reason",
         sample="Worker exit detail: Worker unexpectedly exits with a connection error code 2. There are some potential "
         "root causes. (1) The process is killed by SIGKILL by OOM killer",
         near="the potential root causes were looked at",

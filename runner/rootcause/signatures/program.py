@@ -111,7 +111,7 @@ PROGRAM = (
         r"|loss returned in .{0,60} is nan"
         r"|\b\d+/\d+\s+[\d.]+G\s+nan\s+nan\b|'eval_loss': '?nan\b"
         r"|'(?:train_)?loss': '?nan\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b|\bwith loss = nan\b"
-        r"|\bInvalid loss, terminating training\b"
+        r"|\bInvalid loss, terminating training\b|^\s*Validation [Ll]oss\s*[:=]\s*nan\s*$"
         r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b"
         # The running average of darknet: more than one step had no number.

@@ -1,4 +1,4 @@
-"""Words for numbers that are not finite: what a line says of a loss, a gradient or weights, and what only sounds like it."""
+"""Words of lines that were missed: numbers that are not finite, deaths without a cause, and what only sounds like them."""
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.collect.diagnosed_logs import verdicts_of
         "Non-finite loss, ending training",
         "nan in weight of encoder",
         "All gradients are nan, exiting",
+        "Validation Loss: nan",
     ],
 )
 def test_a_line_that_says_so_is_found(line: str) -> None:
@@ -40,6 +41,28 @@ def test_a_line_that_says_so_is_found(line: str) -> None:
 def test_a_line_that_only_sounds_like_it_is_not(line: str) -> None:
     """Settings, counts of 0 and words that begin alike."""
     assert verdicts_of(f"{line}\n") == []
+
+
+def test_a_task_that_crashed_is_why_others_of_its_step_were_ended() -> None:
+    """Slurm ends the other tasks, and says so after it."""
+    crash = "srun: error: n1: task 0: Segmentation fault (core dumped)\nsrun: Terminating StepId=333.0\n"
+    ended = "srun: error: n2: task 1: Terminated\nsrun: Force Terminated StepId=333.0\n"
+    (verdict,) = verdicts_of(crash + ended)
+    assert verdict.cause.fault == "unknown"
+    assert "Segmentation fault" in verdict.evidence[0].text
+    assert [one.cause.fault for one in verdicts_of(ended)] == ["preemption"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The actor is dead because its worker process has died. Worker exits with an exit code None.",
+        "Warning  BackOff  33s (x70 over 15m)  kubelet, n1  Back-off restarting failed container",
+    ],
+)
+def test_a_death_without_a_cause_is_unknown(line: str) -> None:
+    """It is an incident, and no line says why."""
+    assert [one.cause.fault for one in verdicts_of(f"{line}\n")] == ["unknown"]
 
 
 def test_memory_of_a_node_over_two_lines_is_read() -> None:
