@@ -32,7 +32,7 @@ LOST_LINES = 20
 # In what is over, and of which no line shows that it did harm; chosen, below what explains the end of a run.
 OVER_CONFIDENCE = 0.3
 # srun's lines about the tasks of a step.
-_TOLD_TO_END = re.compile(r"\btasks? [\d,\-]+: Terminated\b")
+_ASKED_TO_END = re.compile(r"\btasks? [\d,\-]+: Terminated\b")
 _CRASHED = re.compile(
     r"\btasks? [\d,\-]+: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
 )
@@ -185,7 +185,7 @@ def _taken_before(root: Match, naming: Sequence[Match]) -> Match | None:
 
 def _died_in(root: Match, naming: Sequence[Match]) -> Match | None:
     """Return the task that died by a signal of its own where a launcher's line says that another one got a request to end."""
-    if not _TOLD_TO_END.search(root.text):
+    if not _ASKED_TO_END.search(root.text):
         return None
     died = [
         match
