@@ -24,6 +24,8 @@ from runner.rootcause.signatures import SIGNATURES
 MEGABYTES, STREAM_GIGABYTES, SEED = 200, 5.0, 1
 # Of the log: a whole one would take minutes.
 RE_BYTES = 512 * 1024
+# For the program of re2's set, which refuses more than 8 MB by default.
+RE2_BYTES = 512 * 1024 * 1024
 # The first on the first machine.
 MIN_MB_PER_SECOND, MAX_GROWN_MB = 150.0, 150.0
 # Of all lines: one rank in eight reports a step, about every hundred lines.
@@ -101,7 +103,9 @@ def by_re2(data: bytes) -> None:
     """Search line by line with a set of re2."""
     import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    known = re2.Set.SearchSet()
+    options = re2.Options()
+    options.max_mem = RE2_BYTES
+    known = re2.Set.SearchSet(options)
     for signature in SIGNATURES:
         known.Add(re.sub(r"\(\?P<\w+>", "(?:", signature.pattern))
     known.Compile()
@@ -135,12 +139,19 @@ def by_grep(data: bytes, locale: str) -> float:
 def extended(pattern: str) -> str:
     """Spell a pattern as POSIX does; whether letters are small or capital is minded everywhere."""
     pattern = re.sub(r"\(\?P<\w+>|\(\?:", "(", pattern.removeprefix("(?i)"))
+    # In brackets a hyphen is itself only at their end.
+    pattern = re.sub(r"\[((?:[^\[\]\\]|\\.)*)\]", _hyphen_last, pattern)
     for ours, theirs in ((r"\d", "[0-9]"), (r"\S", "[^[:space:]]"), (r"\s", "[[:space:]]")):
         pattern = pattern.replace(f"[{ours}", f"[{theirs[1:-1]}").replace(ours, theirs)
     pattern = (
         pattern.replace(r"\-", "-").replace(r"\[", "[[]").replace(r"\]", "]").replace(r"\"", '"')
     )
     return re.sub(r"([*+?}])\?", r"\1", pattern)
+
+
+def _hyphen_last(match: re.Match[str]) -> str:
+    inside = match[1].replace(r"\-", "")
+    return match[0] if inside == match[1] else f"[{inside}-]"
 
 
 def resident_mb() -> float:

@@ -5,6 +5,7 @@ So the last state of a bar is a sign of life only once something follows it.
 """
 
 import re
+from dataclasses import dataclass
 
 from runner.facts.matches import LoggedStep
 
@@ -12,20 +13,20 @@ from runner.facts.matches import LoggedStep
 _BAR = re.compile(rb"\| *(\d{1,15})/(\d{1,15}) \[")
 
 
+@dataclass(slots=True)
 class LogSteps:
     """Follows the steps of one log. `first` and `furthest`: of all; `alive`: the newest that the process outlived."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self.first: LoggedStep | None = None
-        self.furthest: LoggedStep | None = None
-        self.alive: LoggedStep | None = None
+    file: str
+    first: LoggedStep | None = None
+    furthest: LoggedStep | None = None
+    alive: LoggedStep | None = None
 
     def add(self, step: int, line: int, text: bytes) -> None:
         """Add a step of a line with this text."""
         before, is_open = self.furthest, is_open_bar(text)
         if before is None or step > before.step:
-            self.furthest = LoggedStep(file=self._file, line=line, step=step)
+            self.furthest = LoggedStep(file=self.file, line=line, step=step)
             self.alive = before if is_open else self.furthest
         elif not is_open:
             self.alive = before
