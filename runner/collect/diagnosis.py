@@ -17,7 +17,7 @@ from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.engines import Engine
 from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
-from runner.collect.log_steps import LogSteps
+from runner.collect.log_steps import LogSteps, is_open_bar
 from runner.collect.margins import Margin
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.short_logs import ShortLogReader
@@ -32,7 +32,7 @@ from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
-from runner.rootcause.line_context import in_context, with_start
+from runner.rootcause.line_context import in_context, with_start, without_warnings
 from runner.rootcause.log_ends import (
     LogEnding,
     match_of_cut,
@@ -211,6 +211,7 @@ class Log:
         if not self.is_binary:
             judged += self._match_of_last_step()
             end = self.end()
+            judged = without_warnings(judged, _outlived(end))
             of_end = with_likeliest(self._match_of_end(judged, end), installed_wordings())
             # An attempt that is repeated is harmless, unless nothing but attempts came of it.
             unmet = [match.line for match in of_end if match.fault == "rendezvous"]
@@ -367,6 +368,12 @@ def match_of_finding(
         rank=rank,
         named={"onset_step": str(finding.onset_step)},
     )
+
+
+def _outlived(end: LogEnding) -> int:
+    """Return the line of the last progress that is no bar of a process that ends; 0: there is none."""
+    progress = end.progress
+    return 0 if progress is None or is_open_bar(progress.text.encode()) else progress.line
 
 
 def _origin_of(name: str, rank: int | None) -> Origin:

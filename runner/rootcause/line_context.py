@@ -268,3 +268,20 @@ def _fails_to_meet(match: Match, first_step: int) -> bool:
         return False
     is_before = not first_step or match.line < first_step
     return is_of_network and is_before and _CONNECTS.search(match.text) is not None
+
+
+# A logger's level somewhere in a line: a bar may stand before it.
+_WARNING = re.compile(r"(?:^|[\]\s|:\[(])WARN(?:ING)?\b")
+
+
+def without_warnings(matches: Sequence[Match], progress_line: int) -> list[Match]:
+    """Return matches in which what a program only warned of before its last progress, in this line, is harmless; 0: no progress."""
+    return [
+        replace(one, weight="benign")
+        if one.fault in ("config_error", "data_error")
+        and (one.layer, one.weight) == ("program", "primary")
+        and one.line < progress_line
+        and _WARNING.search(one.text)
+        else one
+        for one in matches
+    ]

@@ -70,3 +70,14 @@ def test_memory_of_a_node_over_two_lines_is_read() -> None:
     text = "Memory on the node (IP: 10.0.0.7) was 121.66GB / 128.00GB (0.95),\n"
     text += "which exceeds the memory usage threshold of 0.95.\n"
     assert [one.cause.fault for one in verdicts_of(text)] == ["host_oom"]
+
+
+def test_what_a_program_only_warned_of_is_harmless_once_it_goes_on() -> None:
+    """A picture of the model that cannot be drawn; as an error, or as the last thing that was heard, it counts."""
+    wrong = "{} graph was not drawn: Sizes of tensors must match except in dimension 1. Expected size 36 but got 37.\n"
+    after = "0/29 19.6G 0.95 107 608: 100%|█████| 36/36 [00:24<00:00,  1.49it/s]\n"
+    bar = "0/29 10.4G 1.2 538 608: 0%|     | 0/36 [00:04<?, ?it/s]"
+    assert verdicts_of(wrong.format("WARNING") + after) == []
+    assert verdicts_of(bar + wrong.format("WARNING") + after) == []
+    for text in (wrong.format("ERROR") + after, wrong.format("WARNING")):
+        assert [one.cause.fault for one in verdicts_of(text)] == ["config_error"]
