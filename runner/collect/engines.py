@@ -76,6 +76,25 @@ class ReEngine:
                 on_match(index, match.end())
 
 
+class JoinedEngine:
+    """Searches with two engines, one after the other: a large set that is compiled already, and a few patterns more."""
+
+    def __init__(self, first: Engine, num_first: int, second: Engine) -> None:
+        """`num_first`: patterns of the first that count; those of the second have the numbers after these."""
+        self.name = first.name
+        self._first, self._num_first, self._second = first, num_first, second
+
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
+        num = self._num_first
+
+        def of_first(index: int, end: int) -> None:
+            if index < num:
+                on_match(index, end)
+
+        self._first.search(block, of_first)
+        self._second.search(block, lambda index, end: on_match(num + index, end))
+
+
 def make_engine(patterns: Sequence[str]) -> Engine:
     """Return the fastest engine of this machine for a set of patterns."""
     return HyperscanEngine(patterns) if hyperscan is not None else ReEngine(patterns)

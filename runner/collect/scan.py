@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from runner.collect.catalogues.catalogues import Catalogues, all_catalogues
 from runner.collect.catalogues.line_search import CataloguedLines, LineHits
-from runner.collect.engines import Engine, make_engine
+from runner.collect.engines import Engine, JoinedEngine, make_engine
 from runner.collect.lines import ANSI, Bare, bare_prefix, num_ends, shown_part, unwrapped
 from runner.collect.step_formats.epoch_steps import ANNOUNCED
 from runner.collect.step_formats.formats import FORMATS, MetricLines
@@ -300,11 +300,13 @@ def engine_for(
     Raises UserError for an own pattern that no engine can search for.
     """
     patterns = [signature.pattern for signature in signatures]
+    every = make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED, HEADER])
     if own_format is None:
-        return make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED, HEADER])
+        return every
     mark = own_format_of(own_format).mark
     try:
-        return make_engine([*patterns, mark, ANNOUNCED])
+        # To compile all of them anew takes longer than a short run.
+        return JoinedEngine(every, len(patterns), make_engine([mark, ANNOUNCED]))
     except ValueError as error:
         raise UserError(
             f"metric pattern {own_format!r} cannot be searched for: {error}; "

@@ -22,14 +22,14 @@ BMC = (
     _part(
         "dell-part",
         r"\b(?:CPU\d{4}|(?:MEM|PCI|HWC|PSU|PWR|PDR|VDR|CTL|BAT|VLT|AMP|NIC|BIOS|RFM|PST|PFM|ASR|CBL|ENC)\d{3,4})\b[: |\-\"',]"
-        rf".{{0,240}}{_FAULTY}",
+        rf".*{_FAULTY}",
         source=_DELL,
         sample="MEM0001: Multi-bit memory errors detected on a memory device at location(s) DIMM_A1.",
         near="PSU0801: Power supply 1 is operating normally.",
     ),
     _part(
         "dell-firmware",
-        rf"\bUEFI\d{{4}}\b[: |\-\"',].{{0,240}}{_FAULTY}",
+        rf"\bUEFI\d{{4}}\b[: |\-\"',].*{_FAULTY}",
         source=_DELL,
         sample="UEFI0067: A PCIe link training failure is observed in Slot 4 and the link is disabled.",
         near="UEFI0081: Memory configuration has changed from the last time the system was started.",
@@ -44,7 +44,7 @@ BMC = (
     ),
     _heat(
         "dell-heat",
-        r"\b(?:TMP|FAN)\d{3,4}\b[: |\-\"',].{0,240}\b(?:(?:greater|higher|above|exceed\w*).{0,40}\b(?:critical|maximum|upper)"
+        r"\b(?:TMP|FAN)\d{3,4}\b[: |\-\"',].*\b(?:(?:greater|higher|above|exceed\w*).{0,40}\b(?:critical|maximum|upper)"
         r"|less than the lower critical|fail\w*|(?:is|are) (?:lost|removed|absent|missing)|not (?:working|detected|present)"
         r"|outside of (?:the )?(?:required )?range|(?:allowable|normal) range is exceeded)"
         r"|\bCPU\d{4}\b.{0,120}\b(?:thermal trip|over-?temperature|throttled)",
