@@ -305,7 +305,7 @@ def engine_for(
         return every
     mark = own_format_of(own_format).mark
     try:
-        # To compile all of them anew takes longer than a short run.
+        # Compiling all of them again takes longer than a short run.
         return JoinedEngine(every, len(patterns), make_engine([mark, ANNOUNCED]))
     except ValueError as error:
         raise UserError(
