@@ -101,7 +101,7 @@ class Diagnosis:
         return verdicts_on(
             [match for log in self.logs for match in log.judged_matches()],
             [match for log in self.logs for match in log.of_windows],
-            [log.steps.alive for log in self.logs if log.steps.alive is not None],
+            [log.steps.survived for log in self.logs if log.steps.survived is not None],
         )
 
     def scanned(self, max_matches: int, *, text: int) -> ScannedLogs:
@@ -109,7 +109,7 @@ class Diagnosis:
 
         `text`: the most characters of each.
         """
-        steps = tuple(log.steps.alive for log in self.logs if log.steps.alive is not None)
+        steps = tuple(log.steps.survived for log in self.logs if log.steps.survived is not None)
         judged = (match for log in self.logs for match in log.judged_matches())
         every = relevant_matches(judged, steps)
         num: Counter[tuple[str, str]] = Counter()
@@ -211,7 +211,7 @@ class Log:
         if not self.is_binary:
             judged += self._match_of_last_step()
             end = self.end()
-            judged = without_warnings(judged, _outlived(end))
+            judged = without_warnings(judged, _progress_line(end))
             of_end = with_likeliest(self._match_of_end(judged, end), installed_wordings())
             # An attempt that is repeated is harmless, unless nothing but attempts came of it.
             unmet = [match.line for match in of_end if match.fault == "rendezvous"]
@@ -370,8 +370,8 @@ def match_of_finding(
     )
 
 
-def _outlived(end: LogEnding) -> int:
-    """Return the line of the last progress that is no bar of a process that ends; 0: there is none."""
+def _progress_line(end: LogEnding) -> int:
+    """Return the line of the last progress, if it is no open bar, which an exiting process may draw again; else 0."""
     progress = end.progress
     return 0 if progress is None or is_open_bar(progress.text.encode()) else progress.line
 

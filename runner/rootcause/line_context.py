@@ -270,7 +270,7 @@ def _fails_to_meet(match: Match, first_step: int) -> bool:
     return is_of_network and is_before and _CONNECTS.search(match.text) is not None
 
 
-# A logger's level somewhere in a line: a bar may stand before it.
+# A logger's level anywhere in a line: a bar may precede it.
 _WARNING = re.compile(r"(?:^|[\]\s|:\[(])WARN(?:ING)?\b")
 
 

@@ -21,7 +21,7 @@ from tests.collect.diagnosed_logs import verdicts_of
     ],
 )
 def test_a_line_that_says_so_is_found(line: str) -> None:
-    """Whatever the trainer calls the quantity, and whichever stands first."""
+    """Whatever the trainer calls the quantity, and in either order."""
     assert [one.cause.fault for one in verdicts_of(f"{line}\n")] == ["nan_loss"]
 
 
@@ -73,7 +73,7 @@ def test_memory_of_a_node_over_two_lines_is_read() -> None:
 
 
 def test_what_a_program_only_warned_of_is_harmless_once_it_goes_on() -> None:
-    """A picture of the model that cannot be drawn; as an error, or as the last thing that was heard, it counts."""
+    """A picture of the model that cannot be drawn; as an error, or in the last line, it counts."""
     wrong = "{} graph was not drawn: Sizes of tensors must match except in dimension 1. Expected size 36 but got 37.\n"
     after = "0/29 19.6G 0.95 107 608: 100%|█████| 36/36 [00:24<00:00,  1.49it/s]\n"
     bar = "0/29 10.4G 1.2 538 608: 0%|     | 0/36 [00:04<?, ?it/s]"

@@ -127,8 +127,8 @@ def _by_launch(logs: Sequence[tuple[LogSource, Log]]) -> tuple[dict[Launch, _Lau
         launch.of_windows += log.of_windows
         if source.origin.rank is not None and log.num_bytes:
             launch.matches.append(_wrote(source.path, source.origin.rank))
-        if log.steps.alive is not None:
-            launch.steps.append(log.steps.alive)
+        if log.steps.survived is not None:
+            launch.steps.append(log.steps.survived)
     return launches, shared
 
 

@@ -34,7 +34,7 @@ _NAMED = sentences.NAMED
 _COLOURS = r"(?:\x1b\[[\d;]{0,20}m)*"
 # Every line that may have numbers of ours. Parts of a name may follow: loss_train, Loss/train.
 MARK = (
-    # A word may stand behind the name: "Loss Total : 1.5".
+    # One word may follow the name: "Loss Total : 1.5".
     rf"{_NAMED}[\w/.\-]{{0,24}}{_QUOTES}{_COLOURS}"
     rf"(?:(?: [A-Za-z]{{1,12}})?\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}"
     rf"|{sentences.MARK}|{sentences.SPELLED}"

@@ -76,7 +76,7 @@ MAX_PARTS = 12
 
 
 def unclassed(text: str) -> Raised | None:
-    """Return the exception whose message a line ends with, behind what stands before it, though it lacks the class; None: none."""
+    """Return the exception whose message a line without its class ends with; None: there is none."""
     text = text.rstrip()
     for number, part in enumerate(_PARTS.finditer(text)):
         if number >= MAX_PARTS:

@@ -1,4 +1,4 @@
-"""Steps as signs of life: a bar that an exiting process draws once more below its traceback is none."""
+"""Steps that a process survived: a bar that it draws again below its traceback, as it exits, is none."""
 
 import pytest
 
@@ -29,22 +29,22 @@ def test_a_bar_that_is_drawn_once_more_below_a_traceback_is_no_recovery(end: str
 
 
 def test_bars_that_go_on_below_a_traceback_are() -> None:
-    """A batch that was skipped ends nothing; a full bar, or a line that follows, shows that the process lived."""
+    """A batch that was skipped ends nothing; a full bar, or a step after it, shows that the process went on."""
     drawn = "\n".join(map(bar, (10, 20, 30)))
     for after in (f"{bar(33)}\n{bar(34)}\n", f"{bar(100)}\n", f"{bar(33)}\nstep 34 loss: 0.2\n"):
         assert verdicts_of(f"{drawn}\n{TRACEBACK}{after}") == []
 
 
-def test_the_newest_step_that_was_outlived_is_known() -> None:
-    """An open bar is outlived once another step follows; drawn again it changes nothing."""
+def test_the_newest_step_that_was_survived_is_known() -> None:
+    """A step of an open bar is survived once another step follows; the same bar again changes nothing."""
     steps = LogSteps("log")
     for step, line, text in ((10, 1, bar(10)), (20, 2, bar(20)), (20, 3, bar(20))):
         steps.add(step, line, text.encode())
     assert steps.furthest is not None
-    assert steps.alive is not None
-    assert (steps.furthest.step, steps.alive.step) == (20, 10)
+    assert steps.survived is not None
+    assert (steps.furthest.step, steps.survived.step) == (20, 10)
     steps.add(20, 4, b"step 20 eval_loss: 1.5")
-    assert steps.alive.step == 20
+    assert steps.survived.step == 20
     assert is_open_bar(bar(10).encode())
     assert not is_open_bar(bar(100).encode())
     assert not is_open_bar(b"step 10/100 loss: 2.0")

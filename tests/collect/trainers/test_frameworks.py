@@ -1,4 +1,4 @@
-"""Lines of frameworks whose meaning hangs on where they stand: at the start, in a save, in a list of what may have been."""
+"""Lines of frameworks whose meaning depends on their place: at the start, in a save, in a list of possible causes."""
 
 import pytest
 
@@ -139,7 +139,7 @@ def test_two_nodes_that_count_the_same_ranks() -> None:
 
 
 def test_an_interrupt_while_ranks_wait_and_while_they_work() -> None:
-    """A person ends a run that stands still: its loader, or its ranks, had been waited for. One that works was only ended."""
+    """A run that a person interrupts while it waits for its loader or its ranks hangs; one that works does not."""
     python = "/usr/lib/python3.10"
     parent = traceback(
         "KeyboardInterrupt",

@@ -1,11 +1,11 @@
-"""Single losses of a short log that stand out and come back: what a look at both sides of them shows."""
+"""Single losses of a short log that are far above those before and after them."""
 
 import math
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 
-# A sample that stands out and comes back: samples before and after it, of all, its ratio to the highest other one, and how many
+# A spike: samples before and after it, of all, its ratio to the highest other one, and how many
 # times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
 SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
@@ -34,7 +34,7 @@ def single_spike(samples: Samples) -> NumericFinding | None:
 
 
 def _spike_of_any_sign(losses: Points) -> NumericFinding | None:
-    """Find one value that stands out among losses that may be below 0, by many times the range of all others."""
+    """Find one loss above all others by many times their range, where losses may be below 0."""
     if len(losses) < SPIKE_SAMPLES or not all(math.isfinite(value) for _, value in losses):
         return None
     step, highest = max(losses, key=lambda one: one[1])

@@ -346,34 +346,6 @@ def test_a_loss_of_an_adversary_that_is_no_number_counts() -> None:
     assert found.fault == "nan_loss"
 
 
-@pytest.mark.parametrize(
-    ("loss", "accuracies", "first", "fault"),
-    [
-        (LN_2, (0.51,), 1010, "plateau"),
-        (LN_2, (0.9, 0.49), 1010, "plateau"),
-        # The first steps; more right than by chance at the same loss; and half of ten classes.
-        (LN_2, (0.51,), 10, ""),
-        (LN_2, (0.6,), 1010, ""),
-        (LN_10, (0.5,), 1010, ""),
-        # An accuracy of 0 after a thousand steps, and in a warm-up.
-        (11.17, (0.0, 0.5), 1010, "plateau"),
-        (11.17, (0.0, 0.5), 10, ""),
-        (11.17, (0.1, 0.5), 1010, ""),
-        (11.17, (), 1010, ""),
-    ],
-)
-def test_an_accuracy_beside_the_loss_shows_that_nothing_is_learned(
-    loss: float, accuracies: tuple[float, ...], first: int, fault: str
-) -> None:
-    """A loss near ln N with one right answer in N, or a loss that does not move with none at all."""
-    log = ShortLog()
-    for n in range(8):
-        moved = loss * (1 + 5e-4 * (-1) ** n)
-        log.add(StepRecord(step=first + 10 * n, loss=moved), accuracies)
-    found = log.finding()
-    assert ("" if found is None else found.fault) == fault
-
-
 def test_long_logs_and_steps_that_run_backwards_are_left_to_other_detectors() -> None:
     """From the 25th step on there is a level; a log of several attempts is no one series."""
     spike = [0.71, 0.66, 5.9, 0.74, 0.69, 0.63, 0.7]
