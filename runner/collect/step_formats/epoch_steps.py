@@ -62,9 +62,8 @@ VALIDATION = re.compile(
 
 
 # What names the pass that a line is of, if no number belongs to it: "Epoch 13 Validation - Loss: 2.5", "[val] epoch 3 loss 2.5".
-_PASS = re.compile(
-    r"(?i)(?<![\w/.\-])(?:validation|valid|val|eval(?:uation|uating)?|test(?:ing)?|dev)(?![\w/])"
-)
+# Not "test": runs and loggers have that name.
+_PASS = re.compile(r"(?i)(?<![\w/.\-])(?:validation|valid|val|eval(?:uation|uating)?)(?![\w/])")
 _TRAINING = re.compile(r"(?i)(?<![a-z])train(?:ing)?(?![a-z])")
 # Behind it, the rest of the name of a metric and its number, or a counter.
 _METRIC = re.compile(r"(?P<words>(?: +[A-Za-z]\w*){0,2}) *[:=]? *[-+]?(?:[\d.]|(?i:nan|inf))")
@@ -72,7 +71,7 @@ _COUNTERS = ("epoch", "step", "iter", "iteration", "batch", "ep")
 
 
 def is_of_validation(text: str) -> bool:
-    """Whether a line with a plain loss is of a validation or a test: it says so, and of no training."""
+    """Whether a line with a plain loss is of a validation: it says so, and of no training."""
     if _TRAINING.search(text):
         return False
     for match in _PASS.finditer(text):

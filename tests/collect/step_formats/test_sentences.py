@@ -275,6 +275,8 @@ def test_a_loss_that_is_not_measured_before_some_step_is_no_nan() -> None:
         ("Epoch 3/5, phase: val, Loss: 1.25", True),
         # Other numbers of a validation, a setting, and both passes on one line.
         ("Epoch 3 loss: 1.25 | test 0.7", False),
+        # The name of a run or of a logger.
+        ("[test] epoch 3 loss 1.25", False),
         ("Epoch 3 loss: 1.25 (eval every 100 steps)", False),
         ("step 3 loss 1.25 eval_steps: 100", False),
         ("Epoch 3 training, validation follows - loss: 1.25", False),
