@@ -47,6 +47,8 @@ def test_a_killed_rank_appears_a_pause_is_obeyed_and_a_dead_supervisor_is_told(
         page.click("#i1 summary")
         expect(page.locator("#i1 .story")).to_contain_text("attempt 1.1.1 planned")
         harness.training(past_step=training.step + 20, after=training.attempt)
+        # The supervisor refuses a pause whose sender has not seen how the incident ended.
+        expect(page.locator("#i1")).to_contain_text("✓ resolved", timeout=WAIT_MILLISECONDS)
         page.get_by_role("button", name="Pause…").click()
         page.fill("#ask-reason", "the disks move")
         page.click("#ask-go")

@@ -25,7 +25,7 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
     SparesStatus,
 )
-from runner.facts.messages.requests import ApproveAction
+from runner.facts.messages.requests import ApproveAction, PauseRun
 from runner.journal.archive import archive_of
 from runner.steps import RunFiles, StepRow, folder_beside
 from runner.token_file import WebRole
@@ -103,6 +103,37 @@ def test_a_story_opens_and_only_an_operator_approves(browser: Browser, site: Sit
     (request,) = site.cluster.requests()
     assert isinstance(request, ApproveAction)
     assert (request.action, request.by, request.reason) == ("a9", "ann (web)", "as on Friday")
+
+
+def test_a_pause_that_an_incident_overtook_is_asked_again_with_what_is_known_now(
+    browser: Browser, site: Site
+) -> None:
+    """The dialog shows the refusal, and its button asks again about the version that the page has by then."""
+    view = example_view()
+    incident = IncidentStatus(incident="i2", state="open", fault="rank_crash", run=2, version=3)
+    site.cluster.lead()
+    site.cluster.publish(replace(view, incidents=(incident, *view.incidents)))
+    with opened(browser, site) as page:
+        page.get_by_role("button", name="Pause…").click()
+        page.fill("#ask-reason", "the disks move")
+        resolved = replace(incident, state="resolved", version=4)
+        site.cluster.publish(replace(view, incidents=(resolved, *view.incidents)))
+        expect(page.locator("#i2")).to_contain_text("✓ resolved")
+        answering = Answering(site.cluster, ("refused", "i2 has changed since you looked"))
+        page.click("#ask-go")
+        expect(page.locator("#ask-answer")).to_have_text("refused: i2 has changed since you looked")
+        answering.join()
+        answering = Answering(site.cluster, ("done", "run 2 is paused"))
+        page.click("#ask-go")
+        expect(page.locator("#ask-answer")).to_have_text("done: run 2 is paused")
+        expect(page.locator("#ask-go")).to_be_hidden()
+        answering.join()
+    asked = site.cluster.requests()
+    assert [(type(request), request.incident, request.seen) for request in asked] == [
+        (PauseRun, "i2", 3),
+        (PauseRun, "i2", 4),
+    ]
+    assert {request.reason for request in asked} == {"the disks move"}
 
 
 def test_what_changes_is_shown_without_a_reload(browser: Browser, site: Site) -> None:

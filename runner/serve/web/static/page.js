@@ -496,6 +496,14 @@ function ask(wanted, title, text) {
   $("ask").showModal();
 }
 
+// The refusal says what has happened to the incident meanwhile: whoever asks again has seen that.
+function askAgain() {
+  const {wanted} = $("ask"), incident = state.incidents[wanted.incident];
+  if (incident) wanted.seen = incident.version;
+  else delete wanted.incident, delete wanted.seen;
+  $("ask-go").disabled = false;
+}
+
 $("ask-cancel").addEventListener("click", () => $("ask").close());
 $("ask-form").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -505,7 +513,8 @@ $("ask-form").addEventListener("submit", async (event) => {
     const body = JSON.stringify({...$("ask").wanted, reason: $("ask-reason").value});
     const answer = await read("/api/requests", {method: "POST", body, headers: {"x-stoker-check": session.check, "content-type": "application/json"}});
     setText($("ask-answer"), `${answer.state}${answer.message ? `: ${answer.message}` : ""}`);
-    $("ask-go").hidden = true;
+    if (answer.state === "refused") askAgain();
+    else $("ask-go").hidden = true;
     setText($("ask-cancel"), "Close");
   } catch (error) {
     setText($("ask-answer"), error.message);
