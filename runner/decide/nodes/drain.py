@@ -238,7 +238,9 @@ def _complete(
                 hardware=node.hardware, verdict=leaving.to, reason=leaving.reason, by=by
             )
         )
-    if leaving.to == "retired" and not (ended or node.ended):
+    # An agent that is being started is ended afterwards: see `on_agent_started`.
+    is_starting = decision.state.is_open("start_agent", node.node)
+    if leaving.to == "retired" and not (ended or node.ended or is_starting):
         decision.issue(StopAgent(node=node.node), leaving.reason)
     text = f"{node.node} is {STATE_WORDS.get(leaving.to, leaving.to)}"
     _answer_all(decision, node, "done", text)

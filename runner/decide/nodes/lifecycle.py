@@ -118,7 +118,9 @@ def settle_closing(decision: Decision) -> None:
     if not state.closing or any(attempt.state != "ended" for attempt in attempts):
         return
     for node in state.nodes.values():
-        if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
+        # What ends a node sees only what runs: an agent that is being started is ended afterwards.
+        is_starting = state.is_open("start_agent", node.node)
+        if not (has_left(node) or is_starting or state.is_open("stop_agent", node.node)):
             decision.issue(StopAgent(node=node.node), "the cluster shuts down")
     request = state.requests.get(state.closing_request)
     if _is_empty(state) and request is not None and request.state == "open":
@@ -149,7 +151,13 @@ def on_agent_started(decision: Decision, action: Action, result: ActionResult) -
     """Give up a node whose agent could not be started; one that started joins by itself."""
     work = action.read(StartAgent)
     node = decision.state.nodes.get(work.node)
-    if node is None or decision.state.closing:
+    if node is None:
+        return
+    if node.state == "retired" or (decision.state.closing and has_left(node)):
+        if not decision.state.is_open("stop_agent", node.node):
+            decision.issue(StopAgent(node=node.node), "it was to end while its agent was started")
+        return
+    if decision.state.closing:
         return
     evidence = f"start_agent {result.outcome}: {result.message}"
     # An operator readmitted the node.
