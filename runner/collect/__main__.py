@@ -23,6 +23,7 @@ from runner.facts.messages.log_search import (
     FollowRequest,
     ReadAllRequest,
     ReadAllResult,
+    ReaderReady,
     SearchRequest,
     SearchResult,
 )
@@ -41,6 +42,7 @@ class LogReader:
         self._engine: Engine | None = None
         self._follower: Follower | None = None
         self._polled_at = 0.0
+        self._is_ready = False
 
     def serve(self) -> None:
         """Serve until standard input ends."""
@@ -83,6 +85,9 @@ class LogReader:
                 for report in self._follower.read_all(time.monotonic()):
                     _send(report)
             _send(ReadAllResult(number=request.number))
+        if not self._is_ready:
+            self._is_ready = True
+            _send(ReaderReady())
 
     def _follow(self, request: FollowRequest) -> None:
         if self._follower is not None:

@@ -51,6 +51,8 @@ class Reader:
     _unsent: bytes = b""
     _num_deaths: int = 0
     _is_closed: bool = False
+    # Of the child there is.
+    _has_answered: bool = False
     _share: ProcessorShare | None = None
     _nice: int = NICE
 
@@ -71,6 +73,10 @@ class Reader:
     def is_starved(self) -> bool:
         """Whether the child would work, but got hardly any of a processor since its last request, message or such a question."""
         return self._share is not None and self._share.is_starved()
+
+    def is_preparing(self) -> bool:
+        """Whether there is a child that has yet to send its first message: on a machine's first run it compiles its patterns."""
+        return self._child is not None and not self._has_answered
 
     def hasten(self) -> None:
         """Let it, and those to come, no longer come after all others: no rank here is to come first."""
@@ -137,7 +143,7 @@ class Reader:
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
         os.set_blocking(child.stdout.fileno(), False)
-        self._child, self._unfinished_line = child, b""
+        self._child, self._unfinished_line, self._has_answered = child, b"", False
         self._share = ProcessorShare(child.pid)
         self.loop.watch(child.stdout.fileno(), self._on_readable)
         return child
@@ -158,6 +164,7 @@ class Reader:
             self.fail(f"sent a line of more than {MAX_RESULT_BYTES} bytes")
             return
         if lines and self._share is not None:
+            self._has_answered = True
             self._share.mark()
         for line in lines:
             try:

@@ -167,11 +167,12 @@ class LogSearch:
     def read_all(self, gang: LocalGang, then: Callable[[], None]) -> None:
         """Read all that the ranks of a gang have written, then call back.
 
-        After READ_ALL_SECONDS in any case, or after the heartbeat timeout where the reader gets hardly any of a processor.
+        After READ_ALL_SECONDS in any case; after the heartbeat timeout where the reader gets hardly any of a processor, and after
+        LIMIT_SECONDS where it has yet to prepare itself.
         """
         self._when_all_read = then
         now = time.monotonic()
-        on_due = partial(self._on_read_due, now + self._most_wait_seconds)
+        on_due = partial(self._on_read_due, now)
         self._loop.at("read all", now + READ_ALL_SECONDS, on_due)
         if self._reader.is_running:
             self._request_rest(gang)
@@ -197,9 +198,12 @@ class LogSearch:
         self._number += 1
         self._reader.send(ReadAllRequest(number=self._number, gang=str(gang.attempt)))
 
-    def _on_read_due(self, until: float) -> None:
-        again = partial(self._on_read_due, until)
-        if not self._is_postponed("read all", READ_ALL_SECONDS, again, until=until):
+    def _on_read_due(self, asked_at: float) -> None:
+        again = partial(self._on_read_due, asked_at)
+        until, ready_by = asked_at + self._most_wait_seconds, asked_at + LIMIT_SECONDS
+        if not self._is_postponed(
+            "read all", READ_ALL_SECONDS, again, until=until, ready_by=ready_by
+        ):
             self._on_all_read()
 
     def _on_all_read(self) -> None:
@@ -222,7 +226,7 @@ class LogSearch:
     def finish(self, then: Callable[[], None]) -> None:
         """Call back after the last search, or after FINISH_SECONDS: an agent that leaves first reports why its ranks failed.
 
-        Where the reader gets hardly any of a processor, it has until the heartbeat timeout.
+        Where the reader gets hardly any of a processor, or has yet to prepare itself, it has until the heartbeat timeout.
         """
         self._reader.hasten()
         self._search()
@@ -234,7 +238,7 @@ class LogSearch:
 
     def _on_finish_due(self, until: float) -> None:
         again = partial(self._on_finish_due, until)
-        if self._is_postponed("finish", FINISH_SECONDS, again, until=until):
+        if self._is_postponed("finish", FINISH_SECONDS, again, until=until, ready_by=until):
             return
         log.warning(
             "leaves without the last lines of its ranks: the log reader had not read them after %.1f s; they are in %s",
@@ -260,11 +264,21 @@ class LogSearch:
             self._reader.fail(f"sent nothing for {LIMIT_SECONDS:g} s")
 
     def _is_postponed(
-        self, timer: str, seconds: float, again: Callable[[], None], *, until: float = math.inf
+        self,
+        timer: str,
+        seconds: float,
+        again: Callable[[], None],
+        *,
+        until: float = math.inf,
+        ready_by: float = 0.0,
     ) -> bool:
-        """Set a timer again while the reader gets hardly any of a processor, `until` by the monotonic clock at most."""
+        """Set a timer again while the reader gets hardly any of a processor, or has yet to prepare itself.
+
+        The one until `until`, the other until `ready_by` at most, by the monotonic clock.
+        """
         now = time.monotonic()
-        if now >= until or not self._reader.is_starved():
+        is_preparing = now < ready_by and self._reader.is_preparing()
+        if not is_preparing and (now >= until or not self._reader.is_starved()):
             return False
         self._loop.at(timer, now + seconds, again)
         return True

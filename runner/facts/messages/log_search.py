@@ -70,6 +70,10 @@ class ReadAllResult(Value, kind="read_all_result"):
     number: int
 
 
+class ReaderReady(Value, kind="reader_ready"):
+    """The reader has done its first request, and with it what takes a while once: from now on it answers soon."""
+
+
 class FollowReport(Value, kind="follow_report"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 

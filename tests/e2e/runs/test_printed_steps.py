@@ -151,6 +151,24 @@ def test_steps_that_cannot_be_read_are_no_incident_and_are_named(
     assert "no incident" in output, output
 
 
+def test_the_first_run_on_a_machine_waits_for_the_patterns_of_its_steps(
+    make_cluster: Callable[[], ClusterHarness],
+) -> None:
+    """Without a cache the log reader compiles its patterns for longer than the run takes; its steps are read all the same."""
+    harness = make_cluster()
+    harness.write_script("for n in range(1, 8): print(f'step {n} loss {9 - n / 10}')")
+    harness.write_run(command="{python} train.py", python=sys.executable)
+    # So long the reader may take beside other tests.
+    harness.write_cluster(nodes=1, slots=1, limits={"heartbeat_timeout_seconds": 60})
+    run = harness.start(
+        *("run", "run.yaml", "--cluster", "cluster.yaml"),
+        environment={"XDG_CACHE_HOME": str(harness.folder / "cache")},
+    )
+    code, output = harness.finish(run)
+    assert code == 0, harness.report()
+    assert "steps       7 in 1 attempt" in output, output
+
+
 def test_ranks_that_print_steps_and_stop_are_found(
     make_cluster: Callable[[], ClusterHarness],
 ) -> None:
