@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Layer, Match, Role
 from runner.rootcause.families import family_of
+from runner.rootcause.report_sections import ReportSections
 from runner.rootcause.tracebacks.path_words import SHARED_MEMORY
 from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
@@ -15,8 +16,6 @@ from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 CONTEXT_LINES = 200
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
-# From the title of a section of a report to its last row; chosen.
-SECTION_LINES = 14
 _EXCEPTION = re.compile(
     rf"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|{QUALIFIED_CLASS}"
     # Of C modules: zlib.error, struct.error.
@@ -67,7 +66,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     placed: list[Match] = []
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
-    titles: dict[str, Match] = {}
+    sections: dict[str, ReportSections] = {}
     for match in _with_writers(matches):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
@@ -75,9 +74,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
             continue
         lines = lines_of.setdefault((match.file, match.rank), {})
         lines[match.role] = match.line
-        if match.role == "section":
-            titles[match.file] = match
-        if match.role == "in-section" and not _is_in_section(match, titles.get(match.file)):
+        if not sections.setdefault(match.file, ReportSections()).belongs(match):
             continue
         if match.role in _OF_TRACEBACKS and _is_below("ignored", match, lines, IGNORED_LINES):
             continue
@@ -108,15 +105,6 @@ def _with_writers(matches: Sequence[Match]) -> list[Match]:
 def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES) -> bool:
     """Whether a match of this role is so near above this one."""
     return role in lines and match.line - lines[role] < most
-
-
-def _is_in_section(match: Match, title: Match | None) -> bool:
-    """Whether a row of a report is below the title of one of the sections that it names by its groups."""
-    if title is None or match.line - title.line > SECTION_LINES:
-        return False
-    name = title.named.get("section") or title.named.get("query", "")
-    first = name.casefold().replace("_", " ").split(" ")[0]
-    return any(first == group.split("_")[0] for group in match.named)
 
 
 def _is_raised(match: Match, lines: _Lines) -> bool:

@@ -303,3 +303,41 @@ def test_clusters_that_only_shrink_are_healthy() -> None:
         "node/gpu-17 cordoned",
     ):
         assert fault_of(line + "\n") == "", line
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fault"),
+    [
+        ("Active LinkUp", "Down Polling", ""),
+        ("Active LinkUp", "Active LinkUp", ""),
+        ("Down Polling", "Active LinkUp", "nccl_network"),
+        ("Down Polling", "Down Polling", "nccl_network"),
+    ],
+)
+def test_the_second_port_of_an_adapter_has_no_cable_as_a_rule(
+    first: str, second: str, fault: str
+) -> None:
+    """Where the first one has a link; the next adapter counts for itself."""
+    rows = [
+        f"\tPort {number}:\n\t\tState: {state}\n\t\tPhysical state: {physical}\n\t\tRate: 10\n"
+        for number, port in ((1, first), (2, second))
+        for state, physical in (port.split(),)
+    ]
+    text = "CA 'mlx4_0'\n" + "".join(rows)
+    assert fault_of(text) == fault
+    down = "CA 'mlx5_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n"
+    assert fault_of(text + down) == "nccl_network"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("update_node: node ip-10-1-82-13 state set to FAILING", "node_failure"),
+        ("update_node: node gpu-7 reason set to: to be replaced", "node_failure"),
+        ("update_node: node gpu-7 state set to DRAINING", ""),
+        ("update_node: node gpu-7 state set to IDLE", ""),
+    ],
+)
+def test_a_node_that_is_marked_to_be_replaced_has_failed(line: str, fault: str) -> None:
+    """One that is drained may be so for any reason."""
+    assert fault_of(f"[2025-04-08T21:49:34.679] {line}\n") == fault

@@ -215,6 +215,7 @@ MACHINE = (
         r"update_node: node (?P<node>\S+) reason set to: .*(?i:not responding|health ?check|kill task failed"
         r"|unexpected\w* reboot|\bNHC\b|(?:prolog|epilog) (?:error|fail)|batch job complete failure|hardware|\bXid\b|\bECC\b"
         r"|nv ?link|\bGPU\b.{0,40}(?:lost|fail|error|missing|bad)|fail)"
+        r"|update_node: node (?P<failing>\S+) (?:reason set to: .*(?i:replace)|state set to FAIL)"
         r"|Setting node (?P<taken>\S+) state to (?:DRAIN|DOWN|FAIL)\w* with reason: ?(?:Kill|Not responding|Prolog|Epilog)",
         fault="node_failure",
         source="Slurm, slurmctld: why its operators or its health check took a node out",

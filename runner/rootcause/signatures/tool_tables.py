@@ -65,7 +65,7 @@ TOOL_TABLES = (
     ),
     _network(
         "port-down",
-        r"\b[Pp]hys(?:ical)? state:\s+(?:\d: )?(?:Polling|Disabled|Sleep|LinkErrorRecovery|PortConfigurationTraining|PhyTest)"
+        r"\b[Pp]hys(?:ical)? state:\s+(?:\d: )?(?P<port>Polling|Disabled|Sleep|LinkErrorRecovery|PortConfigurationTraining|PhyTest)"
         r"|\bstate:\s+PORT_(?:DOWN|INIT) \(\d\)"
         r"|\bmlx5_\S+ port \d+ ==> \S+ \(Down\)|\bstate (?:DOWN|INIT) physical_state (?:POLLING|DISABLED|SLEEP)",
         role="interrupted",
