@@ -58,6 +58,8 @@ Role = Literal[
     "ignored",
     # Likewise the exception of this traceback.
     "frame-of-tear-down",
+    # A loss scaler lowers its scale: a division by zero soon after is one by the scale.
+    "overflow",
     # It may mean anything; the frames above it decide.
     "exception",
     "exception-of-code",
@@ -88,6 +90,8 @@ Role = Literal[
     # What was needed went away, and may come back: a link, a server. A line that says so of the same subject ends it.
     "interrupted",
     "cleared",
+    # Of the kernel's stack of a task that is blocked.
+    "frame-of-gpu-driver",
     # Code that does not return; what a device of the same node did just before is the cause.
     "stuck",
 ]

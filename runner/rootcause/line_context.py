@@ -14,8 +14,12 @@ from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 
 # Between a traceback's frames and its exception, with lines of other ranks; chosen.
 CONTEXT_LINES = 200
+# Of the kernel's stack of a task, below the line that names it; chosen.
+STACK_LINES = 30
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
+# From a loss scaler's last sentence to the exception that a scale of zero raises, with its frames on several ranks; chosen.
+OVERFLOW_LINES = 60
 _EXCEPTION = re.compile(
     rf"\s*(?:[\w.]*(?:Error|Exception|StopIteration)\b|{QUALIFIED_CLASS}"
     # Of C modules: zlib.error, struct.error.
@@ -67,7 +71,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
     sections: dict[str, ReportSections] = {}
-    for match in _with_writers(matches):
+    for match in _with_drivers(_with_writers(matches)):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
             placed.append(match)
@@ -97,6 +101,24 @@ def _with_writers(matches: Sequence[Match]) -> list[Match]:
     return [
         replace(one, rank=writers[one.file, one.line])
         if one.rank is None and (one.file, one.line) in writers
+        else one
+        for one in matches
+    ]
+
+
+def _with_drivers(matches: Sequence[Match]) -> list[Match]:
+    """Return matches in which a task that is blocked in a GPU's driver, by its stack, waits for that and for no disk."""
+    blocked: dict[str, int] = {}
+    of_driver = set[tuple[str, int]]()
+    for match in matches:
+        if match.signature == "task-blocked":
+            blocked[match.file] = match.line
+        task_line = blocked.get(match.file, -STACK_LINES)
+        if match.role == "frame-of-gpu-driver" and match.line - task_line <= STACK_LINES:
+            of_driver.add((match.file, task_line))
+    return [
+        replace(one, fault="gpu_xid_other", layer="device", scope="gpu")
+        if one.signature == "task-blocked" and (one.file, one.line) in of_driver
         else one
         for one in matches
     ]
@@ -147,6 +169,10 @@ def _fault_at(match: Match, lines: _Lines, path_fault: str) -> str:
     is_checkpoint = _is_below("frame-of-checkpoints", match, lines)
     is_serialization = _is_below("frame-of-serialization", match, lines)
     if match.role == "exception-of-code":
+        if "ZeroDivisionError" in match.text and _is_below(
+            "overflow", match, lines, OVERFLOW_LINES
+        ):
+            return "loss_scale_floor"
         is_lookup = any(word in match.text for word in ("KeyError", "IndexError"))
         if "AssertionError" in match.text and (family := family_of(match.text)) is not None:
             return family.fault if family.name in _OF_FILES else ""

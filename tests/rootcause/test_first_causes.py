@@ -147,3 +147,58 @@ def test_a_record_that_was_broken_after_its_rank_names_that_rank(
     verdict = judged(STEPS + text)
     assert verdict.cause.fault == "gpu_ecc"
     assert (verdict.cause.culprit.id if verdict.cause.culprit else None) == named
+
+
+def test_an_exception_below_the_note_by_which_jax_hides_its_frames_is_the_cause() -> None:
+    """The note is chained to it, and says nothing."""
+    note = "jax.errors.SimplifiedTraceback: For simplicity, JAX has removed its internal frames from the traceback."
+    text = (
+        f"{note}\n\nThe above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "/opt/job/train.py", line 30, in <module>\n    step(x)\n'
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 512 bytes.\n"
+    )
+    assert judged(text).cause.fault == "cuda_oom"
+
+
+def test_backends_that_jax_looks_for_and_does_not_find_are_no_fault() -> None:
+    """It tries all that it knows at each start; that the wanted one is missing is raised."""
+    looked = "Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: No such file or directory"
+    assert verdicts_of(f"{looked}\n{STEPS}") == []
+    assert verdicts_of(f"{looked}\n") == []
+    raised = "RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices."
+    assert verdicts_of(f"{raised}\n") != []
+
+
+@pytest.mark.parametrize(
+    ("folder", "fault"),
+    [("/data/ann/job", "config_error"), ("/mnt/data/ann/job", "config_error"), ("/opt/job/data", "data_error")],
+)  # fmt: skip
+def test_a_mount_point_that_is_called_data_says_nothing_of_the_code(
+    folder: str, fault: str
+) -> None:
+    """A package that is called so does."""
+    text = (
+        f'    File "{folder}/train.py", line 71, in make\n        trainer = Trainer(args)\n'
+        "    ValueError: tensor_parallel_size (8) must divide world size (1) evenly.\n"
+    )
+    assert judged(text).cause.fault == fault
+
+
+def test_a_division_by_zero_after_a_loss_scaler_s_last_halvings_is_one_by_its_scale() -> None:
+    """Without them it is the program's own."""
+    skipped = "".join(
+        f"Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {2.0**power}\n"
+        for power in range(15, 10, -1)
+    )
+    raised = "ZeroDivisionError: float division by zero\n"
+    assert judged(f"{skipped}...\n{raised}").cause.fault == "loss_scale_floor"
+    assert judged(f"{STEPS}{raised}").cause.fault == "config_error"
+
+
+def test_a_collective_of_ascend_that_times_out_is_a_time_out() -> None:
+    """Its stages are in brackets."""
+    line = (
+        "[ERROR] HCCL(2111,all_reduce_test):2025-10-24-11:18:29.499.235 [task_exception_handler.cc:908] [2111]"
+        "[TaskExecStage][{0}][Host]Task run failed, base information is streamID:[2], taskID[21]\n"
+    )
+    assert judged(line.format("Timeout")).cause.fault == "nccl_timeout"

@@ -341,3 +341,15 @@ def test_the_second_port_of_an_adapter_has_no_cable_as_a_rule(
 def test_a_node_that_is_marked_to_be_replaced_has_failed(line: str, fault: str) -> None:
     """One that is drained may be so for any reason."""
     assert fault_of(f"[2025-04-08T21:49:34.679] {line}\n") == fault
+
+
+def test_a_task_that_is_blocked_in_a_gpu_s_driver_waits_for_no_disk() -> None:
+    """Its own stack decides, not that of the task below it."""
+    head = "INFO: task python:{pid} blocked for more than 120 seconds.\n Call Trace:\n  __schedule+0x1c3/0x550\n"
+    of_gpu = "  svm_range_cpu_invalidate_pagetables+0x2b/0x40 [amdgpu]\n  exit_mmap+0xbc/0x1a0\n"
+    of_disk = "  nfs_wait_bit_killable+0x2b/0x40 [nfs]\n  vfs_read+0xbc/0x1a0\n"
+    assert fault_of(head.format(pid=7) + of_gpu) == "gpu_xid_other"
+    assert fault_of(head.format(pid=7) + of_disk) == "filesystem"
+    (both, *_) = verdicts_of(head.format(pid=7) + of_disk + head.format(pid=8) + of_gpu)
+    assert both.cause.fault == "gpu_xid_other"
+    assert "python:8 blocked" in both.cause.lines[0]

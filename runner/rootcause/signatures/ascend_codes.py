@@ -48,7 +48,8 @@ ASCEND = (
     ),
     _hccl(
         "ascend-hccl-timeout",
-        _CODE.format("EI0002") + r"|\bEI0002\b.{0,40}(?:\(|: ).{0,80}[Tt]ime",
+        _CODE.format("EI0002")
+        + r"|\bEI0002\b.{0,40}(?:\(|: ).{0,80}[Tt]ime|\bHCCL\(.{0,160}\[TaskExecStage\]\[Timeout\]",
         fault="nccl_timeout",
         layer="collective",
         scope="rank",

@@ -151,6 +151,18 @@ MACHINE = (
         sample="INFO: task python3:8812 blocked for more than 120 seconds.",
         near='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
     ),
+    Signature(
+        "frame-of-gpu-driver",
+        r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|nvidia\w*|habanalabs\w*|xe|i915)\]",
+        fault="",
+        layer="device",
+        scope="gpu",
+        weight="supporting",
+        role="frame-of-gpu-driver",
+        source="Linux, kernel/hung_task.c: the stack of a blocked task, with the module of each function",
+        sample=" svm_range_cpu_invalidate_pagetables+0x2b/0x40 [amdgpu]",
+        near=" nfs_wait_bit_killable+0x2b/0x40 [nfs]",
+    ),
     _storage(
         "storage-errno",
         r"\[Errno (?:5|30|107|112|116|121|122)\]|Input/output error|Stale (?:NFS )?file handle"

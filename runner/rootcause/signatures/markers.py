@@ -24,6 +24,15 @@ MARKS = (
         near="training will be finished after 1190 minutes",
     ),
     _marker(
+        "loss-scale-lowered",
+        r"\b[Gg]radient overflow\b.{0,80}\bloss scale\b|\bOVERFLOW! .{0,60}[Ss]kipping step",
+        role="overflow",
+        scope="user",
+        source="Apex, fairseq, DeepSpeed",
+        sample="Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0",
+        near="gradient overflow checks are on",
+    ),
+    _marker(
         "run-summary",
         r"\bwandb: (?:\S{1,4} )?Run summary:",
         role="reached-end",
@@ -44,6 +53,8 @@ MARKS = (
         r"|[Ss]kipping (?:bad |broken |corrupt(?:ed)? )?(?:sample|batch|file|shard|document|"
         r"record)"
         r"|failed call to cuInit|(?:INFO|WARNING|DEBUG|xla_bridge)\b.{0,80}Unable to initialize backend '"
+        r"|^Unable to initialize backend '(?:tpu|rocm|interpreter|plugin|cpu|METAL|iree)'"
+        r"|\bSimplifiedTraceback: For simplicity"
         r"|Attempting to register factory for plugin|\bNCCL (?:INFO|TRACE) \w{2,12}/Plugin\b"
         r"|\bmodprobe(?:\[\d+\])?: (?:FATAL|WARNING): Module (?:nvme[\w\-]*|dm[_\-]\w+|i?scsi\w*|md[_\-]?\w*|loop|raid\d+)"
         r" not found"

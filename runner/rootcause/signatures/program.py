@@ -234,12 +234,13 @@ PROGRAM = (
     ),
     _frame(
         "frame-of-data",
-        r'File "[^"]*(?:/torch/utils/data/|/datasets?/|/data/|/webdataset/|/streaming/)'
+        r'File "[^"]*/torch/utils/data/|File "[^"]+/(?:datasets?|webdataset|streaming)/(?:[^/"]+/){0,2}[^/"]+\.py"'
+        r'|File "[^"]+/data/[^/"]+\.py"'
         r'|File "(?:[^"]*[/_])?(?:data_?load(?:er|ers|ing)|datasets?|data_utils|data_samplers?|'
         r'tokenize\w*)\.py"',
         role="frame-of-data",
         sample='  File "/opt/job/data/indexed_dataset.py", line 210, in __getitem__',
-        near='  File "/opt/job/model/attention.py", line 210, in forward',
+        near='  File "/data/job/model/attention.py", line 210, in forward',
     ),
     _frame(
         "frame-of-checkpoints",

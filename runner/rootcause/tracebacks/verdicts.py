@@ -11,6 +11,8 @@ from runner.rootcause.tracebacks.stacks import Stack
 from runner.rootcause.tracebacks.subjects import subjects
 
 _ORDER: tuple[By, ...] = ("confirmed", "class", "package", "phase", "nothing")
+# What JAX chains to the exception that it reports, so that its own frames are left out.
+_NOTES = ("SimplifiedTraceback", "UnfilteredStackTrace")
 # What programs raise and catch as a part of their control flow.
 _CONTROL_FLOW: tuple[Family, ...] = ("lookup", "missing", "import", "timeout", "code")
 
@@ -26,7 +28,8 @@ class TracebackVerdict:
 
 def verdict_on(traceback: Traceback, *, has_stepped: bool | None = None) -> TracebackVerdict:
     """Judge a traceback. `has_stepped`: whether a step is above it in its log; None: the log has no steps."""
-    ordered = by_cause(traceback.chain)
+    chained = by_cause(traceback.chain)
+    ordered = [one for one in chained if one.name.rpartition(".")[2] not in _NOTES] or chained
     wrappers = [one for one in quoting(traceback.chain) if is_wrapper(one)]
     judged = [
         _judge(one, _frames_from(ordered, number), has_stepped, is_quoting=one in wrappers)
