@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from runner.collect.step_formats.epoch_steps import place_in
 from runner.collect.step_formats.sentences import waiting_seconds
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
@@ -21,6 +22,8 @@ ACCURACY = re.compile(
     rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
 )
 EPOCH, OTHER_COUNTER = re.compile(rb"(?i)\bepoch"), re.compile(rb"(?i)step|iter|batch|update")
+# Updates of a pass, where a line shows its last one: "10/10 [====] - loss: 2.3". Chosen: a pass of a single batch is one step.
+MIN_UPDATES = 10
 # What a step's time depends on, as far as lines print it: sizes of batches and lengths of sequences.
 SIZE = re.compile(
     rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
@@ -56,10 +59,13 @@ class ShortLogReader:
             float(ratio) if ratio else float(percents) / 100
             for ratio, percents in ACCURACY.findall(shown)
         ]
-        if (wait := waiting_seconds(shown.decode(errors="replace"))) is not None:
+        text = shown.decode(errors="replace")
+        if (wait := waiting_seconds(text)) is not None:
             self._data_seconds[number] = wait
         is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None
-        self._counts_epochs &= is_epoch
+        # What a bar drew before has a loss of its own.
+        is_whole = len(shown) == len(line.rstrip(b"\r\b "))
+        self._counts_epochs &= is_epoch or (is_whole and _ends_pass(text))
         sizes = SIZE.findall(line)
         self._sizes = sizes if self._sizes in (None, sizes) else []
 
@@ -92,3 +98,9 @@ class ShortLogReader:
             self._log.count_passes()
         found = self._log.finding()
         return None if found is None else (found, self._lines[found.onset_step])
+
+
+def _ends_pass(text: str) -> bool:
+    """Whether a line is of the last update of a pass over the data: its counter is at its end."""
+    place = place_in(text)
+    return place is not None and place.index == place.total and (place.total or 0) >= MIN_UPDATES

@@ -136,8 +136,9 @@ class EpochSteps:
     """Makes global steps of the places in one log."""
 
     def __init__(self) -> None:
-        # The epoch that a line of its own announced.
+        # The epoch that a line of its own announced, and whether its validation is over.
         self._announced: Place | None = None
+        self._is_validated = False
         self._base: int | None = None
         self._epoch: int | None = None
         self._index = -1
@@ -155,14 +156,16 @@ class EpochSteps:
         """Note an epoch that began, for the lines below that do not name theirs."""
         if place.epoch is not None:
             self._announced = place
+            self._is_validated = False
 
-    def step(self, place: Place) -> int | None:
-        """Return the global step; None: the line has none."""
+    def step(self, place: Place, *, is_validated: bool = False) -> int | None:
+        """Return the global step; None: the line has none. `is_validated`: the line has both losses."""
         if place.epoch is None and self._announced is not None:
             known = self._announced
             if self._is_other_pass(place, known):
                 return None
             place = replace(place, epoch=known.epoch, num_epochs=known.num_epochs, base=known.base)
+            self._is_validated |= is_validated and place.index == place.total
         if place.index is None:
             step = self._of_epoch(place)
         elif place.epoch is None:
@@ -180,9 +183,13 @@ class EpochSteps:
         return self._step if is_last and self._has_index else None
 
     def _is_other_pass(self, place: Place, announced: Place) -> bool:
-        """Whether a counter with another total, below an epoch that has come to its end, is that of an evaluation."""
+        """Whether a counter below an epoch that has come to its end is that of an evaluation.
+
+        It has another total, or the epoch's validation was before it: one that goes on in the next epoch has that announced.
+        """
         is_over = 0 < self._total <= self._index and self._epoch == announced.epoch
-        return is_over and place.total is not None and place.total != self._total
+        is_other = self._is_validated or place.total != self._total
+        return is_over and place.total is not None and is_other
 
     def _of_epoch(self, place: Place) -> int | None:
         """Count epochs, where the log has no other counter."""

@@ -123,7 +123,9 @@ class MetricLines:
         if place is None or reading.step is not None:
             return reading
         self.counts_epochs |= place.epoch is not None or place.total is not None
-        step = self._epochs.step(place)
+        step = self._epochs.step(
+            place, is_validated={"loss", "validation_loss"} <= reading.numbers.keys()
+        )
         if step is None and "validation_loss" in reading.numbers:
             # Its training loss is a mean over the epoch, beside losses of steps.
             loss = reading.numbers["validation_loss"]

@@ -26,8 +26,9 @@ SETTLED_SAMPLES = 10
 SEARCH_RISE = 4.0
 # The default of Megatron-LM and DeepSpeed.
 FLOOR = 1.0
-# Samples at the floor, for an incident; chosen.
-FLOOR_SAMPLES = 8
+# Samples at the floor, and how far the scale fell to it, for an incident; chosen. A scale that was 4 and is 1 from then on, with no
+# further skipped step, fits its gradients; one that fell as far as is an incident elsewhere has lost the small ones.
+FLOOR_SAMPLES, FLOOR_DEPTH = 8, INCIDENT_FALL
 # Of these, skipped ones: the scale can go no lower, and gradients do not fit; chosen.
 FLOOR_SKIPPED = 2
 # Times that a scale fell to its floor in an attempt, for an incident at once: gradients overflow at any scale; chosen.
@@ -156,7 +157,7 @@ class LossScaleDetector(MetricDetector):
         self._floor_step = self._floor_step if self._num_at_floor else step
         self._num_at_floor += 1
         is_reported = "floor" in self._reported or "fall" in self._reported
-        is_lasting = self._num_at_floor >= FLOOR_SAMPLES
+        is_lasting = self._num_at_floor >= FLOOR_SAMPLES and self._highest >= FLOOR_DEPTH * scale
         is_lasting = is_lasting or self._num_skipped_at_floor >= FLOOR_SKIPPED
         has_fallen_far = self._highest >= FLOOR_FALL * scale
         if is_reported or not (is_lasting or has_fallen_far):

@@ -192,6 +192,16 @@ def test_a_search_that_ends_at_the_floor_is_found_at_once() -> None:
     assert not of(found(scales([512.0, 256.0, 1.0, 1.0], skipped=False)), "loss_scale_floor")
 
 
+def test_a_scale_that_fell_by_little_may_stay_at_its_floor() -> None:
+    """From 4 or 16 to 1, without another skipped step: the gradients fit. From 64 on so many have no room."""
+    for halvings, expected in ((2, []), (4, []), (6, [6])):
+        values = [2.0 ** max(0, halvings - at) for at in range(40)]
+        records = [
+            replace(one, skipped=0 < one.step <= halvings) for one in scales(values, skipped=False)
+        ]
+        assert of(found(records), "loss_scale_floor") == expected
+
+
 def test_a_skipped_step_at_the_floor_is_found_at_once() -> None:
     """The scale can go no lower, and gradients do not fit: the second one is an incident; a first one is not."""
     records = scales([2.0 ** max(0, 4 - at) for at in range(6)])
