@@ -35,6 +35,9 @@ MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
+# The same in a few evaluations, whose noise is not known: rises in a row, their sum, the validation loss in times of the training
+# loss, and what is left of that since the best evaluation. All chosen: what was learned since then is the training data by heart.
+MIN_MEMORISED, MEMORISED_RISE, MEMORISED_RATIO, MEMORISED_SHARE = 2, 0.1, 10.0, 0.5
 # Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
 # than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
 MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
@@ -147,7 +150,9 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_marked = len(since) > MIN_MARKED and len(evaluations) >= MIN_WITH_MARKED
     is_marked &= rise >= INCIDENT_RISE * best_validation
     is_marked &= rise >= MARKED_OVER_NOISE * _noise(evaluations)
-    if not (is_steady or is_marked or is_apart):
+    is_memorised = len(since) > MIN_MEMORISED and rise >= MEMORISED_RISE * best_validation
+    is_memorised &= validation >= MEMORISED_RATIO * train and train <= MEMORISED_SHARE * best_train
+    if not (is_steady or is_marked or is_apart or is_memorised):
         return None
     evidence = (
         f"the validation loss rose from {number(best_validation)}, its best, to {number(validation)} at step {step}, while the "

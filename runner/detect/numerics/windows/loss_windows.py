@@ -176,15 +176,11 @@ def growth(samples: Samples) -> NumericFinding | None:
     """Find a loss, or a gradient norm, that rises by a factor in each of the last samples."""
     norms = [(one.step, one.grad_norm) for one in samples.records if one.grad_norm is not None]
     num = _num_growing(norms, NORM_GROWTH_EACH)
-    if any(num >= least and _has_grown(norms, num, ratio) for least, ratio in NORM_GROWTHS):
+    if any(num >= least and has_grown(norms, num, ratio) for least, ratio in NORM_GROWTHS):
         return _grown("grad_norm_spike", "gradient norm", norms[-num:])
     losses = samples.losses()
     num = _num_growing(losses, GROWTH_EACH)
-    if (
-        num >= MIN_GROWTH
-        and losses[-num][1] >= LEAST_LOSS
-        and _has_grown(losses, num, GROWTH_RATIO)
-    ):
+    if num >= MIN_GROWTH and losses[-num][1] >= LEAST_LOSS and has_grown(losses, num, GROWTH_RATIO):
         return _grown("divergence", "loss", losses[-num:])
     return None
 
@@ -199,7 +195,7 @@ def _num_growing(points: Points, each: float) -> int:
     return num
 
 
-def _has_grown(points: Points, num: int, ratio: float) -> bool:
+def has_grown(points: Points, num: int, ratio: float) -> bool:
     """Whether the last `num` samples rise so far, and as far above those before; half of it for the last but one."""
     begin, before = points[-num][1], [value for _, value in points[:-num]]
     level = max([begin, *before])

@@ -7,6 +7,7 @@ that judge each sample as it comes: a verdict that acts needs more evidence than
 from collections.abc import Callable, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.windows.flat_windows import flat_from_start
 from runner.detect.numerics.windows.learning_windows import (
     fitted_far_apart,
     leaving_validation,
@@ -24,6 +25,7 @@ from runner.detect.numerics.windows.loss_windows import (
     zero_losses,
 )
 from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
+from runner.detect.numerics.windows.runaway_windows import loss_without_bound, turned_loss
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import repeated_spikes, single_spike
 from runner.detect.numerics.windows.time_windows import slower_steps, starved_steps, uneven_steps
@@ -42,10 +44,13 @@ OF_LOSSES: tuple[Judge, ...] = (
     single_spike,
     repeated_spikes,
     growth,
+    turned_loss,
+    loss_without_bound,
     risen_level,
     risen_norms,
     rising_trend,
     repeated_losses,
+    flat_from_start,
     loss_at_chance,
     loss_without_success,
     leaving_validation,
@@ -53,7 +58,7 @@ OF_LOSSES: tuple[Judge, ...] = (
 )
 OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps)
 # Of logs that are not short, but so short that a level of many samples is known late.
-OF_LONGER: frozenset[Judge] = frozenset((rising_trend,))
+OF_LONGER: frozenset[Judge] = frozenset((rising_trend, loss_without_bound))
 
 
 class ShortLog:
