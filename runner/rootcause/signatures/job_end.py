@@ -179,7 +179,8 @@ ENDING = (
     ),
     _launcher(
         "possible-causes",
-        r"\bThere are some potential root causes\b|^LLVM ERROR: |\bThe actor is dead because its worker process has died\b"
+        r"\bThere are some potential root causes\b|\bSome common causes include\b|^LLVM ERROR: "
+        r"|\bThe actor is dead because its worker process has died\b|\bThe actor \w+ is unavailable: The actor is temporarily\b"
         r"|\bBack-off restarting failed container\b",
         source="Ray: a list of what may have been; Kubernetes: it tried again; LLVM: it ends the process, for whatever reason",
         sample="Worker exit detail: Worker unexpectedly exits with a connection error code 2. There are some potential "
