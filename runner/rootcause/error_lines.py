@@ -4,15 +4,22 @@ The answer is weaker than that of a signature, a catalogue or a traceback: it co
 has reported a lost peer or a timeout explains that in what it writes next: no such line names a cause.
 """
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import ECHOES, Match
-from runner.rootcause.tracebacks.single_lines import finding_of_line, finding_of_message
+from runner.rootcause.tracebacks.single_lines import (
+    QUALIFIED_CLASS,
+    finding_of_line,
+    finding_of_message,
+)
 from runner.rootcause.wordings import Wordings, judge_line
 
+# An exception of a module, at the start of a line.
+QUALIFIED = re.compile(rf"\s*(?:{QUALIFIED_CLASS}): ")
 # Below it a line stays unknown: a guess that is wrong more often than right answers worse than none.
 LEAST_CONFIDENCE = 0.5
 # Words of a line that the model must know to decide: of fewer, one decides alone. Chosen.
@@ -45,7 +52,8 @@ def _names(match: Match) -> bool:
 
 
 def _likeliest(match: Match, wordings: Wordings) -> Match:
-    finding = finding_of_line(match.text) if match.role == "exception" else None
+    is_raised = match.role == "exception" or QUALIFIED.match(match.text) is not None
+    finding = finding_of_line(match.text) if is_raised else None
     if finding is None and match.role != "exception":
         finding = finding_of_message(match.text)
     if finding is not None and finding.fault == "unknown":

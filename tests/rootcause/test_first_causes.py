@@ -202,3 +202,37 @@ def test_a_collective_of_ascend_that_times_out_is_a_time_out() -> None:
         "[TaskExecStage][{0}][Host]Task run failed, base information is streamID:[2], taskID[21]\n"
     )
     assert judged(line.format("Timeout")).cause.fault == "nccl_timeout"
+
+
+def test_an_actor_whose_process_has_ended_says_nothing_of_the_network() -> None:
+    """Its socket is closed because it died; Ray lists what may have been the reason."""
+    text = (
+        "ray.exceptions.ActorUnavailableError: The actor d5a1 is unavailable: The actor is temporarily unavailable: "
+        "RpcError: RPC error: Socket closed rpc_code: 14.\n"
+    )
+    assert judged(text).cause.fault == "unknown"
+    assert (
+        judged("RpcError: RPC error: Socket closed rpc_code: 14.\n").cause.fault == "nccl_network"
+    )
+
+
+def test_processes_that_cannot_hand_each_other_a_tensor_save_no_checkpoint() -> None:
+    """The name of their socket is a file of the disk that is full."""
+    frames = "".join(
+        f'  File "/usr/lib/python3.8/{file}", line 8, in {function}\n    do()\n'
+        for file, function in (
+            ("multiprocessing/queues.py", "_feed"),
+            ("multiprocessing/util.py", "get_temp_dir"),
+            ("tempfile.py", "mkdtemp"),
+        )
+    )
+    text = f"Traceback (most recent call last):\n{frames}OSError: [Errno 28] {FULL}: '/tmp/pymp-h1k1'\n"
+    assert judged(text).cause.fault == "filesystem"
+
+
+@pytest.mark.parametrize(
+    "name", ["jaxlib.xla_extension.XlaRuntimeError", "mylib.errors.StageError"]
+)
+def test_an_exception_whose_message_is_on_the_next_line_is_never_nothing(name: str) -> None:
+    """Its class alone ends the log."""
+    assert [one.cause.fault for one in verdicts_of(f"{name}:\nINTERNAL: no plan\n")] == ["unknown"]

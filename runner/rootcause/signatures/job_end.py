@@ -211,7 +211,7 @@ ENDING = (
     ),
     _other(
         "exception-of-any-kind",
-        rf"[\w.]+(?:Error|Exception): \S|\b(?:{QUALIFIED_CLASS})(?:: \S|[ \t\r]*$)",
+        rf"[\w.]+(?:Error|Exception): \S|\b(?:{QUALIFIED_CLASS})(?:: \S|:?[ \t\r]*$)",
         role="exception",
         source="Python: exceptions that libraries define",
         sample="mylib.errors.StageError: the schedule has no stage called 'cooldown'",

@@ -293,7 +293,7 @@ PROGRAM = (
     Signature(
         "exception-of-values",
         r"(?:^|[\s:\]])(?:ValueError|RuntimeError|OSError|EOFError|OverflowError|StopIteration|"
-        r"Exception|jax\.errors\.\w+|XlaRuntimeError|torch\._dynamo\.\S+)(?::|[ \t\r]*$)",
+        r"Exception|jax\.errors\.\w+|(?:[\w.]+\.)?XlaRuntimeError|torch\._dynamo\.\S+)(?::|[ \t\r]*$)",
         role="exception",
         fault="unknown",
         layer="other",

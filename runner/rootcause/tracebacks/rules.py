@@ -226,7 +226,9 @@ def _storage(raised: Raised, stack: Stack) -> ShownFault:
 def _disk_full(raised: Raised, stack: Stack) -> ShownFault:
     if SHARED_MEMORY.search(raised.message):
         return ShownFault("config_error", "class")
-    is_saving = stack.is_checkpoint or (stack.first_of("files") and not stack.is_data)
+    # What processes hand each other goes through files, too.
+    is_other = stack.is_data or bool(stack.first_of("processes"))
+    is_saving = stack.is_checkpoint or (bool(stack.first_of("files")) and not is_other)
     return ShownFault("checkpoint_io" if is_saving else "filesystem", "class", "machine")
 
 
