@@ -298,7 +298,7 @@ class Log:
                 rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
             if line.with_numbers:
-                self._windows.add_line(line.with_numbers, line.line)
+                self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:
                 self._order.add_record(line.record)
                 self._add_step(line.record, line.line, line.with_numbers)

@@ -47,7 +47,8 @@ OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 class ScannedLine:
     """A line with a match, a step record, or numbers whose step is shown by a progress bar elsewhere; exactly one of the three.
 
-    `with_numbers`: the bytes of a line of the last two kinds; of a row of a table, behind the names of its columns.
+    `with_numbers`: the bytes of a line of the last two kinds; of a row of a table, behind the names of its columns. `scores`: of
+    such a row.
     """
 
     line: int
@@ -55,6 +56,7 @@ class ScannedLine:
     record: StepRecord | None = None
     unnumbered: Reading | None = None
     with_numbers: bytes = b""
+    scores: Mapping[str, float] | None = None
 
 
 class Scan:
@@ -206,7 +208,11 @@ class Scan:
         unnumbered = row.reading if record is None else None
         with_numbers = row.header + b" " + line
         return ScannedLine(
-            line=self._line, record=record, unnumbered=unnumbered, with_numbers=with_numbers
+            line=self._line,
+            record=record,
+            unnumbered=unnumbered,
+            with_numbers=with_numbers,
+            scores=row.scores,
         )
 
     def _read(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[ScannedLine]:

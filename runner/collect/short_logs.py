@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from runner.collect.step_formats.epoch_steps import place_in
+from runner.collect.step_formats.scores import scores_in
 from runner.collect.step_formats.sentences import waiting_seconds
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
@@ -40,6 +41,8 @@ class ShortLogReader:
         self._lines: dict[int, int] = {}
         # Line -> its accuracies.
         self._accuracies: dict[int, list[float]] = {}
+        # Line -> its scores, by name.
+        self._scores: dict[int, Mapping[str, float]] = {}
         # Line -> seconds of its step, and of its wait for data.
         self._data_seconds: dict[int, tuple[float, float]] = {}
         # The first line's, where all lines have the same.
@@ -47,8 +50,8 @@ class ShortLogReader:
         self._num_lines = 0
         self._counts_epochs = True
 
-    def add_line(self, line: bytes, number: int) -> None:
-        """Look at a line with numbers, for what else it has."""
+    def add_line(self, line: bytes, number: int, scores: Mapping[str, float] | None = None) -> None:
+        """Look at a line with numbers, for what else it has. `scores`: of a row of a table."""
         self._num_lines += 1
         if not self._log.is_open or self._num_lines > MAX_LINES:
             return
@@ -60,6 +63,7 @@ class ShortLogReader:
             for ratio, percents in ACCURACY.findall(shown)
         ]
         text = shown.decode(errors="replace")
+        self._scores[number] = scores_in(text) if scores is None else scores
         if (wait := waiting_seconds(text)) is not None:
             self._data_seconds[number] = wait
         is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None
@@ -72,7 +76,12 @@ class ShortLogReader:
     def add(self, record: StepRecord, line: int) -> None:
         """Add a record of a line."""
         if self._log.is_open:
-            self._log.add(record, self._accuracies.get(line, ()), self._data_seconds.get(line))
+            self._log.add(
+                record,
+                self._accuracies.get(line, ()),
+                self._data_seconds.get(line),
+                self._scores.get(line),
+            )
             self._lines[record.step] = line
 
     def _leave_out(self, line: bytes) -> None:

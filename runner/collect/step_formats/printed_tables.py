@@ -2,29 +2,38 @@
 
 fastai, Keras callbacks and notebooks of Transformers print them, YOLO, spaCy, Chainer, scikit-learn, loggers that write CSV, and
 model cards in Markdown. Columns are separated by bars, commas, tabs or blanks. A row has as many cells as the first line has names,
-and numbers in the cells that count; where a table counts epochs only, these are its steps.
+and numbers in the cells that count; where a table counts epochs only, these are its steps. Values separated by commas may have
+no step at all: the row is the step, if all its cells are numbers.
 """
 
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.collect.lines import Bare, unwrapped
 from runner.collect.step_formats.any_numbers import MAX_EXACT, meaning_of
 from runner.collect.step_formats.name_value_pairs import Reading, normal, number, whole
+from runner.collect.step_formats.scores import scores_of
 
 # All chosen: bytes of a line, columns, words of a name, and lines without a row after which a table has ended.
 MAX_LINE, MAX_COLUMNS, MAX_WORDS, MAX_GAP = 2000, 40, 4, 20
 # Names without a value, a step before or behind a loss; for a set engine. `_table_of` tells them from prose.
 _STEP = r"(?:epochs?|ep|(?:global[ _])?steps?|iter(?:ation)?s?)"
 _NAMES = r"[^\n\d:={}.!?;]"
+# For names without a step, one word each; a set engine, and one that goes back, need its bound.
+_ONE_WORD, _LOSS_WORD = r"[a-z_][\w/.\-]{0,40}", r"(?:[a-z_][\w/.\-]{0,40})?loss[\w/.\-]{0,20}"
+_COMMA = r"[ \t]*,[ \t]*"
 HEADER = (
     rf"(?i:(?:^|[\s|,'\"`])(?:{_STEP}|e[ \t]+#)['\"`]?(?:[ \t|,]|┃|│|║)+{_NAMES}*loss"
     rf"|loss{_NAMES}*(?:\||,|\t|  |┃ |│ |║ )[ \t'\"`]*{_STEP}['\"`]?[ \t]*(?:[|,\t\r\n]|  |$)"
-    r"|epoch +gpu_mem +box)"
+    r"|epoch +gpu_mem +box"
+    # Names alone, without a step: "accuracy,loss,val_accuracy,val_loss".
+    rf"|^[ \t]*,?(?:{_ONE_WORD}{_COMMA})*"
+    rf"(?:{_LOSS_WORD}{_COMMA}{_ONE_WORD}(?:{_COMMA}{_ONE_WORD})*|{_ONE_WORD}{_COMMA}{_LOSS_WORD})"
+    r"[ \t]*(?:[\r\n]|$))"
 )
 _NAME = re.compile(r"[A-Za-z#_][^:={}!?;]{0,60}")
 _WIDE = re.compile(r"\s{2,}|\t")
@@ -58,16 +67,19 @@ class _Columns:
     """
 
     num: int
-    step: int
+    step: int | None
     losses: tuple[int, ...]
     others: tuple[tuple[int, str, float], ...]
     is_sum: bool
     restarts: bool
+    names: Sequence[str]
 
-    def reading(self, cells: Sequence[str]) -> Reading | None:
-        """Read a row; None: it is none."""
+    def reading(self, cells: Sequence[str], num_rows: int) -> Reading | None:
+        """Read a row, of so many before it; None: it is none."""
         used = (*self.losses, *(at for at, _, _ in self.others))
-        step = _step(cells[self.step])
+        if self.step is None:
+            used = tuple(range(self.num))
+        step = float(num_rows) if self.step is None else _step(cells[self.step])
         if step is None or not all(_may_be_value(cells[at]) for at in used):
             return None
         losses = [number(cells[at]) for at in self.losses]
@@ -80,12 +92,18 @@ class _Columns:
         own_step = None if self.restarts else whole(step)
         return Reading(step=own_step, numbers=numbers) if numbers or self.is_sum else None
 
+    def scores(self, cells: Sequence[str]) -> Mapping[str, float]:
+        """Return the scores of a row."""
+        named = zip(self.names, map(number, cells), strict=True)
+        return scores_of((name, value) for name, value in named if value is not None)
+
 
 class TableRow(NamedTuple):
-    """A row that was read, with the first line of its table."""
+    """A row that was read, with the first line of its table, and the scores beside its losses."""
 
     reading: Reading
     header: bytes
+    scores: Mapping[str, float]
 
 
 class PrintedTables:
@@ -95,8 +113,8 @@ class PrintedTables:
         self._header = b""
         self._kinds: tuple[_Columns, ...] = ()
         self._separator = ""
-        # Lines since the last row.
-        self._num_others = 0
+        # Rows so far, and lines since the last one.
+        self._num_rows = self._num_others = 0
 
     def rows(self, block: bytes, headers: Sequence[int], bare: Bare | None) -> dict[int, TableRow]:
         """Return the rows in a block of whole lines, by the offset of their line.
@@ -117,8 +135,9 @@ class PrintedTables:
             line = block[at:end].rstrip(b"\r ").rpartition(b"\r")[2]
             if at in known:
                 self._open(line, bare)
-            elif (reading := self._read(line, bare)) is not None:
-                found[at] = TableRow(reading, self._header)
+            elif (row := self._read(line, bare)) is not None:
+                found[at] = row
+                self._num_rows += 1
             at = end + 1
         return found
 
@@ -126,15 +145,15 @@ class PrintedTables:
         self._num_others = 0
         if line == self._header and self._kinds:
             return
-        self._header, self._kinds = line, ()
+        self._header, self._kinds, self._num_rows = line, (), 0
         text = _text(line, bare)
         if text is not None:
             self._separator = _separator(text)
             splits = _splits(_TWO_WORDS.sub(r"\1_\2", text), self._separator)
-            kinds = (_columns(names) for names in splits)
+            kinds = (_columns(names, may_lack_step=self._separator == ",") for names in splits)
             self._kinds = tuple(kind for kind in kinds if kind is not None)
 
-    def _read(self, line: bytes, bare: Bare | None) -> Reading | None:
+    def _read(self, line: bytes, bare: Bare | None) -> TableRow | None:
         text = _text(line, bare)
         if text is not None:
             if _RULE.fullmatch(text):
@@ -142,10 +161,10 @@ class PrintedTables:
             for cells in _splits(text, self._separator):
                 for columns in self._kinds:
                     if len(cells) == columns.num:
-                        reading = columns.reading(cells)
+                        reading = columns.reading(cells, self._num_rows)
                         if reading is not None:
                             self._num_others = 0
-                            return reading
+                            return TableRow(reading, self._header, columns.scores(cells))
         self._num_others += 1
         if self._num_others > MAX_GAP:
             self._kinds = ()
@@ -176,10 +195,13 @@ def _splits(text: str, separator: str) -> list[list[str]]:
     return [wide, by_blanks] if wide != by_blanks else [wide]
 
 
-def _columns(names: Sequence[str]) -> _Columns | None:
+def _columns(names: Sequence[str], *, may_lack_step: bool) -> _Columns | None:
     """Bind columns to what their names mean; None: these are no names of columns with steps and losses."""
     if not 2 <= len(names) <= MAX_COLUMNS:
         return None
+    if may_lack_step and not names[0]:
+        # The index of pandas, which counts what a history has: epochs.
+        names = ["epoch", *names[1:]]
     if any(_NAME.fullmatch(name) is None or len(name.split()) > MAX_WORDS for name in names):
         return None
     known = [normal(name.strip("'\"`*_ ")) for name in names]
@@ -205,11 +227,14 @@ def _columns(names: Sequence[str]) -> _Columns | None:
     restarts = counter is not None and epoch is not None and known[counter] in _RESTARTING
     step = epoch if counter is None else counter
     losses = (best.pop("loss")[1],) if "loss" in best else tuple(parts)
-    if step is None or not (losses or "validation_loss" in best or "grad_norm" in best):
+    if not (losses or "validation_loss" in best or "grad_norm" in best):
+        return None
+    if step is None and not (may_lack_step and all(len(name.split()) == 1 for name in names)):
         return None
     others = tuple((at, name, factor) for name, (_, at, factor) in best.items())
     # spaCy adds up the losses of all steps since the row before.
-    return _Columns(len(names), step, losses, others, is_sum="#" in known, restarts=restarts)
+    is_sum = "#" in known
+    return _Columns(len(names), step, losses, others, is_sum, restarts, known)
 
 
 def _step(cell: str) -> float | None:

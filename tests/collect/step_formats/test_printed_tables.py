@@ -51,6 +51,15 @@ TABLES: dict[str, tuple[str, Numbers]] = {
         "epoch,step,train_loss,val_loss\n0,49,2.5,\n0,99,,2.25\n",
         [(49, 2.5, None), (99, None, 2.25)],
     ),
+    "CSV without a step": (
+        "accuracy,loss,val_accuracy,val_loss\n0.4,2.5,0.5,2.25\n0.5,1.5,0.5,1.25\n",
+        [(0, 2.5, 2.25), (1, 1.5, 1.25)],
+    ),
+    "two names alone": ("lr, train_loss\n0.1, 2.5\n0.1, 1.5\n", [(0, 2.5, None), (1, 1.5, None)]),
+    "the index of pandas": (
+        ",loss,val_loss\n0,2.5,2.25\n1,1.5,1.25\n",
+        [(0, 2.5, 2.25), (1, 1.5, 1.25)],
+    ),
     "YOLOv5": (
         "     Epoch   gpu_mem       box       obj       cls    labels  img_size\n"
         "     0/299     3.71G   0.5   0.25   0.125        21       640: 100%|████| 16/16 [00:05<00:00]\n",
@@ -118,6 +127,14 @@ def test_a_row_is_read_when_its_line_is_whole() -> None:
         # Other columns, other rows.
         "epoch  accuracy  time\n1  0.5  00:12\n",
         "epoch  train_loss  time\nrank  0.5  00:12\n1  0.5\n1  lost  00:12\n",
+        # Names without a step, of code, of two words, or without a loss; and rows that are not all numbers.
+        "loss, accuracy = evaluate(model)\n0.5, 0.9\n",
+        "return loss, accuracy\n0.5, 0.9\n",
+        "loss\n0.5\n",
+        "the loss, the accuracy\n0.5, 0.9\n",
+        "accuracy, time\n0.5, 0.9\n",
+        "loss, accuracy\n0.5, good\n0.5\n0.5, 0.9, 0.1\nlost, 0.9\n",
+        "loss\taccuracy\n0.5\t0.9\n",
         # Too far away.
         "epoch  train_loss\n" + "loading a shard of the data\n" * (MAX_GAP + 1) + "1  0.5\n",
     ],
@@ -177,6 +194,9 @@ def test_the_header_is_found_by_every_engine() -> None:
         "epoch  train_loss\n" + "1  nan  \n" * 50_000,
         "epoch " * 50_000 + "loss\n",
         "epoch  " + "|" * 300_000 + "loss\n" + "1  2\n" * 20,
+        "a," * 150_000 + "\n",
+        "loss" * 75_000 + ",",
+        "a_loss," * 40_000 + "!\n",
     ],
 )
 def test_hostile_tables_cost_little(text: str) -> None:

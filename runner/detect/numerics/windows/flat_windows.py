@@ -1,13 +1,28 @@
 """Losses and scores of a short log that is over, and that do not move from its first pass over the data on."""
 
+from collections.abc import Sequence
+from statistics import fmean
+
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
+from runner.detect.numerics.windows.learning_windows import LATE_STEP
 from runner.detect.numerics.windows.samples import Samples
 
 # Passes whose training and validation losses are all within this share of the first training loss, from the first or second pass of
 # the run on. All chosen: a first pass changes most of all, the losses of two sets of data differ by more unless the model answers
 # the same to all of both, and eight numbers agree by no chance.
 MIN_FLAT_PASSES, FLAT_SHARE, FIRST_PASSES = 4, 1e-3, (0, 1)
+
+# Of scores: the least share of the first training loss that is left, from the start of the run on. Chosen: what lowers it by a
+# fifth is learning, whatever the scores are.
+LEFT_SHARE = 0.8
+# Evaluations whose areas under the curve, of training and validation, are all so near one half, which is that of a guess. Chosen:
+# of a model that learns a little they are beyond it in the first passes.
+MIN_GUESSED, GUESSED_AUC, NEAR_GUESSED = 5, 0.5, 2e-3
+# Evaluations with the very same validation accuracy, the training accuracy beside them, and how much it rises from the earlier half
+# of them to the later one. All chosen: a set that is answered alike has such an accuracy, and so has one whose answers are as good
+# as they get, but the training accuracy beside that is high, or rises.
+MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
 
 
 def flat_from_start(samples: Samples) -> NumericFinding | None:
@@ -28,3 +43,44 @@ def flat_from_start(samples: Samples) -> NumericFinding | None:
         f"passes over the data, the first ones included (limit {FLAT_SHARE:.1%}): the model answers the same to all data"
     )
     return incident("plateau", first_step, samples.records[-1].step, evidence)
+
+
+def auc_of_guesses(samples: Samples) -> NumericFinding | None:
+    """Find areas under the curve of one half at each evaluation, which are those of a classifier that guesses."""
+    rows = samples.evaluated_scores("auc")
+    areas = [area for *_, training, validation in rows for area in (training, validation)]
+    if len(rows) < MIN_GUESSED or not _are_from_start(rows):
+        return None
+    is_late = samples.steps_are_passes or rows[-1][0] >= LATE_STEP
+    if not is_late or any(abs(area - GUESSED_AUC) > NEAR_GUESSED for area in areas):
+        return None
+    evidence = (
+        f"the area under the curve, of training and validation, is between {min(areas):.4f} and {max(areas):.4f} at each of "
+        f"{len(rows)} evaluations: that of a guess"
+    )
+    return incident("plateau", rows[0][0], rows[-1][0], evidence)
+
+
+def one_answer(samples: Samples) -> NumericFinding | None:
+    """Find a validation accuracy that is the very same number at each evaluation, beside a training accuracy that does not rise."""
+    rows = samples.evaluated_scores("accuracy")
+    if len(rows) < MIN_SAME or not _are_from_start(rows):
+        return None
+    training, validation = [one for _, _, one, _ in rows], [one for *_, one in rows]
+    if len(set(validation)) > 1 or not has_digits(validation[0], MIN_DIGITS):
+        return None
+    half = len(rows) // 2
+    rise = fmean(training[-half:]) - fmean(training[:half])
+    if max(training) >= HIGH_ACCURACY or rise >= RISING_ACCURACY:
+        return None
+    evidence = (
+        f"the validation accuracy is {validation[0]:.12g} at each of {len(rows)} evaluations, and the training accuracy stays "
+        f"between {number(min(training))} and {number(max(training))}: the model answers the same to all data"
+    )
+    return incident("plateau", rows[0][0], rows[-1][0], evidence)
+
+
+def _are_from_start(rows: Sequence[tuple[int, float, float, float]]) -> bool:
+    """Whether evaluations begin with the run, and their training loss has not fallen by much since."""
+    steps, losses = [one[0] for one in rows], [one[1] for one in rows]
+    return steps[0] <= steps[1] - steps[0] and min(losses) >= LEFT_SHARE * losses[0]

@@ -1,7 +1,7 @@
 """The numbers of a short log, step by step: what the judges of whole windows look at."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -22,6 +22,8 @@ class Samples:
         self._is_judged = True
         # Step -> the accuracies that its line has, in their order.
         self._accuracies: dict[int, Sequence[float]] = {}
+        # Step -> its scores, by name.
+        self._scores: dict[int, Mapping[str, float]] = {}
         # Step -> the seconds that it took, and how many of them it waited for data.
         self._data_seconds: dict[int, tuple[float, float]] = {}
         # Each line with a record has a batch size, and it is always the same.
@@ -54,11 +56,14 @@ class Samples:
         record: StepRecord,
         accuracies: Sequence[float] = (),
         wait: tuple[float, float] | None = None,
+        scores: Mapping[str, float] | None = None,
     ) -> None:
         """Add a record. One of the same step as the last completes it: a bar and its last line, a step and its validation."""
         if not self._is_judged:
             return
         self._accuracies[record.step] = accuracies or self._accuracies.get(record.step, ())
+        if scores:
+            self._scores[record.step] = {**self._scores.get(record.step, {}), **scores}
         if wait is not None:
             self._data_seconds[record.step] = wait
         last = self._records[-1] if self._records else None
@@ -66,7 +71,7 @@ class Samples:
             self._records[-1] = _merged(last, record)
         elif len(self._records) == MAX_OF_TREND or (last is not None and record.step < last.step):
             self._is_judged = False
-            self._records, self._accuracies, self._data_seconds = [], {}, {}
+            self._records, self._accuracies, self._data_seconds, self._scores = [], {}, {}, {}
         else:
             self._records.append(record)
 
@@ -97,6 +102,17 @@ class Samples:
         """Return each accuracy that all steps with a loss have, one value for each of these."""
         rows = [self._accuracies[one.step] for one in self._records if one.loss is not None]
         return list(zip(*rows, strict=False))
+
+    def evaluated_scores(self, kind: str) -> Sequence[tuple[int, float, float, float]]:
+        """Return step, training loss, training and validation score of this kind of each evaluation; empty where one lacks them."""
+        evaluations = self.evaluations()
+        scores = [self._scores.get(step, {}) for step, _, _ in evaluations]
+        if any(kind not in one or f"validation_{kind}" not in one for one in scores):
+            return []
+        return [
+            (step, loss, one[kind], one[f"validation_{kind}"])
+            for (step, loss, _), one in zip(evaluations, scores, strict=True)
+        ]
 
     def rates(self) -> Sequence[float]:
         """Return the learning rate of each of the losses; empty where one has none."""

@@ -4,10 +4,14 @@ These judges look at samples after an onset, too, so they are of logs that are r
 that judge each sample as it comes: a verdict that acts needs more evidence than one that is printed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
-from runner.detect.numerics.windows.flat_windows import flat_from_start
+from runner.detect.numerics.windows.flat_windows import (
+    auc_of_guesses,
+    flat_from_start,
+    one_answer,
+)
 from runner.detect.numerics.windows.learning_windows import (
     fitted_far_apart,
     leaving_validation,
@@ -51,6 +55,8 @@ OF_LOSSES: tuple[Judge, ...] = (
     rising_trend,
     repeated_losses,
     flat_from_start,
+    auc_of_guesses,
+    one_answer,
     loss_at_chance,
     loss_without_success,
     leaving_validation,
@@ -58,7 +64,9 @@ OF_LOSSES: tuple[Judge, ...] = (
 )
 OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps)
 # Of logs that are not short, but so short that a level of many samples is known late.
-OF_LONGER: frozenset[Judge] = frozenset((rising_trend, loss_without_bound))
+OF_LONGER: frozenset[Judge] = frozenset(
+    (rising_trend, loss_without_bound, auc_of_guesses, one_answer)
+)
 
 
 class ShortLog:
@@ -78,9 +86,13 @@ class ShortLog:
         record: StepRecord,
         accuracies: Sequence[float] = (),
         wait: tuple[float, float] | None = None,
+        scores: Mapping[str, float] | None = None,
     ) -> None:
-        """Add a record of a line, with the accuracies on it, between 0 and 1, and a step's seconds and its wait for data."""
-        self._samples.add(record, accuracies, wait)
+        """Add a record of a line, with the accuracies on it, between 0 and 1, and a step's seconds and its wait for data.
+
+        `scores`: accuracy, auc, validation_accuracy and validation_auc, as far as the line has them.
+        """
+        self._samples.add(record, accuracies, wait, scores)
 
     def leave_out_losses(self) -> None:
         """Judge no loss: it is one of a policy or an adversary, which rises and wanders in healthy runs."""

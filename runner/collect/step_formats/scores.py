@@ -1,0 +1,54 @@
+"""Scores beside losses: accuracies and areas under the curve, of the training and of a validation, between 0 and 1.
+
+Lines name them ("accuracy: 0.52 - val_auc: 0.5003", "train acc 50.2%"), and columns of tables do.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from runner.collect.step_formats.name_value_pairs import MAX_NAMES, normal
+
+_KINDS = {"acc": "accuracy", "accuracy": "accuracy", "auc": "auc", "auroc": "auc"}
+_HELD_OUT = ("val", "valid", "validation", "eval", "evaluation", "test", "dev")
+# Words of a name that change nothing of what the score is; with others it is another one: "best_val_acc", "top_5_accuracy".
+_PLAIN = (
+    *("train", "training", "trn", "avg", "average", "mean", "epoch", "score"),
+    *("binary", "categorical", "sparse", "roc"),
+)
+_WORDS = re.compile(r"[a-z]+|\d+")
+# A name of up to three words: of "best val acc" the last ones alone would be another score.
+_IN_TEXT = re.compile(
+    r"(?i)(?<![\w/.@\-])(?P<name>(?:[a-z]{1,20} ){0,2}[\w/.\-]{0,40}?(?:acc(?:uracy)?|auc|auroc))['\"]?\s{0,4}[:=]\s{0,4}"
+    r"(?P<value>\d{1,3}(?:\.\d{1,20})?(?:e-\d{1,3})?)(?P<percent>\s?%)?(?![\w.])"
+)
+
+
+@lru_cache(MAX_NAMES)
+def score_of(name: str) -> str | None:
+    """Return which score a name means: accuracy, auc, validation_accuracy or validation_auc; None: none of these."""
+    words = _WORDS.findall(normal(name))
+    kinds = [_KINDS[word] for word in words if word in _KINDS]
+    others = [word for word in words if word not in _KINDS and word not in _PLAIN]
+    is_held_out = bool(others) and others[0] in _HELD_OUT
+    if len(kinds) != 1 or len(others) > is_held_out:
+        return None
+    return f"validation_{kinds[0]}" if is_held_out else kinds[0]
+
+
+def scores_of(named: Iterable[tuple[str, float]]) -> Mapping[str, float]:
+    """Return the scores among named values; of two of a kind the first. Percentages become shares."""
+    found: dict[str, float] = {}
+    for name, value in named:
+        score = score_of(name)
+        if score is not None and 0 <= value <= 100:
+            found.setdefault(score, value if value <= 1 else value / 100)
+    return found
+
+
+def scores_in(text: str) -> Mapping[str, float]:
+    """Return the scores that a line names."""
+    return scores_of(
+        (match["name"], float(match["value"]) / (100 if match["percent"] else 1))
+        for match in _IN_TEXT.finditer(text)
+    )
