@@ -232,6 +232,9 @@ def test_a_port_that_no_subnet_manager_made_active() -> None:
     ("line", "fault"),
     [
         ("    GPU Recovery Action                   : Reboot", "gpu_lost"),
+        ("ecc.errors.uncorrected.aggregate.total:   16", "gpu_ecc"),
+        ("ecc.errors.uncorrected.volatile.total:    0", ""),
+        ("ecc.errors.corrected.aggregate.total:     170", ""),
         ("    GPU Recovery Action                   : Drain P2P", "nvlink_error"),
         ("    GPU Recovery Action                   : None", ""),
         ("        GPU Current Temp                  : Unknown Error", "gpu_lost"),

@@ -39,7 +39,8 @@ TOOL_TABLES = (
         "ecc-counters",
         r"\b[DS]RAM Uncorrectable(?: Parity| SEC-DED)?\s*: [1-9]|\bSRAM Threshold Exceeded\s*: Yes"
         r"|\bPending Page Blacklist\s*: Yes|\b(?:Double Bit|Uncorrectable) ECC Errors?\s*: [1-9]"
-        r"|\bremapped_rows\.(?:failure|pending)\s*[:,=] ?(?:Yes|1)\b",
+        r"|\bremapped_rows\.(?:failure|pending)\s*[:,=] ?(?:Yes|1)\b"
+        r"|\becc\.errors\.uncorrected\.\w+\.\w+\s*[:,=]\s*[1-9]",
         fault="gpu_ecc",
         source=_SMI,
         sample="            DRAM Uncorrectable                : 14",
