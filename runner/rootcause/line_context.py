@@ -71,7 +71,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
     sections: dict[str, ReportSections] = {}
-    for match in _with_drivers(_with_writers(matches)):
+    for match in _with_resets(_with_drivers(_with_writers(matches))):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
             placed.append(match)
@@ -101,6 +101,17 @@ def _with_writers(matches: Sequence[Match]) -> list[Match]:
     return [
         replace(one, rank=writers[one.file, one.line])
         if one.rank is None and (one.file, one.line) in writers
+        else one
+        for one in matches
+    ]
+
+
+def _with_resets(matches: Sequence[Match]) -> list[Match]:
+    """Return matches in which a GPU that its driver had back later was not lost."""
+    back = {one.file: one.line for one in matches if one.role == "gpu-is-back"}
+    return [
+        replace(one, fault="gpu_xid_other")
+        if one.fault == "gpu_lost" and "amdgpu" in one.text and one.line < back.get(one.file, 0)
         else one
         for one in matches
     ]

@@ -51,6 +51,10 @@ def test_a_gpu_that_does_not_come_back_from_its_reset_is_lost_and_one_that_does_
     """The reset begins the same way."""
     begin = f"{AMD}GPU reset begin!\n[drm] VRAM is lost due to GPU reset!\n"
     assert fault_of(f"{begin}{AMD}GPU reset(2) succeeded!\n") == "gpu_xid_other"
+    silent = "[drm:mes_v11_0_submit_pkt_and_poll_completion [amdgpu]] *ERROR* MES failed to response msg=3\n"
+    assert fault_of(f"{begin}{silent}") == "gpu_lost"
+    assert fault_of(f"{begin}{silent}{AMD}GPU reset(2) succeeded!\n") == "gpu_xid_other"
+    assert fault_of(f"{AMD}GPU reset(2) succeeded!\n{begin}{silent}") == "gpu_lost"
     for failed in (
         f"{AMD}GPU reset end with ret = -62",
         f"{AMD}GPU reset(3) failed",
@@ -356,3 +360,19 @@ def test_a_task_that_is_blocked_in_a_gpu_s_driver_waits_for_no_disk() -> None:
     (both, *_) = verdicts_of(head.format(pid=7) + of_disk + head.format(pid=8) + of_gpu)
     assert both.cause.fault == "gpu_xid_other"
     assert "python:8 blocked" in both.cause.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("Device not ready; aborting reset, CSTS=0x1", "host_hardware"),
+        ("Device not ready; aborting reset, CSTS=0xffffffff", "device_vanished"),
+        ("Device not ready; aborting initialisation, CSTS=0x0", "host_hardware"),
+        ("Device not ready; aborting reset", "device_vanished"),
+        ("controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10", "host_hardware"),
+        ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "device_vanished"),
+    ],
+)
+def test_a_disk_whose_registers_read_all_ones_is_gone(words: str, fault: str) -> None:
+    """One that still shows its state is there, and broken."""
+    assert fault_of(f"nvme nvme2: {words}\n") == fault

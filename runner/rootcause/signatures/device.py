@@ -465,7 +465,9 @@ DEVICE = (
         "device-removed",
         r"pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
         r"|nvme\S* (?:\S+: )?Removing after probe(?: failure|[ \t\r]*$)"
-        r"|nvme\S* (?:\S+: )?Device not ready; aborting(?: reset|[ \t\r]*$)",
+        # All ones: nothing answers at its address. Without the register it may be either.
+        r"|nvme\S* (?:\S+: )?controller is down; will reset: CSTS=0xf{8}\b"
+        r"|nvme\S* (?:\S+: )?Device not ready; aborting(?: \w+, CSTS=0xf{8}\b| reset[ \t\r]*$|[ \t\r]*$)",
         fault="device_vanished",
         layer="device",
         scope="node",

@@ -24,6 +24,16 @@ MARKS = (
         near="training will be finished after 1190 minutes",
     ),
     _marker(
+        "gpu-is-back",
+        r"\bamdgpu\b.{0,60}\bGPU reset ?\(\d+\) succeeded",
+        layer="device",
+        role="gpu-is-back",
+        scope="gpu",
+        source="Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+        sample="amdgpu 0000:0a:00.0: amdgpu: GPU reset(1) succeeded!",
+        near="amdgpu 0000:0a:00.0: amdgpu: GPU reset(1) failed",
+    ),
+    _marker(
         "loss-scale-lowered",
         r"\b[Gg]radient overflow\b.{0,80}\bloss scale\b|\bOVERFLOW! .{0,60}[Ss]kipping step",
         role="overflow",

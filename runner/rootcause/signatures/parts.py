@@ -57,7 +57,7 @@ PARTS = (
         r"|Failure prediction threshold exceeded)"
         rf"|critical medium error, dev {_DISK}|\bata\d+(?:\.\d+)?: error: \{{ (?:\w+ )*(?:UNC|AMNF|TRK0NF)\b"
         r"|\bmd/\w+\S*: *Disk failure on \S+ ?(?:detected)?, (?:disabling|failing)"
-        r"|\bnvme\d*: (?:Disabling device after reset failure|controller is down; will reset)"
+        r"|\bnvme\d*: (?:Disabling device after reset failure|controller is down; will reset: CSTS=0x[0-9a-f]*[0-9a-e])"
         r"|\(sct 0x2 / sc 0x8[0-4]\)|\bUnrecovered Read Error \(sct",
         role="broken-disk",
         source="Linux, drivers/scsi, ata, nvme, md: the disk itself reports an error of its medium, or an array gave it up",

@@ -122,6 +122,15 @@ PROGRAM = (
         near="NaN checks are enabled for every tensor",
     ),
     _program(
+        "throughput-too-low",
+        r"\b[Ee]xpected throughput to be at least\b"
+        r"|\b\w+(?:Error|Exception): .{0,80}\b[Tt]hroughput\b.{0,60}\b(?:below|under|lower than|less than)\b",
+        fault="throughput_drop",
+        source="checks of trainers and of their tests",
+        sample="AssertionError: Expected throughput to be at least 560000.0, instead found 289619.7",
+        near="throughput is expected to rise with the batch size",
+    ),
+    _program(
         "not-finite-flag",
         r"\b(?:inf|nan|Inf|NaN)(?:/(?:inf|nan))? (?:output|input|weight|bias|grad)\S*[ \t\r]*$",
         fault="nan_loss",
