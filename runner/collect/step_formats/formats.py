@@ -12,7 +12,7 @@ from dataclasses import replace
 from runner.collect.lines import plain
 from runner.collect.step_formats.epoch_steps import EpochSteps, place_in
 from runner.collect.step_formats.name_value_pairs import Reading, number, whole
-from runner.collect.step_formats.sentences import LoneSeconds
+from runner.collect.step_formats.sentences import LoneSeconds, LoneValidation
 from runner.collect.step_formats.table import FORMATS, Format
 from runner.errors import UserError
 from runner.facts.messages.signals import StepRecord
@@ -45,7 +45,7 @@ class MetricLines:
         self.num_unnumbered = 0
         self.counts_epochs = False
         self._epochs = EpochSteps()
-        self._lone_seconds = LoneSeconds()
+        self._lone_seconds, self._lone_validation = LoneSeconds(), LoneValidation()
         # The line that was read last: a caller of `read` asks for the same line's numbers if it has no step.
         self._last: tuple[str, Reading | None] | None = None
         # Format and values of the current block.
@@ -108,6 +108,8 @@ class MetricLines:
             if found is not None:
                 known, reading = found
                 self.name = known.name
+                if known.name != "own":
+                    reading = self._lone_validation.added(reading, segment[-MAX_SEGMENT:])
                 if known.places:
                     reading = self._lone_seconds.added(reading, segment[-MAX_SEGMENT:])
                     reading = self._placed(reading)

@@ -88,6 +88,14 @@ _TOOK = re.compile(
 _SECONDS_ALONE = re.compile(
     r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
 )
+# A validation loss beside a training loss, without the word, and both with as many decimals: "loss 2.8520 | val 4.0697".
+_LOSS_ALONE = re.compile(r"(?i)loss(?:\s*[:=]\s*|\s+)\d+\.(\d{3,16})(?![\d.])")
+_VALIDATION_ALONE = re.compile(
+    r"(?<![\w/.\-])[Vv]al(?:id(?:ation)?)?(?:\s*[:=]\s*|\s+)(\d{1,9}\.(\d{3,16}))(?![\w.]|\s?%)"
+)
+# How far the first one is from the training loss beside it, at most. Chosen: a model has not learned much by heart by then, and
+# what is beyond 1 and so near is no accuracy, neither of 1 nor of 100.
+NEAR_RATIO = 2.0
 
 
 def as_pairs(text: str) -> str:
@@ -180,3 +188,30 @@ class LoneSeconds:
         if not self._are_of_steps:
             return reading
         return replace(reading, numbers={**reading.numbers, "step_seconds_max": seconds})
+
+
+class LoneValidation:
+    """Reads a number that is only called "val", of one log: a validation loss, if the first one is near the training loss."""
+
+    def __init__(self) -> None:
+        self._is_loss: bool | None = None
+
+    def added(self, reading: Reading, text: str) -> Reading:
+        """Return the reading of a line with its validation loss, where it has one."""
+        loss = reading.numbers.get("loss")
+        if (
+            self._is_loss is False
+            or "al" not in text
+            or loss is None
+            or "validation_loss" in reading.numbers
+        ):
+            return reading
+        match, beside = _VALIDATION_ALONE.search(text), _LOSS_ALONE.search(text)
+        if match is None or beside is None or len(match[2]) != len(beside[1]):
+            return reading
+        validation = float(match[1])
+        if self._is_loss is None and validation > 1:
+            self._is_loss = loss / NEAR_RATIO <= validation <= loss * NEAR_RATIO
+        if not self._is_loss:
+            return reading
+        return replace(reading, numbers={**reading.numbers, "validation_loss": validation})

@@ -290,3 +290,26 @@ def test_a_line_that_names_its_pass_has_the_loss_of_that_pass(
     assert (record.loss, record.validation_loss) == (
         (None, 1.25) if is_validation else (1.25, None)
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (
+            ["loss 2.8520 | val 4.0697 | 2.2s", "loss 0.2244 | val 0.9771", "loss 0.1479"],
+            [4.0697, 0.9771, None],
+        ),
+        # Accuracies, of 1 and of 100; other decimals; percentages; a part of a name; and a metric with a name of its own.
+        (["loss 0.9520 | val 0.8697", "loss 0.5244 | val 0.9100"], [None, None]),
+        (["loss 0.9520 | val 57.2500", "loss 0.0500 | val 0.0600"], [None, None]),
+        (["loss 2.8520 | val 4.07"], [None]),
+        (["loss 2.8520 | val 4.0697%"], [None]),
+        (["loss 2.8520 | best-val 4.0697"], [None]),
+        (["loss 2.8520 | val bleu 4.0697"], [None]),
+    ],
+)
+def test_a_validation_loss_may_lack_the_word(lines: list[str], wanted: list[float | None]) -> None:
+    """The first one shows what it is: near the training loss, and with as many decimals."""
+    text = "".join(f"step {n}/300 | {line}\n" for n, line in enumerate(lines, 1)).encode()
+    found = Scan("log", engine=engine_of_all()).feed(text)
+    assert [one.record.validation_loss for one in found if one.record is not None] == wanted
