@@ -125,7 +125,7 @@ MACHINE = (
     ),
     _storage(
         "file-server-silent",
-        r"(?i)(?:nfs|lockd): server (?P<subject>\S+|[\[{(<][^\]})>]{1,60}[\]})>]) (?:is )?not responding"
+        r"(?i)(?:nfs|lockd): server (?P<subject>\S+|[{(<[][^]})>]{1,60}[]})>]) (?:is )?not responding"
         r"|Lustre: (?P<target>\S+): Connection to \S+ .*was lost; in progress operations"
         r"|ceph: (?P<rank_of_server>mds\d+) hung",
         role="interrupted",
