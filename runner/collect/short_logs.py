@@ -22,6 +22,8 @@ OPPOSED = re.compile(
 ACCURACY = re.compile(
     rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
 )
+# Of the scores of a row.
+ACCURACIES = ("accuracy", "validation_accuracy")
 EPOCH, OTHER_COUNTER = re.compile(rb"(?i)\bepoch"), re.compile(rb"(?i)step|iter|batch|update")
 # Updates of a pass, where a line shows its last one: "10/10 [====] - loss: 2.3". Chosen: a pass of a single batch is one step.
 MIN_UPDATES = 10
@@ -62,6 +64,8 @@ class ShortLogReader:
             float(ratio) if ratio else float(percents) / 100
             for ratio, percents in ACCURACY.findall(shown)
         ]
+        if scores is not None:
+            self._accuracies[number] = [scores[name] for name in ACCURACIES if name in scores]
         text = shown.decode(errors="replace")
         self._scores[number] = scores_in(text) if scores is None else scores
         if (wait := waiting_seconds(text)) is not None:

@@ -3,7 +3,7 @@
 fastai, Keras callbacks and notebooks of Transformers print them, YOLO, spaCy, Chainer, scikit-learn, loggers that write CSV, and
 model cards in Markdown. Columns are separated by bars, commas, tabs or blanks. A row has as many cells as the first line has names,
 and numbers in the cells that count; where a table counts epochs only, these are its steps. Values separated by commas may have
-no step at all: the row is the step, if all its cells are numbers.
+no step at all: the row is the step of a history, which has the losses of training and validation, and nothing but results.
 """
 
 import math
@@ -55,6 +55,15 @@ _VALUE = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(
 _COUNT = re.compile(r"(\d{1,12})\s*/\s*\d{1,12}")
 _EMPTY = ("", "-", "--", "none", "null", "n/a", "na", "no log", "tbd")
 _RESTARTING = ("batch", "iter", "iteration", "it")
+# Words of names in a history without a step. Others may be settings, which differ from row to row.
+_RESULTS = (
+    *("index", "train", "training", "trn", "val", "valid", "validation", "test", "dev", "eval"),
+    *("loss", "losses", "total", "avg", "average", "mean", "acc", "accuracy", "auc", "auroc"),
+    *("roc", "precision", "recall", "f", "f1", "score", "mse", "mae", "rmse", "mape", "msle"),
+    *("binary", "categorical", "sparse", "cross", "entropy", "crossentropy", "iou", "dice"),
+    *("lr", "learning", "rate", "time", "seconds", "duration", "top", "k", "r", "map", "ppl"),
+)
+_WORDS = re.compile(r"[a-z]+")
 _EPOCHS = ("epoch", "epochs", "ep", "e")
 
 
@@ -200,8 +209,8 @@ def _columns(names: Sequence[str], *, may_lack_step: bool) -> _Columns | None:
     if not 2 <= len(names) <= MAX_COLUMNS:
         return None
     if may_lack_step and not names[0]:
-        # The index of pandas, which counts what a history has: epochs.
-        names = ["epoch", *names[1:]]
+        # As pandas writes it.
+        names = ["index", *names[1:]]
     if any(_NAME.fullmatch(name) is None or len(name.split()) > MAX_WORDS for name in names):
         return None
     known = [normal(name.strip("'\"`*_ ")) for name in names]
@@ -229,8 +238,11 @@ def _columns(names: Sequence[str], *, may_lack_step: bool) -> _Columns | None:
     losses = (best.pop("loss")[1],) if "loss" in best else tuple(parts)
     if not (losses or "validation_loss" in best or "grad_norm" in best):
         return None
-    if step is None and not (may_lack_step and all(len(name.split()) == 1 for name in names)):
-        return None
+    if step is None:
+        has_both = bool(losses) and "validation_loss" in best
+        are_results = all(word in _RESULTS for name in known for word in _WORDS.findall(name))
+        if not (may_lack_step and has_both and are_results):
+            return None
     others = tuple((at, name, factor) for name, (_, at, factor) in best.items())
     # spaCy adds up the losses of all steps since the row before.
     is_sum = "#" in known

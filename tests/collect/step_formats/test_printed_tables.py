@@ -55,7 +55,10 @@ TABLES: dict[str, tuple[str, Numbers]] = {
         "accuracy,loss,val_accuracy,val_loss\n0.4,2.5,0.5,2.25\n0.5,1.5,0.5,1.25\n",
         [(0, 2.5, 2.25), (1, 1.5, 1.25)],
     ),
-    "two names alone": ("lr, train_loss\n0.1, 2.5\n0.1, 1.5\n", [(0, 2.5, None), (1, 1.5, None)]),
+    "two names alone": (
+        "train_loss, val_loss\n2.5, 2.25\n1.5, 1.25\n",
+        [(0, 2.5, 2.25), (1, 1.5, 1.25)],
+    ),
     "the index of pandas": (
         ",loss,val_loss\n0,2.5,2.25\n1,1.5,1.25\n",
         [(0, 2.5, 2.25), (1, 1.5, 1.25)],
@@ -133,8 +136,13 @@ def test_a_row_is_read_when_its_line_is_whole() -> None:
         "loss\n0.5\n",
         "the loss, the accuracy\n0.5, 0.9\n",
         "accuracy, time\n0.5, 0.9\n",
-        "loss, accuracy\n0.5, good\n0.5\n0.5, 0.9, 0.1\nlost, 0.9\n",
+        "loss, val_loss\n0.5, good\n0.5\n0.5, 0.9, 0.1\nlost, 0.9\n",
         "loss\taccuracy\n0.5\t0.9\n",
+        # Rows of a search for a learning rate or for settings, and of losses alone: nothing shows that they follow each other.
+        "lr,loss\n1e-5,2.5\n1e-4,1.5\n1e-3,9.5\n",
+        "hidden,lr,loss,val_loss\n64,0.1,2.5,2.25\n128,0.1,1.5,1.25\n",
+        "fold,loss,val_loss\n1,2.5,2.25\n2,1.5,1.25\n",
+        "loss,accuracy\n2.5,0.25\n1.5,0.5\n",
         # Too far away.
         "epoch  train_loss\n" + "loading a shard of the data\n" * (MAX_GAP + 1) + "1  0.5\n",
     ],

@@ -138,3 +138,11 @@ def test_lines_are_judged_like_rows() -> None:
         for n, (accuracy, loss, answered, other) in enumerate(rows, 1)
     )
     assert [one.cause.fault for one in verdicts_of(text)] == ["plateau"]
+
+
+def test_a_guess_in_a_table_is_seen() -> None:
+    """A loss at ln 10 beside one right answer in ten, in each row of an epoch, and none of steps."""
+    rows = [(n, 2.3023 + 0.0002 * (n % 4), 0.0983 + 0.001 * (n % 3)) for n in range(8)]
+    assert faults_of("epoch,loss,accuracy", rows) == ["plateau"]
+    assert faults_of("step,loss,accuracy", rows) == []
+    assert faults_of("epoch,loss,accuracy", [(n, loss, 0.15) for n, loss, _ in rows]) == []

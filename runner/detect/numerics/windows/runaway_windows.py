@@ -13,6 +13,8 @@ from runner.detect.numerics.windows.samples import Samples, are_positive
 # the log, as one sample alone may be of an odd batch; and the last one in times of the highest before, and (as a rise of more
 # samples) of the lowest. All chosen: more than was learned is lost at once.
 MIN_FALLS, MIN_RISES, TURNED_RATIO = 6, 2, 2.0
+# How far a learning rate rises meanwhile, at most. Chosen: a search for one raises it to where the loss turns.
+SEARCHED_RATES = 1.5
 # A loss below 0 that falls in each sample, faster and faster: samples, its size in times of the first one's, and its least size.
 # All chosen: log-likelihoods of flows end at some thousands, and slow down before; only a loss without a bound goes on.
 MIN_BELOW_ZERO, BELOW_ZERO_RATIO, LEAST_BELOW_ZERO = 8, 30.0, 1e5
@@ -30,6 +32,9 @@ def turned_loss(samples: Samples) -> NumericFinding | None:
     if len(falls) <= MIN_FALLS or num_rises < MIN_RISES:
         return None
     if falls != sorted(set(falls), reverse=True) or rises != sorted(set(rises)):
+        return None
+    rates = samples.rates()
+    if rates and rates[-1] > SEARCHED_RATES * rates[len(falls) - 1]:
         return None
     before = max(values[:-1])
     if values[-1] < max(TURNED_RATIO * before, GROWTH_RATIO * lowest):

@@ -63,6 +63,13 @@ def test_what_resembles_a_turn_is_none(losses: list[float]) -> None:
     assert fault_of(of(loss=losses)) == ""
 
 
+def test_a_search_for_a_learning_rate_ends_in_a_turn() -> None:
+    """It raises the rate from sample to sample until the loss turns; at a rate that stays, it is a divergence."""
+    num = len(TURNED)
+    assert fault_of(of(loss=TURNED, lr=[1e-6 * 2**n for n in range(num)])) == ""
+    assert fault_of(of(loss=TURNED, lr=[1e-3] * num)) == "divergence"
+
+
 def test_a_loss_without_a_lower_bound_is_seen_and_a_likelihood_is_not() -> None:
     """Its size grows faster and faster, beyond what log-likelihoods reach; those come to rest."""
     dice = random.Random(12)
