@@ -31,6 +31,10 @@ MIN_UPDATES = 10
 SIZE = re.compile(
     rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
 )
+# Of the groups of completions of a step, the share in which all got the same reward.
+EQUAL_REWARDS = re.compile(
+    rb"(?i)\bfrac_reward_zero_std['\"]?\s{0,4}[:=]\s{0,4}(\d(?:\.\d{1,16})?)(?![\d.])"
+)
 # Lines with numbers at most, whose steps may not be known yet.
 MAX_LINES = 1000
 
@@ -68,6 +72,8 @@ class ShortLogReader:
             self._accuracies[number] = [scores[name] for name in ACCURACIES if name in scores]
         text = shown.decode(errors="replace")
         self._scores[number] = scores_in(text) if scores is None else scores
+        if (share := EQUAL_REWARDS.search(shown)) is not None:
+            self._scores[number] = {**self._scores[number], "equal_rewards": float(share[1])}
         if (wait := waiting_seconds(text)) is not None:
             self._data_seconds[number] = wait
         is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None

@@ -171,8 +171,12 @@ def test_backends_that_jax_looks_for_and_does_not_find_are_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("folder", "fault"),
-    [("/data/ann/job", "config_error"), ("/mnt/data/ann/job", "config_error"), ("/opt/job/data", "data_error")],
-)  # fmt: skip
+    [
+        ("/data/ann/job", "config_error"),
+        ("/mnt/data/ann/job", "config_error"),
+        ("/opt/job/data", "data_error"),
+    ],
+)
 def test_a_mount_point_that_is_called_data_says_nothing_of_the_code(
     folder: str, fault: str
 ) -> None:

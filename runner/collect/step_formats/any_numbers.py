@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from runner.collect.step_formats import sentences
 from runner.collect.step_formats.epoch_steps import (
-    VALIDATION,
     Place,
     is_of_validation,
+    names_validation,
     place_in,
 )
 from runner.collect.step_formats.name_value_pairs import (
@@ -142,7 +142,7 @@ def read_any(text: str) -> Reading | None:
     seconds = sentences.step_seconds(text)
     if seconds is not None:
         numbers.setdefault("step_seconds_max", seconds)
-    is_validation = VALIDATION.search(text) is not None
+    is_validation = names_validation(text)
     if is_validation and "validation_loss" not in numbers:
         if "loss" not in numbers:
             return None

@@ -55,10 +55,20 @@ ANNOUNCED = r"\b(?:[Ee]poch|EPOCH)[ :#]{0,3}\[?\d{1,9}(?: ?(?:/|of) ?\d{1,9})?\]
 _TOTAL = re.compile(rf"\bSteps: {_INT}\b")
 _NOT_STEPS = ("fold", "node", "gpu", "rank", "worker", "shard", "run", "trial", "seed", "epoch")
 # Lines of these passes do not count steps of the training.
-VALIDATION = re.compile(
+_VALIDATION = re.compile(
     r"(?:^|[\s\]|])(?:[Tt]est(?:ing)?|[Vv]al(?:id(?:at(?:ion|ing))?)?|[Ee]val(?:uat(?:ion|ing))?)\b(?! ?[Ll]oss)"
     r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)"
 )
+
+# It is named itself: the other words are of what stands beside it, "Validation Loss: 1.38, Validation Accuracy: 48 %".
+_NAMED_LOSS = re.compile(
+    r"(?i)(?<![a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)[ _]loss ?[:=]"
+)
+
+
+def names_validation(text: str) -> bool:
+    """Whether a line says that it is of a validation, and does not name a validation loss as one."""
+    return _VALIDATION.search(text) is not None and _NAMED_LOSS.search(text) is None
 
 
 # What names the pass that a line is of, if no number belongs to it: "Epoch 13 Validation - Loss: 2.5", "[val] epoch 3 loss 2.5".
@@ -86,7 +96,7 @@ def place_in(text: str, *, is_training: bool = False) -> Place | None:
 
     `is_training`: the line has a training loss, whatever else it has.
     """
-    if not is_training and VALIDATION.search(text):
+    if not is_training and names_validation(text):
         return None
     if match := _TWO_BRACKETS.search(text):
         epoch, epochs, index, total = map(_whole, match.groups())

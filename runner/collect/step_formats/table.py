@@ -87,6 +87,12 @@ def _only_validation_loss(reading: Reading, _text: str) -> Reading:
     return replace(reading, numbers={} if loss is None else {"validation_loss": loss})
 
 
+def _with_step_before(reading: Reading, text: str) -> Reading:
+    """Take the step that a program prints before the dictionary of its trainer: "Step: 3 {'loss': 2.25}"."""
+    found = _STEP_BEFORE.search(text)
+    return replace(reading, step=int(found[1])) if found is not None else reading
+
+
 def _without_loss(reading: Reading, text: str) -> Reading:
     """Without a loss, Megatron skipped all steps since the line before, or their mean was NaN, which it does not print."""
     numbers = reading.numbers
@@ -114,6 +120,7 @@ def _numbers_before_names(reading: Reading, text: str) -> Reading:
     return replace(reading, numbers=numbers)
 
 
+_STEP_BEFORE = re.compile(r"(?i)\bstep\s{0,3}[:=]?\s{0,12}(\d{1,12})\s{0,4}[:,|\-]?\s{0,4}\{")
 _SKIPPED = re.compile(r"number of skipped iterations:\s*0*[1-9]")
 _NAN_LOSS = re.compile(r"number of nan iterations:\s*0*[1-9]")
 _LLM_C_UNITS = (
@@ -232,7 +239,7 @@ KNOWN: tuple[Format, ...] = (
         " 12%|█▏        | 30/250 [01:00<07:20,  2.00s/it]{'loss': 2.345, 'grad_norm': '1.25', "
         "'learning_rate': 4.4e-05, 'epoch': 0.36}",
         {"step": 30, "loss": 2.345, "grad_norm": 1.25, "lr": 4.4e-5},
-        scan=quoted, unless="train_runtime", bar=True),
+        scan=quoted, unless="train_runtime", bar=True, amend=_with_step_before),
     # metaseq, fairseq, LLaMA-Factory, and others that print JSON
     Format("json", rf'\{{(?:"[^{{}}]*,\s?)?"(?:{_LOSSES})"\s?:',
         '2025-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "update": 0.04, "loss": "8.125", "ppl": "279.2", '

@@ -19,6 +19,9 @@ LEFT_SHARE = 0.8
 # Evaluations whose areas under the curve, of training and validation, are all so near one half, which is that of a guess. Chosen:
 # of a model that learns a little they are beyond it in the first passes.
 MIN_GUESSED, GUESSED_AUC, NEAR_GUESSED = 5, 0.5, 2e-3
+# Samples, of all that a log has, in which no group has different rewards, and the loss, which is then the small penalty of the
+# distance from the reference alone. Chosen: where rewards are rare single steps are so, but not all of a log.
+MIN_EQUAL_REWARDS, NO_LOSS = 2, 1e-4
 # Evaluations with the very same validation accuracy, the training accuracy beside them, and how much it rises from the earlier half
 # of them to the later one. All chosen: a set that is answered alike has such an accuracy, and so has one whose answers are as good
 # as they get, but the training accuracy beside that is high, or rises.
@@ -43,6 +46,20 @@ def flat_from_start(samples: Samples) -> NumericFinding | None:
         f"passes over the data, the first ones included (limit {FLAT_SHARE:.1%}): the model answers the same to all data"
     )
     return incident("plateau", first_step, samples.records[-1].step, evidence)
+
+
+def equal_rewards(samples: Samples) -> NumericFinding | None:
+    """Find reinforcement learning by groups whose completions all get the same reward: no step has an advantage to learn from."""
+    rows = samples.scores("equal_rewards")
+    if len(rows) < MIN_EQUAL_REWARDS:
+        return None
+    if any(share < 1.0 or abs(loss) > NO_LOSS for _, loss, share in rows):
+        return None
+    evidence = (
+        f"all completions of each group got the same reward in all {len(rows)} samples from step {rows[0][0]} to step "
+        f"{rows[-1][0]}, with a loss of 0: there is no advantage to learn from"
+    )
+    return incident("plateau", rows[0][0], rows[-1][0], evidence)
 
 
 def auc_of_guesses(samples: Samples) -> NumericFinding | None:

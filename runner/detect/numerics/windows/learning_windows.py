@@ -32,6 +32,11 @@ MIN_WITHOUT_SUCCESS, FLAT_RATIO, LEAST_FLAT_LOSS = 6, 5e-3, 1.0
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 # The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
+# Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
+NUM_STEEP = 3
+# The same where some rises are interrupted: evaluations since the best one, the rise in all, and the share of their pairs that are
+# in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one of ten thousand.
+MIN_ORDERED, ORDERED_RISE, LEAST_ORDER = 9, 0.05, 0.8
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
@@ -137,9 +142,13 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     (_, best_train, best_validation), (step, train, validation) = since[0], since[-1]
     if validation < (1 + NOTE_RISE) * best_validation:
         return None
-    if any(now[2] <= before[2] or now[1] >= before[1] for before, now in pairwise(since)):
-        return None
     rise = validation - best_validation
+    is_ordered = len(since) >= MIN_ORDERED and rise >= ORDERED_RISE * best_validation
+    is_ordered = is_ordered and _order([value for _, _, value in since]) >= LEAST_ORDER
+    is_ordered = is_ordered and _order([-value for _, value, _ in since]) >= LEAST_ORDER
+    is_broken = any(now[2] <= before[2] or now[1] >= before[1] for before, now in pairwise(since))
+    if is_broken and not is_ordered:
+        return None
     is_steady = len(since) > MIN_RISING and rise >= RISE_OVER_NOISE * _noise(since)
     is_apart = validation >= APART_RATIO * train and train <= FALLEN_SHARE * best_train
     if len(evaluations) >= MIN_KNOWN:
@@ -149,10 +158,12 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
         is_apart &= since[0][0] >= BEGIN_INTERVALS * (since[1][0] - since[0][0])
     is_marked = len(since) > MIN_MARKED and len(evaluations) >= MIN_WITH_MARKED
     is_marked &= rise >= INCIDENT_RISE * best_validation
-    is_marked &= rise >= MARKED_OVER_NOISE * _noise(evaluations)
+    has_steep = len(evaluations) >= NUM_STEEP + MIN_WITH_MARKED
+    noise = _noise(evaluations[NUM_STEEP:] if has_steep else evaluations)
+    is_marked &= rise >= MARKED_OVER_NOISE * noise
     is_memorised = len(since) > MIN_MEMORISED and rise >= MEMORISED_RISE * best_validation
     is_memorised &= validation >= MEMORISED_RATIO * train and train <= MEMORISED_SHARE * best_train
-    if not (is_steady or is_marked or is_apart or is_memorised):
+    if not (is_ordered or is_steady or is_marked or is_apart or is_memorised):
         return None
     evidence = (
         f"the validation loss rose from {number(best_validation)}, its best, to {number(validation)} at step {step}, while the "
@@ -196,6 +207,16 @@ def repeated_losses(samples: Samples) -> NumericFinding | None:
             )
             return incident("plateau", points[period][0], points[-1][0], evidence)
     return None
+
+
+def _order(values: Sequence[float]) -> float:
+    """Return how far values rise from each to each later one: 1 if all do, -1 if none does."""
+    signs = [
+        (later > earlier) - (later < earlier)
+        for index, earlier in enumerate(values)
+        for later in values[index + 1 :]
+    ]
+    return fmean(signs)
 
 
 def _noise(evaluations: Sequence[tuple[int, float, float]]) -> float:

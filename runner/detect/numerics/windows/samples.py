@@ -114,6 +114,13 @@ class Samples:
             for (step, loss, _), one in zip(evaluations, scores, strict=True)
         ]
 
+    def scores(self, kind: str) -> Sequence[tuple[int, float, float]]:
+        """Return step, loss and score of this kind of each record with a loss; empty where one lacks the score."""
+        records = [(one.step, one.loss) for one in self._records if one.loss is not None]
+        if any(kind not in self._scores.get(step, {}) for step, _ in records):
+            return []
+        return [(step, loss, self._scores[step][kind]) for step, loss in records]
+
     def rates(self) -> Sequence[float]:
         """Return the learning rate of each of the losses; empty where one has none."""
         steps = {step for step, _ in self.losses()}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.flat_windows import (
     auc_of_guesses,
+    equal_rewards,
     flat_from_start,
     one_answer,
 )
@@ -38,7 +39,7 @@ from runner.facts.messages.signals import StepRecord
 Judge = Callable[[Samples], NumericFinding | None]
 
 # In this order: what is certain from one sample on comes before what needs many. The first finding counts.
-OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite)
+OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite, equal_rewards)
 OF_LOSSES: tuple[Judge, ...] = (
     *OF_ANY_LOSS,
     zero_losses,
@@ -90,7 +91,7 @@ class ShortLog:
     ) -> None:
         """Add a record of a line, with the accuracies on it, between 0 and 1, and a step's seconds and its wait for data.
 
-        `scores`: accuracy, auc, validation_accuracy and validation_auc, as far as the line has them.
+        `scores`: accuracy, auc, validation_accuracy, validation_auc and equal_rewards, as far as the line has them.
         """
         self._samples.add(record, accuracies, wait, scores)
 
