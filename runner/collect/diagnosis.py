@@ -30,9 +30,9 @@ from runner.detect.numerics.windows.constant_loss import ConstantLoss
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
+from runner.rootcause.context.line_context import in_context, with_start, without_warnings
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
-from runner.rootcause.line_context import in_context, with_start, without_warnings
 from runner.rootcause.log_ends import (
     LogEnding,
     match_of_cut,

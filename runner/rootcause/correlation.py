@@ -15,9 +15,9 @@ from runner.facts.causes import Cause, Culprit, Verdict
 from runner.facts.faults import FAULTS, ActionClass, fault_kind
 from runner.facts.matches import ECHOES, LAYERS, LoggedStep, Match
 from runner.rootcause.confidence import confidence_in
+from runner.rootcause.context.line_context import in_context
 from runner.rootcause.culprits import culprit_of
 from runner.rootcause.fingerprints import masked
-from runner.rootcause.line_context import in_context
 from runner.rootcause.relevance import (
     LogShape,
     counts,

@@ -1,6 +1,6 @@
 """Followed logs: one log, or the kernel's, polled again and again, and the throttle of its matches.
 
-A match is reported when it names a fault in its context (`rootcause.line_context`), twice an hour
+A match is reported when it names a fault in its context (`rootcause.context`), twice an hour
 for each signature, log and process or device, so that a message of every step does not drown one
 that comes once. The logs of ranks that died are searched again, in context.
 """
@@ -21,7 +21,7 @@ from runner.collect.tails.tail import Block, ReadLimits, Tail
 from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowRequest
 from runner.facts.messages.signals import StepRecord
-from runner.rootcause.line_context import in_context
+from runner.rootcause.context.line_context import in_context
 
 LIMITS = ReadLimits(poll_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
 # All chosen. Of one signature in one log, within REPEAT_SECONDS: about one subject, and in all.

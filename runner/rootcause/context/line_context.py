@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Layer, Match, Role
+from runner.rootcause.context.report_sections import ReportSections
 from runner.rootcause.families import family_of
-from runner.rootcause.report_sections import ReportSections
 from runner.rootcause.tracebacks.path_words import SHARED_MEMORY
 from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 

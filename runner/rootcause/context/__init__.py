@@ -1,0 +1,1 @@
+"""Context: what the lines around a line make of it, in a log and in a tool's report. Pure."""
