@@ -376,3 +376,18 @@ def test_a_task_that_is_blocked_in_a_gpu_s_driver_waits_for_no_disk() -> None:
 def test_a_disk_whose_registers_read_all_ones_is_gone(words: str, fault: str) -> None:
     """One that still shows its state is there, and broken."""
     assert fault_of(f"nvme nvme2: {words}\n") == fault
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("    health: HEALTH_ERR\n            1 filesystem is degraded", "filesystem"),
+        ("    health: HEALTH_WARN\n            noout flag(s) set", ""),
+        ("    health: HEALTH_OK", ""),
+        ("n1:68:68 [1] ras/client_support.cc:159 NCCL WARN Call to bind failed: Address already in use", ""),
+        ("n1:68:68 [1] misc/socket.cc:159 NCCL WARN Call to bind failed: Address already in use", "nccl_network"),
+    ],
+)  # fmt: skip
+def test_what_a_cluster_says_of_itself(lines: str, fault: str) -> None:
+    """A warning, and a server that nothing needs, are none."""
+    assert fault_of(f"{lines}\n") == fault

@@ -134,6 +134,23 @@ MACHINE = (
         near="nfs: server 10.4.0.9 OK",
     ),
     _storage(
+        "storage-cluster-in-error",
+        r"\bHEALTH_ERR\b",
+        role="interrupted",
+        source="Ceph, `ceph health` and `ceph status`: data cannot be read or written, or are damaged",
+        sample="    health: HEALTH_ERR",
+        near="    health: HEALTH_WARN",
+    ),
+    _storage(
+        "storage-cluster-back",
+        r"\bHEALTH_(?:OK|WARN)\b",
+        role="cleared",
+        weight="supporting",
+        source="Ceph, `ceph health` and `ceph status`",
+        sample="    health: HEALTH_OK",
+        near="    health: HEALTH_ERR",
+    ),
+    _storage(
         "file-server-back",
         r"(?i)(?:nfs|lockd): server (?P<subject>\S+) OK\b"
         r"|Lustre: (?P<target>\S+): Connection restored to"

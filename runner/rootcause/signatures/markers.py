@@ -66,6 +66,8 @@ MARKS = (
         r"|^Unable to initialize backend '(?:tpu|rocm|interpreter|plugin|cpu|METAL|iree)'"
         r"|\bSimplifiedTraceback: For simplicity"
         r"|Attempting to register factory for plugin|\bNCCL (?:INFO|TRACE) \w{2,12}/Plugin\b"
+        # Its server of status reports, which no collective needs.
+        r"|\bras/\w+\.cc:\d+ NCCL WARN\b"
         r"|\bmodprobe(?:\[\d+\])?: (?:FATAL|WARNING): Module (?:nvme[\w\-]*|dm[_\-]\w+|i?scsi\w*|md[_\-]?\w*|loop|raid\d+)"
         r" not found"
         r"|\b(?:[Nn]o|0|zero) (?:nan|NaN|inf|Inf)s?\b"

@@ -37,6 +37,8 @@ NUM_STEEP = 3
 # The same where some rises are interrupted: evaluations since the best one, the rise in all, and the share of their pairs that are
 # in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one of ten thousand.
 MIN_ORDERED, ORDERED_RISE, LEAST_ORDER = 9, 0.05, 0.8
+# Fewer of them, and a clearer order, where the rise is as far above the noise as above. Chosen.
+MIN_CLEAR, CLEAR_ORDER = 6, 0.85
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
 # share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
 APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
@@ -143,9 +145,13 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     if validation < (1 + NOTE_RISE) * best_validation:
         return None
     rise = validation - best_validation
-    is_ordered = len(since) >= MIN_ORDERED and rise >= ORDERED_RISE * best_validation
-    is_ordered = is_ordered and _order([value for _, _, value in since]) >= LEAST_ORDER
-    is_ordered = is_ordered and _order([-value for _, value, _ in since]) >= LEAST_ORDER
+    has_steep = len(evaluations) >= NUM_STEEP + MIN_WITH_MARKED
+    noise = _noise(evaluations[NUM_STEEP:] if has_steep else evaluations)
+    is_clear = rise >= MARKED_OVER_NOISE * noise
+    order = min(_order([value for _, _, value in since]), _order([-value for _, value, _ in since]))
+    is_ordered = len(since) >= MIN_ORDERED and order >= LEAST_ORDER
+    is_ordered |= is_clear and len(since) >= MIN_CLEAR and order >= CLEAR_ORDER
+    is_ordered &= rise >= ORDERED_RISE * best_validation
     is_broken = any(now[2] <= before[2] or now[1] >= before[1] for before, now in pairwise(since))
     if is_broken and not is_ordered:
         return None
@@ -158,9 +164,7 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
         is_apart &= since[0][0] >= BEGIN_INTERVALS * (since[1][0] - since[0][0])
     is_marked = len(since) > MIN_MARKED and len(evaluations) >= MIN_WITH_MARKED
     is_marked &= rise >= INCIDENT_RISE * best_validation
-    has_steep = len(evaluations) >= NUM_STEEP + MIN_WITH_MARKED
-    noise = _noise(evaluations[NUM_STEEP:] if has_steep else evaluations)
-    is_marked &= rise >= MARKED_OVER_NOISE * noise
+    is_marked &= is_clear
     is_memorised = len(since) > MIN_MEMORISED and rise >= MEMORISED_RISE * best_validation
     is_memorised &= validation >= MEMORISED_RATIO * train and train <= MEMORISED_SHARE * best_train
     if not (is_ordered or is_steady or is_marked or is_apart or is_memorised):

@@ -40,6 +40,17 @@ def test_a_rise_that_is_interrupted_is_seen_in_many_evaluations() -> None:
     assert num_found >= 0.9 * NUM_DRAWN
 
 
+def test_a_clear_rise_may_be_interrupted_once_in_six_evaluations() -> None:
+    """It is ten times as large as the noise; twice interrupted, or in noise of its own size, it is none."""
+    fall = [4.22, 1.98, 1.63, 1.534, 1.509, 1.48]
+    rise = [1.488, 1.486, 1.51, 1.54, 1.57]
+    assert fault_of(of(loss=falling(11), validation_loss=fall + rise)) == "validation_divergence"
+    twice = [1.488, 1.486, 1.485, 1.54, 1.57]
+    assert fault_of(of(loss=falling(11), validation_loss=fall + twice)) == ""
+    noisy = [4.22, 1.98, 1.63, 1.53, 1.6, 1.48]
+    assert fault_of(of(loss=falling(11), validation_loss=noisy + rise)) == ""
+
+
 def test_a_validation_loss_that_the_training_loss_follows_up_is_no_overfitting() -> None:
     """Both rise: something else is wrong, or another level of difficulty has begun."""
     risen = [1.0 + 0.02 * n for n in range(10)]
