@@ -91,6 +91,9 @@ class LogReader:
 
     def _follow(self, request: FollowRequest) -> None:
         if self._follower is not None:
+            # A busy machine may not have let it look since the last line, which says why a gang ended.
+            for report in self._follower.poll(time.monotonic()):
+                _send(report)
             self._follower.close()
         self._follower = None
         if not (request.files or request.kernel_log):

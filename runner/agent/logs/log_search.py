@@ -350,8 +350,8 @@ class LogSearch:
     def _on_report(self, report: FollowReport) -> None:
         gang, ended = self._followed, self._ended
         if ended is not None and ended is not gang and report.gang == str(ended.attempt):
-            # Its last steps, read while the next gang starts.
-            self._add_steps(ended, report)
+            # What was read late, on a busy machine or while the next gang starts: its last steps, and why it ended.
+            self._on_gang_report(ended, report, ranks_alive=False)
             return
         if report.gang != ("" if gang is None else str(gang.attempt)):
             return
@@ -374,7 +374,9 @@ class LogSearch:
             header = self._emitter.next_header()
             self._emitter.emit(KernelLinesMatched(**header, matches=report.matches))
 
-    def _on_gang_report(self, gang: LocalGang, report: FollowReport) -> None:
+    def _on_gang_report(
+        self, gang: LocalGang, report: FollowReport, *, ranks_alive: bool = True
+    ) -> None:
         for name, num_bytes in report.lost_bytes.items():
             gang.log_bytes_lost[name] = gang.log_bytes_lost.get(name, 0) + num_bytes
             log.warning("%s lost %d bytes of %s in a truncation", report.gang, num_bytes, name)
@@ -383,7 +385,7 @@ class LogSearch:
         if self._is_kernel_log_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
         if matches:
-            self._emit(gang, matches, ranks_alive=True, last_step=gang.furthest_step)
+            self._emit(gang, matches, ranks_alive=ranks_alive, last_step=gang.furthest_step)
         if report.skipped_bytes > gang.log_bytes_skipped:
             if not gang.log_bytes_skipped:
                 log.warning("%s writes more than can be read; parts are skipped", report.gang)

@@ -39,6 +39,16 @@ with open(json.loads(sys.argv[1])["kernel"], "a") as log:
     log.write(f"[{began:.6f}] Out of memory: Killed process {os.getpid()} (python3) total-vm:9kB, anon-rss:9kB\\n")
 time.sleep(1000)
 """
+# The same once it is told to, and it ends as if killed.
+KILLED_LATER = """
+import json, os, signal, sys, time
+do = json.loads(sys.argv[1])
+while not os.path.exists(do["go"]):
+    time.sleep(0.02)
+with open(do["kernel"], "a") as log:
+    log.write(f"[{time.monotonic():.6f}] Out of memory: Killed process {os.getpid()} (python3) total-vm:9kB, anon-rss:9kB\\n")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off the bus."
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
 
@@ -240,6 +250,28 @@ def test_lines_about_a_rank_count_from_its_order_not_from_the_agents_notice(node
     output = wait_for_line(node, "Killed process")
     assert [(match.fault, match.rank) for match in output.matches] == [("host_oom", 0)]
     assert f"Killed process {pid} " in output.matches[0].text
+
+
+def test_a_line_that_is_read_after_the_end_of_its_gang_is_reported(
+    node: Node, tmp_path: Path
+) -> None:
+    """A busy machine leaves the reader no processor until nobody follows the gang any more; the line says why it ended."""
+    node.start_agent()
+    go = tmp_path / "go"
+    plan = node.plan(
+        KILLED_LATER, {"go": str(go), "kernel": str(kernel_of(node))}, ranks_per_node=1
+    )
+    node.launch(plan, generation=1)
+    wait_until(lambda: has_saved(node, kernel_of(node)), "a reader that follows")
+    (searcher,) = searchers(node)
+    os.kill(searcher, signal.SIGSTOP)
+    go.touch()
+    node.wait_for("RanksTerminated")
+    time.sleep(LINGER_SECONDS + 0.5)
+    os.kill(searcher, signal.SIGCONT)
+    found = wait_for_line(node, "Out of memory")
+    assert [(match.fault, match.rank) for match in found.matches] == [("host_oom", 0)]
+    assert not found.ranks_alive
 
 
 def test_the_agent_reports_kernel_lines_of_a_node_without_ranks_once(node: Node) -> None:
