@@ -255,7 +255,7 @@ def test_lines_about_a_rank_count_from_its_order_not_from_the_agents_notice(node
 def test_a_line_that_is_read_after_the_end_of_its_gang_is_reported(
     node: Node, tmp_path: Path
 ) -> None:
-    """A busy machine leaves the reader no processor until nobody follows the gang any more; the line says why it ended."""
+    """A busy machine leaves the reader no processor until its agent follows the gang no more; the line says why it ended."""
     node.start_agent()
     go = tmp_path / "go"
     plan = node.plan(
