@@ -34,9 +34,10 @@ MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 # Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
 NUM_STEEP = 3
-# The same where some rises are interrupted: evaluations since the best one, the rise in all, and the share of their pairs that are
-# in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one of ten thousand.
-MIN_ORDERED, ORDERED_RISE, LEAST_ORDER = 9, 0.05, 0.8
+# The same where some rises are interrupted: evaluations since the best one, the rise in all, in times of the noise too, and the share
+# of their pairs that are in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one of ten
+# thousand, and rises then by five times itself.
+MIN_ORDERED, ORDERED_RISE, ORDERED_OVER_NOISE, LEAST_ORDER = 9, 0.05, 8.0, 0.8
 # Fewer of them, and a clearer order, where the rise is as far above the noise as above. Chosen.
 MIN_CLEAR, CLEAR_ORDER = 6, 0.85
 # A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
@@ -150,6 +151,7 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_clear = rise >= MARKED_OVER_NOISE * noise
     order = min(_order([value for _, _, value in since]), _order([-value for _, value, _ in since]))
     is_ordered = len(since) >= MIN_ORDERED and order >= LEAST_ORDER
+    is_ordered &= rise >= ORDERED_OVER_NOISE * noise
     is_ordered |= is_clear and len(since) >= MIN_CLEAR and order >= CLEAR_ORDER
     is_ordered &= rise >= ORDERED_RISE * best_validation
     is_broken = any(now[2] <= before[2] or now[1] >= before[1] for before, now in pairwise(since))
