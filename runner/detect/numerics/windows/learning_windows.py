@@ -34,9 +34,9 @@ MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
 # Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
 NUM_STEEP = 3
-# The same where some rises are interrupted: evaluations since the best one, the rise in all, in times of the noise too, and the share
-# of their pairs that are in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one of ten
-# thousand, and rises then by five times itself.
+# The same where some rises are interrupted: evaluations since the best one, the rise in all, also in times of the noise, and the
+# share of their pairs that are in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one
+# of ten thousand, and rises then by five times itself.
 MIN_ORDERED, ORDERED_RISE, ORDERED_OVER_NOISE, LEAST_ORDER = 9, 0.05, 8.0, 0.8
 # Fewer of them, and a clearer order, where the rise is as far above the noise as above. Chosen.
 MIN_CLEAR, CLEAR_ORDER = 6, 0.85
