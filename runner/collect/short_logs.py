@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from runner.collect.step_formats.epoch_steps import place_in
-from runner.collect.step_formats.scores import scores_in
+from runner.collect.step_formats.scores import accuracies_in, accuracies_of, scores_in
 from runner.collect.step_formats.sentences import waiting_seconds
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
@@ -18,22 +18,12 @@ OPPOSED = re.compile(
     rb"|\b(?:loss_?[dg]|[dg]_?loss|err_?[dg])(?:\b|_)|\bq_?loss|value_(?:function_)?loss|\bv?gan\b|policy_entropy"
 )
 
-# "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1", "Train Acc: 50.2%".
-ACCURACY = re.compile(
-    rb"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
-)
-# Of the scores of a row.
-ACCURACIES = ("accuracy", "validation_accuracy")
 EPOCH, OTHER_COUNTER = re.compile(rb"(?i)\bepoch"), re.compile(rb"(?i)step|iter|batch|update")
 # Updates of a pass, where a line shows its last one: "10/10 [====] - loss: 2.3". Chosen: a pass of a single batch is one step.
 MIN_UPDATES = 10
 # What a step's time depends on, as far as lines print it: sizes of batches and lengths of sequences.
 SIZE = re.compile(
     rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
-)
-# Of the groups of completions of a step, the share in which all got the same reward.
-EQUAL_REWARDS = re.compile(
-    rb"(?i)\bfrac_reward_zero_std['\"]?\s{0,4}[:=]\s{0,4}(\d(?:\.\d{1,16})?)(?![\d.])"
 )
 # Lines with numbers at most, whose steps may not be known yet.
 MAX_LINES = 1000
@@ -46,7 +36,7 @@ class ShortLogReader:
         self._log = ShortLog()
         self._lines: dict[int, int] = {}
         # Line -> its accuracies.
-        self._accuracies: dict[int, list[float]] = {}
+        self._accuracies: dict[int, Sequence[float]] = {}
         # Line -> its scores, by name.
         self._scores: dict[int, Mapping[str, float]] = {}
         # Line -> seconds of its step, and of its wait for data.
@@ -64,16 +54,9 @@ class ShortLogReader:
         self._leave_out(line)
         # Of a bar that draws itself again, as it is at last.
         shown = line.rstrip(b"\r\b ").replace(b"\b", b"\r").rpartition(b"\r")[2]
-        self._accuracies[number] = [
-            float(ratio) if ratio else float(percents) / 100
-            for ratio, percents in ACCURACY.findall(shown)
-        ]
-        if scores is not None:
-            self._accuracies[number] = [scores[name] for name in ACCURACIES if name in scores]
         text = shown.decode(errors="replace")
         self._scores[number] = scores_in(text) if scores is None else scores
-        if (share := EQUAL_REWARDS.search(shown)) is not None:
-            self._scores[number] = {**self._scores[number], "equal_rewards": float(share[1])}
+        self._accuracies[number] = accuracies_in(text) if scores is None else accuracies_of(scores)
         if (wait := waiting_seconds(text)) is not None:
             self._data_seconds[number] = wait
         is_epoch = EPOCH.search(shown) is not None and OTHER_COUNTER.search(shown) is None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from runner.agent.logs.log_search import with_lost_bytes, with_rank
+from runner.agent.logs.gang_matches import with_lost_bytes, with_rank
 from runner.agent.ranks.gang import LocalGang
 from runner.facts.messages import signals as s
 from runner.facts.messages.log_search import FollowReport

@@ -10,10 +10,9 @@ import contextlib
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
 from runner.agent.folders import Folders
+from runner.agent.logs.gang_matches import with_lost_bytes, with_rank
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import LocalGang
@@ -54,8 +54,6 @@ READ_ALL_SECONDS = 2.0
 POSITIONS_NAME = "followed.json"
 # How far an agent that starts reads the kernel's log back for a node without ranks, as the check `kernel_log` does; chosen.
 IDLE_WINDOW_MICROSECONDS = 3600 * 10**6
-# PROC_PID_INIT_INO of Linux, include/linux/proc_ns.h.
-INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 TIMERS = (
     *("follow", "unfollow", "search", "searched", "search again", "finish", "reader"),
     "read all",
@@ -456,29 +454,3 @@ class LogSearch:
                 self._follow_request = replace(
                     self._follow_request, since_microseconds=since, places=places
                 )
-
-
-def with_rank(match: Match, gang: LocalGang) -> Match:
-    """Add the rank whose process a kernel's line names."""
-    pid = match.named.get("pid", "")
-    if match.rank is not None or not pid or not (match.of_kernel and _numbers_as_the_kernel()):
-        return match
-    for rank in gang.ranks.values():
-        if pid == str(rank.pid):
-            return replace(match, rank=rank.rank)
-    return match
-
-
-def with_lost_bytes(match: Match, gang: LocalGang) -> Match:
-    """Add what the line's log has lost so far. A log whose end alone was searched says so after its file's name."""
-    lost = gang.log_bytes_lost.get(match.file.partition(" (")[0], 0)
-    return replace(match, lost_bytes=lost) if lost else match
-
-
-@cache
-def _numbers_as_the_kernel() -> bool:
-    """Whether pids here are those of the kernel's log: not in a container's pid namespace."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE
-    except OSError:
-        return False

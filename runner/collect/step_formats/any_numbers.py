@@ -12,7 +12,7 @@ from runner.collect.step_formats import sentences
 from runner.collect.step_formats.epoch_steps import (
     Place,
     is_of_validation,
-    names_validation,
+    is_validation_pass,
     place_in,
 )
 from runner.collect.step_formats.name_value_pairs import (
@@ -142,7 +142,7 @@ def read_any(text: str) -> Reading | None:
     seconds = sentences.step_seconds(text)
     if seconds is not None:
         numbers.setdefault("step_seconds_max", seconds)
-    is_validation = names_validation(text)
+    is_validation = is_validation_pass(text)
     if is_validation and "validation_loss" not in numbers:
         if "loss" not in numbers:
             return None

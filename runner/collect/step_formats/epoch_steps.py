@@ -60,14 +60,14 @@ _VALIDATION = re.compile(
     r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)"
 )
 
-# It is named itself: the other words are of what stands beside it, "Validation Loss: 1.38, Validation Accuracy: 48 %".
+# The loss has a name of its own: the other words belong to another number, "Validation Loss: 1.38, Validation Accuracy: 48 %".
 _NAMED_LOSS = re.compile(
     r"(?i)(?<![a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)[ _]loss ?[:=]"
 )
 
 
-def names_validation(text: str) -> bool:
-    """Whether a line says that it is of a validation, and does not name a validation loss as one."""
+def is_validation_pass(text: str) -> bool:
+    """Whether a line says that it is of a validation. One that names its validation loss needs no such word."""
     return _VALIDATION.search(text) is not None and _NAMED_LOSS.search(text) is None
 
 
@@ -96,7 +96,7 @@ def place_in(text: str, *, is_training: bool = False) -> Place | None:
 
     `is_training`: the line has a training loss, whatever else it has.
     """
-    if not is_training and names_validation(text):
+    if not is_training and is_validation_pass(text):
         return None
     if match := _TWO_BRACKETS.search(text):
         epoch, epochs, index, total = map(_whole, match.groups())

@@ -1,10 +1,10 @@
-"""Scores beside losses: accuracies and areas under the curve, of the training and of a validation, between 0 and 1.
+"""Scores beside losses: accuracies, areas under the curve, and shares of groups with equal rewards, between 0 and 1.
 
-Lines name them ("accuracy: 0.52 - val_auc: 0.5003", "train acc 50.2%"), and columns of tables do.
+Lines name them ("accuracy: 0.52 - val_auc: 0.5003", "train acc 50.2%", "'frac_reward_zero_std': 1.0"), and columns of tables do.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from runner.collect.step_formats.name_value_pairs import MAX_NAMES, normal
@@ -21,6 +21,15 @@ _WORDS = re.compile(r"[a-z]+|\d+")
 _IN_TEXT = re.compile(
     r"(?i)(?<![\w/.@\-])(?P<name>(?:[a-z]{1,20} ){0,2}[\w/.\-]{0,40}?(?:acc(?:uracy)?|auc|auroc))['\"]?\s{0,4}[:=]\s{0,4}"
     r"(?P<value>\d{1,3}(?:\.\d{1,20})?(?:e-\d{1,3})?)(?P<percent>\s?%)?(?![\w.])"
+)
+
+# An accuracy of any name: "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1", "Train Acc: 50.2%".
+_ACCURACY = re.compile(
+    r"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
+)
+# Of the groups of completions of a step, the share in which all got the same reward.
+_EQUAL_REWARDS = re.compile(
+    r"(?i)\bfrac_reward_zero_std['\"]?\s{0,4}[:=]\s{0,4}(\d(?:\.\d{1,16})?)(?![\d.])"
 )
 
 
@@ -48,7 +57,20 @@ def scores_of(named: Iterable[tuple[str, float]]) -> Mapping[str, float]:
 
 def scores_in(text: str) -> Mapping[str, float]:
     """Return the scores that a line names."""
-    return scores_of(
+    found = scores_of(
         (match["name"], float(match["value"]) / (100 if match["percent"] else 1))
         for match in _IN_TEXT.finditer(text)
     )
+    share = _EQUAL_REWARDS.search(text)
+    return found if share is None else {**found, "equal_rewards": float(share[1])}
+
+
+def accuracies_in(text: str) -> Sequence[float]:
+    """Return the accuracies of a line, whatever else their names say, in their order."""
+    found = _ACCURACY.findall(text)
+    return [float(ratio) if ratio else float(percents) / 100 for ratio, percents in found]
+
+
+def accuracies_of(scores: Mapping[str, float]) -> Sequence[float]:
+    """Return the accuracies among scores, that of the training first."""
+    return [scores[name] for name in ("accuracy", "validation_accuracy") if name in scores]

@@ -1,4 +1,4 @@
-"""Numbers whose step or kind stands beside them: validation losses on lines of their own, dictionaries behind a step."""
+"""Numbers whose step or kind other words of the line give: validation losses on lines of their own, dictionaries behind a step."""
 
 from tests.collect.diagnosed_logs import verdicts_of
 

@@ -14,8 +14,6 @@ from runner.detect.numerics.windows.flat_windows import (
     one_answer,
 )
 from runner.detect.numerics.windows.learning_windows import (
-    fitted_far_apart,
-    leaving_validation,
     loss_at_chance,
     loss_without_success,
     repeated_losses,
@@ -34,6 +32,7 @@ from runner.detect.numerics.windows.runaway_windows import loss_without_bound, t
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import repeated_spikes, single_spike
 from runner.detect.numerics.windows.time_windows import slower_steps, starved_steps, uneven_steps
+from runner.detect.numerics.windows.validation_windows import fitted_far_apart, leaving_validation
 from runner.facts.messages.signals import StepRecord
 
 Judge = Callable[[Samples], NumericFinding | None]

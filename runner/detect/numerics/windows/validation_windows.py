@@ -1,0 +1,180 @@
+"""Validation losses of a short log that is over, and that leave the training loss: by a rise since the best one, or far above."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from runner.detect.numerics.findings import NumericFinding, incident, number
+from runner.detect.numerics.slow_trends import (
+    INCIDENT_RISE,
+    NOTE_RISE,
+    VARIANCE_OF_SECOND_DIFFERENCES,
+)
+from runner.detect.numerics.windows.samples import Samples
+
+# Evaluations in a row whose validation loss rises, and training loss falls, since the best one, and the rise in times of the noise
+# that second differences show. Chosen.
+MIN_RISING, RISE_OVER_NOISE = 5, 25.0
+# The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
+MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
+# Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
+NUM_STEEP = 3
+# The same where some rises are interrupted: evaluations since the best one, the rise in all, also in times of the noise, and the
+# share of their pairs that are in order, less that of those that are not. Chosen: of orders of nine, noise alone reaches it in one
+# of ten thousand, and rises then by five times itself.
+MIN_ORDERED, ORDERED_RISE, ORDERED_OVER_NOISE, LEAST_ORDER = 9, 0.05, 8.0, 0.8
+# Fewer of them, and a clearer order, where the rise is as far above the noise as above. Chosen.
+MIN_CLEAR, CLEAR_ORDER = 6, 0.85
+# A validation loss so many times the training loss, that rises (as for a note of long curves) while the training loss falls to that
+# share of what it was at the best evaluation; its rise in times of the noise, where there are three evaluations or more. Chosen.
+APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
+# The same in a few evaluations, whose noise is not known: rises in a row, their sum, the validation loss in times of the training
+# loss, and what is left of that since the best evaluation. All chosen: what was learned since then is the training data by heart.
+MIN_MEMORISED, MEMORISED_RISE, MEMORISED_RATIO, MEMORISED_SHARE = 2, 0.1, 10.0, 0.5
+# Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
+# than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
+MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
+# Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
+MIN_KNOWN, BEGIN_INTERVALS = 4, 2
+
+# Step, training loss and validation loss of each.
+_Evaluations = Sequence[tuple[int, float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """The rise of the validation loss since its best evaluation. `since`: that one and all later ones, two or more."""
+
+    evaluations: _Evaluations
+    since: _Evaluations
+
+    @property
+    def size(self) -> float:
+        """By how much the last validation loss is above the best one."""
+        return self.since[-1][2] - self.since[0][2]
+
+    @property
+    def share(self) -> float:
+        """The same in times of the best one."""
+        return self.size / self.since[0][2]
+
+    @property
+    def noise(self) -> float:
+        """Return the noise of the evaluations, without the steep start of the curve."""
+        has_steep = len(self.evaluations) >= NUM_STEEP + MIN_WITH_MARKED
+        return _noise(self.evaluations[NUM_STEEP:] if has_steep else self.evaluations)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is far above the noise."""
+        return self.size >= MARKED_OVER_NOISE * self.noise
+
+    def is_unbroken(self) -> bool:
+        """Whether the validation loss rises, and the training loss falls, from each evaluation to the next."""
+        return all(
+            now[2] > before[2] and now[1] < before[1] for before, now in pairwise(self.since)
+        )
+
+    def is_ordered(self) -> bool:
+        """Whether both do so over many evaluations, with interruptions."""
+        validation = [value for _, _, value in self.since]
+        order = min(_order(validation), _order([-value for _, value, _ in self.since]))
+        num = len(self.since)
+        is_long = num >= MIN_ORDERED and order >= LEAST_ORDER
+        is_long = is_long and self.size >= ORDERED_OVER_NOISE * self.noise
+        is_short = num >= MIN_CLEAR and order >= CLEAR_ORDER and self.is_clear
+        return self.share >= ORDERED_RISE and (is_long or is_short)
+
+    def is_steady(self) -> bool:
+        """Whether it is many rises in a row, along a smooth line."""
+        is_long = len(self.since) > MIN_RISING
+        return is_long and self.size >= RISE_OVER_NOISE * _noise(self.since)
+
+    def is_marked(self) -> bool:
+        """Whether it is some rises in a row, and a large one."""
+        is_long = len(self.since) > MIN_MARKED and len(self.evaluations) >= MIN_WITH_MARKED
+        return is_long and self.share >= INCIDENT_RISE and self.is_clear
+
+    def is_apart(self) -> bool:
+        """Whether it ends far above a training loss that has fallen."""
+        if not self._ends_above(APART_RATIO, FALLEN_SHARE):
+            return False
+        if len(self.evaluations) >= MIN_KNOWN:
+            return self.size >= APART_OVER_NOISE * _noise(self.evaluations)
+        # The first evaluations of a run may rise before the weights are worth anything.
+        (best_step, *_), (next_step, *_) = self.since[:2]
+        return best_step >= BEGIN_INTERVALS * (next_step - best_step)
+
+    def is_memorised(self) -> bool:
+        """Whether it ends so far above the training loss that no noise matters."""
+        is_long = len(self.since) > MIN_MEMORISED and self.share >= MEMORISED_RISE
+        return is_long and self._ends_above(MEMORISED_RATIO, MEMORISED_SHARE)
+
+    def _ends_above(self, ratio: float, share: float) -> bool:
+        _, train, validation = self.since[-1]
+        return validation >= ratio * train and train <= share * self.since[0][1]
+
+
+def leaving_validation(samples: Samples) -> NumericFinding | None:
+    """Find a validation loss that rises while the training loss falls: steadily, in order, or far above it."""
+    evaluations = samples.evaluations()
+    if len(evaluations) < 2:
+        return None
+    best = min(range(len(evaluations)), key=lambda at: (evaluations[at][2], -at))
+    rise = _Rise(evaluations, evaluations[best:])
+    if rise.share < NOTE_RISE:
+        return None
+    in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
+    if not (rise.is_ordered() or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
+        return None
+    (_, best_train, best_validation), (step, train, validation) = rise.since[0], rise.since[-1]
+    evidence = (
+        f"the validation loss rose from {number(best_validation)}, its best, to {number(validation)} at step {step}, while the "
+        f"training loss fell from {number(best_train)} to {number(train)}"
+    )
+    return incident("validation_divergence", rise.since[1][0], step, evidence)
+
+
+def fitted_far_apart(samples: Samples) -> NumericFinding | None:
+    """Find a validation loss that is always far above the training loss, and higher in the later half than in the earlier one."""
+    evaluations = samples.evaluations()
+    if len(evaluations) < MIN_FAR_APART:
+        return None
+    if any(validation < FAR_APART_RATIO * train for _, train, validation in evaluations):
+        return None
+    half = len(evaluations) // 2
+    earlier = fmean(validation for _, _, validation in evaluations[:half])
+    later = fmean(validation for _, _, validation in evaluations[-half:])
+    has_fallen = evaluations[-1][1] <= FALLEN_SHARE * evaluations[0][1]
+    if not has_fallen or later < (1 + FAR_APART_RISE) * earlier:
+        return None
+    evidence = (
+        f"the validation loss is {FAR_APART_RATIO:g} times the training loss and more at each of {len(evaluations)} evaluations, "
+        f"and rose from {number(earlier)} on average in the earlier half to {number(later)} in the later one"
+    )
+    return incident("validation_divergence", evaluations[half][0], evaluations[-1][0], evidence)
+
+
+def _order(values: Sequence[float]) -> float:
+    """Return how far values rise from each to each later one: 1 if all do, -1 if none does."""
+    signs = [
+        (later > earlier) - (later < earlier)
+        for index, earlier in enumerate(values)
+        for later in values[index + 1 :]
+    ]
+    return fmean(signs)
+
+
+def _noise(evaluations: _Evaluations) -> float:
+    """Return the spread of validation losses around a smooth line, by their second differences; 0 of fewer than three."""
+    values = [value for _, _, value in evaluations]
+    seconds = [
+        after - 2 * value + before
+        for before, value, after in zip(values, values[1:], values[2:], strict=False)
+    ]
+    if not seconds:
+        return 0.0
+    square = sum(one * one for one in seconds) / len(seconds)
+    return math.sqrt(square / VARIANCE_OF_SECOND_DIFFERENCES)
