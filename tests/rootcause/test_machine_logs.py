@@ -391,3 +391,16 @@ def test_a_disk_whose_registers_read_all_ones_is_gone(words: str, fault: str) ->
 def test_what_a_cluster_says_of_itself(lines: str, fault: str) -> None:
     """A warning, and a server that nothing needs, are none."""
     assert fault_of(f"{lines}\n") == fault
+
+
+def test_a_cable_that_was_pulled_is_the_cause_of_a_collective_that_times_out() -> None:
+    """Alone it is none, nor is one that was plugged in: nothing needs to have been sent through it."""
+    pulled = "kernel: mlx5_core 0000:9f:00.0: Port module event: module 0, Cable unplugged\n"
+    late = (
+        "[rank5]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran for 600010 milliseconds\n"
+    )
+    assert fault_of(f"{STEPS}{pulled}{late}") == "nccl_network"
+    assert fault_of(f"{STEPS}{late}") == "nccl_timeout"
+    assert fault_of(f"{STEPS}{pulled}") == ""
+    assert fault_of(f"{STEPS}{pulled.replace('unplugged', 'plugged')}{late}") == "nccl_timeout"

@@ -92,7 +92,8 @@ NETWORK = (
         "link-down",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Lost carrier|Link [Dd]own|"
         r"NIC Link is Down|[Ll]ink is not ready)"
-        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected",
+        r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected"
+        r"|\bmlx5_core (?P<target>[0-9a-f:.]{7,16}): Port module event: module \d+, Cable unplugged",
         scope="node",
         weight="supporting",
         role="interrupted",
@@ -104,7 +105,8 @@ NETWORK = (
         "link-up",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Gained carrier|Link [Uu]p\b|"
         r"NIC Link is [Uu]p|[Ll]ink becomes ready)"
-        r"|\bIB port \S+ .*(?:ACTIVE|active)\b",
+        r"|\bIB port \S+ .*(?:ACTIVE|active)\b"
+        r"|\bmlx5_core (?P<target>[0-9a-f:.]{7,16}): Port module event: module \d+, Cable plugged",
         scope="node",
         weight="supporting",
         role="cleared",
