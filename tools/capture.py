@@ -1,7 +1,7 @@
 """Run README's examples for real and write what the terminals show into README.md, between its markers.
 
 `make docs` runs it; `python -m tools.capture quickstart` records the first ten minutes alone. The longer run trains the built-in
-GPT on two nodes of two ranks, all processes of this machine. A data loader of rank 3 dies at step 33 (the trainer's own fault
+GPT on two nodes of two ranks, all processes of this machine. The data of rank 3 is cut off at step 33 (the trainer's own fault
 plan); Stoker restarts the gang from its checkpoint. It takes about a minute.
 """
 
@@ -17,7 +17,7 @@ from tools.quickstart import commands, play
 
 README = Path(__file__).parent.parent / "README.md"
 STOKER = [sys.executable, "-P", "-m", "runner.cli.main"]
-FAULT = {"kind": "loader", "rank": 3, "step": 33}
+FAULT = {"kind": "shard", "rank": 3, "step": 33}
 # Characters; longer lines are cut, since a page is narrower than a terminal.
 WIDTH = 118
 RUN_YAML = """\

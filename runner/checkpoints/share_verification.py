@@ -8,14 +8,12 @@ to read and once a second while bytes come, and {"kind": "result", "outcome": "d
 """
 
 import argparse
-import ctypes
 import errno
 import fcntl
 import hashlib
 import json
 import mmap
 import os
-import signal
 import sys
 import time
 from collections.abc import Collection, Mapping
@@ -35,9 +33,8 @@ from runner.checkpoints.shares import files_of_share
 from runner.checkpoints.verification import check_equal, open_regular
 from runner.checkpoints.verified_files import VerifiedFiles
 from runner.errors import CheckpointRefused, StokerError, TemporaryError
+from runner.parent_death import die_with
 
-# From prctl(2).
-PR_SET_PDEATHSIG = 1
 # The least there is: steps, restarts and logs come first.
 NICE = 19
 # All chosen. Of one read: at 1 MB/s a line of progress a second.
@@ -292,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--confirm-seconds", type=float, required=True)
     parser.add_argument("--parent", type=int, required=True, metavar="PID")
     options = vars(parser.parse_args(arguments))
-    _die_with(options.pop("parent"))
+    die_with(options.pop("parent"))
     _lower_priority()
     try:
         result = ShareReader(**options).run()
@@ -334,13 +331,6 @@ def _drop_cached(file: int, up_to: int = 0) -> None:
         os.posix_fadvise(file, 0, up_to, os.POSIX_FADV_DONTNEED)
     except OSError:
         return
-
-
-def _die_with(parent: int) -> None:
-    """End by SIGKILL as soon as the agent does; the next agent starts a reader of its own."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _lower_priority() -> None:

@@ -163,6 +163,16 @@ def test_a_loader_dies(gangs: Gangs, tmp_path: Path) -> None:
     assert not NAMES.search(output_of(ended))
 
 
+@pytest.mark.trainer
+def test_a_shard_is_cut_off(gangs: Gangs, tmp_path: Path) -> None:
+    """The reader's own error comes out of the worker, without a frame of a hook."""
+    environment = planned(tmp_path, {"kind": "shard", "rank": 0, "step": 2})
+    ended = gangs.run({**SMALL, "steps": 4}, layout=Layout(), environment=environment, expect=1)
+    assert "EOFError: Caught EOFError in DataLoader worker process 0." in ended.errors()
+    assert list(ended.steps()) == [1]
+    assert not NAMES.search(output_of(ended))
+
+
 @contextmanager
 def states_of(gangs: Gangs) -> Iterator[list[str]]:
     """Note the states of the ranks of a gang of four, in their order, ten times a second."""

@@ -22,17 +22,18 @@ from runner.watch.targets import Target
 from runner.watch.watcher import Watcher
 
 JOB = Path(__file__).with_name("watched_job.py")
-# What a shell that restarts a job does, as torchrun would: all ranks, and again when one has failed.
+# What a shell that restarts a job does, as torchrun would: all ranks, and again when one has failed. It waits for the last rank
+# first, which is the one that fails: `wait -n` answers as if one had failed where both have ended before it is called.
 LOOP = """
 for attempt in 1 2 3; do
     pids=
     for rank in 0 1; do
         RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 "$PYTHON" "$JOB" "$FOLDER" "$STEPS" "$WHAT" "$AT" \\
             >> "$FOLDER/rank$rank.out" 2>> "$FOLDER/rank$rank.err" &
-        pids="$pids $!"
+        pids="$! $pids"
     done
     failed=0
-    for pid in 1 2; do wait -n || { failed=1; kill -9 $pids 2>/dev/null; wait; break; }; done
+    for pid in $pids; do wait $pid || { failed=1; kill -9 $pids 2>/dev/null; wait; break; }; done
     [ $failed = 0 ] && exit 0
     sleep 0.5
 done

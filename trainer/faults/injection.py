@@ -3,9 +3,11 @@
 The plan is a JSON file that an environment variable of the trainer's own names. No report, output,
 manifest or setting mentions it, so a diagnosis can only rest on the fault's effects. For the same reason a rank that
 sleeps, spins, waits or hoards memory does so inside a call of the interpreter, without a Stoker frame on the stack, and a data
-loader that dies is a real one. A drill (`trainer.faults.drills`) makes the same faults, at an operator's request over the channel.
+loader that fails is a real one. A drill (`trainer.faults.drills`) makes the same faults, at an operator's request over the channel.
 """
 
+import gzip
+import io
 import os
 import signal
 import time
@@ -30,6 +32,7 @@ from trainer.parallel.parameters import Sharding, kind_of
 CHUNK_BYTES = 16 * 1024**2
 # From the start of a loader's worker to its death: by then the step waits for it. Chosen, not measured.
 LOADER_WORKER_SECONDS = 1.0
+SHARD_BYTES = 1 << 16
 _MOMENTS = {"master": None, "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 
 
@@ -55,7 +58,8 @@ class Injection:
             "hoard": self._hoard,
             "slow": self._slow,
             "perturb": lambda fault: self._inside(partial(self._perturb, fault)),
-            "loader": self._kill_loader,
+            "loader": lambda _: self._read_by(_Exiting()),
+            "shard": lambda _: self._read_by(_CutOff()),
             "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
             "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
         }
@@ -194,15 +198,27 @@ class Injection:
                 tokens, targets = noise[:, :-1].copy(), noise[:, 1:].copy()
         return tokens, targets
 
-    def _kill_loader(self, fault: Fault) -> None:
-        """Make the next read wait for a worker process that dies."""
-        loader: DataLoader[int] = DataLoader(_Dying(), num_workers=1)
+    def _read_by(self, dataset: Dataset[int]) -> None:
+        """Make the next read wait for a worker process that reads from `dataset`."""
+        loader: DataLoader[int] = DataLoader(dataset, num_workers=1)
         reader: Any = self._data
         # The default of `next` is for a loader that has come to its end, which this one does not.
         reader._read = partial(next, iter(loader))
 
 
-class _Dying(Dataset[int]):
+class _CutOff(Dataset[int]):
+    """Data in a compressed file of which the end is missing, as after a copy that was interrupted."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(LOADER_WORKER_SECONDS)
+        shard = gzip.compress(bytes(SHARD_BYTES))
+        return len(gzip.GzipFile(fileobj=io.BytesIO(shard[: len(shard) // 2])).read())
+
+
+class _Exiting(Dataset[int]):
     """Data whose worker exits when it is asked for the first item."""
 
     def __len__(self) -> int:

@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "absent": ((), ("once",)),
     "hoard": (("most_bytes",), ("once",)),
     "loader": ((), ("once",)),
+    "shard": ((), ("once",)),
     "stop": ((), ("once",)),
     "kill": ((), ("once",)),
 }
@@ -56,6 +57,7 @@ class Fault:
         "absent",
         "hoard",
         "loader",
+        "shard",
         "stop",
         "kill",
     ] = field(
@@ -64,7 +66,8 @@ class Fault:
             "poison: tokens become noise, on all ranks; scale, grow (by the factor with each step), nan, overflow: this rank's "
             "gradient before reduction; perturb: noise on the matrices that this rank owns; flip: one bit; slow: computing; "
             "sleep, spin, absent: inside the step (absent: waits elsewhere while the others wait in a collective); hoard: "
-            "takes memory; loader: the read of data dies; stop: SIGSTOP to itself; kill: SIGKILL"
+            "takes memory; loader: a worker that reads data ends without a word; shard: its file "
+            "is cut off; stop: SIGSTOP to itself; kill: SIGKILL"
         ),
     )
     rank: int = field(default=ALL_RANKS, metadata=about("the rank that breaks", at_least=0))

@@ -1,9 +1,15 @@
-"""`python -m runner.collect.catalogues [FOLDER]`: compile the catalogues of a folder into the cache."""
+"""`python -m runner.collect.catalogues [FOLDER [PARENT]]`: compile a folder's catalogues into the cache, unless they are there.
+
+PARENT is the pid of the process that waits for it, with which it ends.
+"""
 
 import sys
 from pathlib import Path
 
-from runner.collect.catalogues.cache import FOLDER, compiled
+from runner.collect.catalogues.cache import FOLDER, compile_in_turn
+from runner.parent_death import die_with
 
 if __name__ == "__main__":
-    compiled(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    if len(sys.argv) > 2:
+        die_with(int(sys.argv[2]))
+    compile_in_turn(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

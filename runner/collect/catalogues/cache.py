@@ -1,17 +1,21 @@
 """Cache: the table of all catalogues, compiled once on a machine by whichever process needs it first.
 
 The file's name is a hash of the catalogues, of the engine and of how tables are made, and its content has a checksum; it is written
-beside its place and moved there, so that a process that is killed, and several that compile at once, leave whole files only.
+beside its place and moved there, so that a process that is killed, and several that compile at once, leave whole files only. Where
+the cache's folder can be locked, one compiles and the others wait for its table: the agents of a machine start at the same time.
 """
 
 import hashlib
 import mmap
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from runner import rootcause
+from runner.atomic_files import lock
 from runner.collect import engines
 from runner.collect.catalogues.files import FORMAT, Catalogue, paths_in, read_catalogue
 from runner.collect.catalogues.table import MAGIC, Table, is_whole, pack
@@ -20,7 +24,7 @@ from runner.facts.specs.programs import module_command
 FOLDER = Path(rootcause.__file__).parent / "catalogues"
 # Rises when tables are made another way of the same catalogues.
 CACHE_VERSION = 12
-# Compiling takes a few seconds; chosen.
+# Compiling takes a few seconds of a core; for that, and for the turns of those that come before. Chosen.
 COMPILE_SECONDS = 120.0
 _READ_BYTES = 1 << 18
 
@@ -55,6 +59,13 @@ def compiled(folder: Path = FOLDER) -> bytes:
     return data
 
 
+def compile_in_turn(folder: Path = FOLDER) -> None:
+    """Compile the catalogues of a folder into the cache, unless another process has done so meanwhile."""
+    with _turn(engines.cache_folder()):
+        if _cached(cache_path(folder)) is None:
+            compiled(folder)
+
+
 def cache_path(folder: Path = FOLDER) -> Path:
     """Return where the table of these catalogues is cached."""
     digest = hashlib.sha256(MAGIC + f"{CACHE_VERSION} {FORMAT} {engines.version()}".encode())
@@ -85,8 +96,20 @@ def _cached(path: Path) -> Table | None:
         return None
 
 
+@contextmanager
+def _turn(cache: Path) -> Iterator[None]:
+    """Hold the lock of the cache's folder; where there is none to be had, as on some shared file systems, go on without."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = os.open(cache, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, file)
+            lock(file, deadline_seconds=COMPILE_SECONDS, otherwise=TimeoutError())
+        yield
+
+
 def _compile_apart(folder: Path) -> None:
-    command = module_command("runner.collect.catalogues", str(folder))
+    command = module_command("runner.collect.catalogues", str(folder), str(os.getpid()))
     try:
         subprocess.run(
             command,

@@ -1,16 +1,20 @@
 """Tables are compiled once; a cache that is not whole, or another user's, is made again, and no two writers disturb each other."""
 
+import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from runner.collect import engines
 from runner.collect.catalogues import cache as cache_module
-from runner.collect.catalogues.cache import cache_path, compiled, load_table
+from runner.collect.catalogues.cache import cache_path, compile_in_turn, compiled, load_table
 from runner.collect.catalogues.catalogues import Catalogues
 from runner.collect.catalogues.table import is_whole
 from tests.collect.catalogues.samples import FABRIC, catalogued, write_catalogue
@@ -110,3 +114,80 @@ def test_processes_that_compile_at_once_leave_one_whole_table(folder: Path, cach
     assert [process.wait() for process in processes] == [0] * 3
     assert [path.name for path in cache.iterdir()] == [cache_path(folder).name]
     assert len(load_table(folder)) == len(FABRIC) - 1
+
+
+def test_who_finds_another_at_it_waits_for_its_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agents of a machine start at once; one of their log readers compiles."""
+    num_compiled = list[Path]()
+
+    def count(path: Path) -> bytes:
+        num_compiled.append(path)
+        return compiled(path)
+
+    monkeypatch.setattr(cache_module, "compiled", count)
+    waiting = threading.Thread(target=compile_in_turn, args=(folder,))
+    with locked_cache():
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        assert not num_compiled
+        compiled(folder)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert not num_compiled
+
+
+def test_a_lock_that_cannot_be_had_is_no_obstacle(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some shared file systems have none for folders; a process that hangs holds its own."""
+    monkeypatch.setattr(cache_module, "COMPILE_SECONDS", 0.2)
+    with locked_cache():
+        compile_in_turn(folder)
+    assert is_whole(memoryview(cache_path(folder).read_bytes()))
+
+
+def test_what_compiles_ends_with_the_process_that_waits_for_it(folder: Path) -> None:
+    """However that one ends: a run that is over leaves nothing that works."""
+    program = (
+        "import sys; from pathlib import Path; from runner.collect.catalogues.cache import load_table; "
+        "load_table(Path(sys.argv[1]))"
+    )
+    with locked_cache():
+        with subprocess.Popen([sys.executable, "-c", program, str(folder)]) as reader:
+            children = Path(f"/proc/{reader.pid}/task/{reader.pid}/children")
+            wait_until(lambda: is_compiling(children.read_text()))
+            pid = children.read_text()
+            reader.kill()
+        wait_until(lambda: not is_compiling(pid))
+
+
+@contextmanager
+def locked_cache() -> Iterator[None]:
+    """Hold the lock that a process has while it compiles."""
+    engines.cache_folder().mkdir(parents=True, exist_ok=True)
+    file = os.open(engines.cache_folder(), os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_compiling(pid: str) -> bool:
+    """Whether there is such a process, and it compiles."""
+    try:
+        words = Path(f"/proc/{pid.strip() or 0}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"runner.collect.catalogues" in words

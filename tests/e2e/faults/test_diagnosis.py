@@ -6,6 +6,7 @@ Only the trainer gets the plan of faults. The test reads the diagnosis from the 
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,6 +97,12 @@ def _hung(diagnosis: Diagnosis, node: str, rank: int) -> bool:
     return _named("no_progress")(diagnosis, node, rank) and " of group " in diagnosis.evidence[-1]
 
 
+def _loader_died(diagnosis: Diagnosis, node: str, rank: int) -> bool:
+    """Whether the diagnosis names the rank and shows what is known: that a worker ended, and not why."""
+    is_shown = re.search(r"DataLoader worker \(pid(\(s\))? \d+\) exited", diagnosis.evidence[-1])
+    return is_shown is not None and _crash("unknown")(diagnosis, node, rank)
+
+
 DEEDS = (
     Deed(name="SIGKILL", plan={"kind": "kill"}, accepts=_crash()),
     Deed(name="SIGSTOP", plan={"kind": "stop"}, accepts=_named("rank_stopped")),
@@ -110,7 +117,9 @@ DEEDS = (
         plan={"kind": "absent"},
         accepts=_hung,
     ),
-    Deed(name="a loader dies", plan={"kind": "loader"}, accepts=_crash("data_error", "host_oom")),
+    # It does not say why, and the rank's error says that it ended.
+    Deed(name="a loader dies", plan={"kind": "loader"}, accepts=_loader_died),
+    Deed(name="a shard is cut off", plan={"kind": "shard"}, accepts=_crash("data_error")),
     Deed(
         name="the kernel kills for memory",
         plan={"kind": "hoard", "most_bytes": 4 << 30},

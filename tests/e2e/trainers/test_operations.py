@@ -44,7 +44,8 @@ def pause_and_resume(harness: ClusterHarness) -> None:
     let_ranks_end(harness)
     assert "pausing by SIGTERM; its ranks have 30 s to end" in ask(harness, "pause", harness.name)
     assert not harness.observer.gang()
-    assert run_of(harness.view()).state == "paused"
+    # The status is published beside the answers.
+    harness.wait(lambda view: run_of(view).state == "paused", "the pause in the status")
     resumed = ask(harness, "resume", harness.name)
     assert "1.1.1 runs, as its script resumes" in resumed, resumed
 
