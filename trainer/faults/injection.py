@@ -7,7 +7,6 @@ loader that fails is a real one. A drill (`trainer.faults.drills`) makes the sam
 """
 
 import gzip
-import io
 import os
 import signal
 import time
@@ -58,8 +57,8 @@ class Injection:
             "hoard": self._hoard,
             "slow": self._slow,
             "perturb": lambda fault: self._inside(partial(self._perturb, fault)),
-            "loader": lambda _: self._read_by(_Exiting()),
-            "shard": lambda _: self._read_by(_CutOff()),
+            "loader": lambda _: self._read_by(DataLoader(_Exiting(), num_workers=1)),
+            "shard": lambda _: self._read_by(_cut_off()),
             "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
             "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
         }
@@ -198,24 +197,19 @@ class Injection:
                 tokens, targets = noise[:, :-1].copy(), noise[:, 1:].copy()
         return tokens, targets
 
-    def _read_by(self, dataset: Dataset[int]) -> None:
-        """Make the next read wait for a worker process that reads from `dataset`."""
-        loader: DataLoader[int] = DataLoader(dataset, num_workers=1)
+    def _read_by(self, loader: DataLoader[Any]) -> None:
+        """Make the next read wait for a worker process of this loader."""
         reader: Any = self._data
         # The default of `next` is for a loader that has come to its end, which this one does not.
         reader._read = partial(next, iter(loader))
 
 
-class _CutOff(Dataset[int]):
-    """Data in a compressed file of which the end is missing, as after a copy that was interrupted."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> int:
-        time.sleep(LOADER_WORKER_SECONDS)
-        shard = gzip.compress(bytes(SHARD_BYTES))
-        return len(gzip.GzipFile(fileobj=io.BytesIO(shard[: len(shard) // 2])).read())
+def _cut_off() -> DataLoader[Any]:
+    """Return a loader of a compressed file of which the end is missing, as after a copy that was interrupted."""
+    file = gzip.compress(bytes(SHARD_BYTES))
+    shards: Any = [file[: len(file) // 2]]
+    read: Any = gzip.decompress
+    return DataLoader(shards, batch_size=None, num_workers=1, collate_fn=read)
 
 
 class _Exiting(Dataset[int]):
