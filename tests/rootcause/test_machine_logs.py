@@ -7,6 +7,23 @@ from tests.collect.diagnosed_logs import verdicts_of
 
 STEPS = "step 3 loss 2.25\nstep 4 loss 2.125\n"
 AMD = "amdgpu 0000:0a:00.0: amdgpu: "
+THROTTLED = "[  194.57] CPU{core}: Core temperature above threshold, cpu clock throttled (total events = {num})"
+COOLED = "[  194.58] CPU{core}: Core temperature/speed normal"
+# Reports of one error each, of which the first line is the same whether it was corrected or not.
+APEI = """pcieport 0000:20:03.1: AER: aer_layer=Data Link Layer, aer_agent=Receiver ID
+{{7}}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 512
+{{7}}[Hardware Error]: event severity: {severity}
+{{7}}[Hardware Error]:  Error 0, type: {severity}
+{{7}}[Hardware Error]:   section_type: PCIe error
+"""
+MCELOG = """kernel: mce: [Hardware Error]: Machine check events logged
+mcelog[2226]: Hardware event. This is not a software error.
+mcelog[2226]: MCE 0
+mcelog[2226]: CPU 0 BANK 7 TSC b98e63765d2
+mcelog[2226]: MCi status:
+mcelog[2226]: {kind} error
+mcelog[2226]: Transaction: Memory read error
+"""
 SMI = "    {title}\n        {first:34}: {value}\n"
 
 
@@ -34,6 +51,12 @@ def fault_of(text: str) -> str:
         ("mlx5_core 0000:5e:00.0: temp_warn:193:(pid 0): High temperature on sensors with bit set 0 0x1", "thermal_power"),
         ("mlx5_core 0000:5e:00.0: mlx5_pcie_event:301:(pid 1): PCIe slot advertised sufficient power (27W).", ""),
         ("temp1:        +45.0 C  (high = +80.0 C, crit = +100.0 C)", ""),
+        ("SYS_FAN4         | A4h | lcr |  7.1 | 300 RPM", "thermal_power"),
+        ("SYS_FAN4         | A4h | ns  |  7.1 | Disabled", ""),
+        ("ipmid: SEL Entry: FRU: 1, Sensor: CPU1_THERM (0x1C), Event Data: (01FFFF) PROCHOT# Assertion", "thermal_power"),
+        (f"{THROTTLED.format(core=3, num=4)}\n{COOLED.format(core=3)}", ""),
+        (f"{THROTTLED.format(core=3, num=4)}\n{COOLED.format(core=5)}", "thermal_power"),
+        (f"{THROTTLED.format(core=3, num=110245)}\n{COOLED.format(core=3)}", "thermal_power"),
     ],
 )  # fmt: skip
 def test_what_is_too_hot(lines: str, fault: str) -> None:
@@ -45,6 +68,37 @@ def test_clocks_that_a_warning_reports_do_not_matter_to_a_run_that_goes_on() -> 
     """The driver lowers them for a moment."""
     line = f"{AMD}WARN: GPU thermal throttling temperature reached, expect performance decrease. SOC.\n"
     assert fault_of(STEPS + line + STEPS.replace("4", "5").replace("3", "4")) == ""
+
+
+@pytest.mark.parametrize(
+    ("report", "fault"),
+    [
+        (APEI.format(severity="corrected"), ""),
+        (APEI.format(severity="fatal"), "host_hardware"),
+        (MCELOG.format(kind="Corrected"), ""),
+        (MCELOG.format(kind="Uncorrected"), "host_hardware"),
+    ],
+)
+def test_hardware_that_corrected_an_error_has_none(report: str, fault: str) -> None:
+    """The other lines of the report are those of any error."""
+    assert fault_of(report) == fault
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out", "gpu_lost"),
+        ("igb 0000:04:00.0 eno1: Failed to read reg 0x18!", "device_vanished"),
+        ("igb 0000:04:00.0 eno1: igb: eno1 NIC Link is Up 1000 Mbps Full Duplex", ""),
+        ("[2026-03-01 12:46:52,789 C 149 149] node_manager.cc:170: This node has been marked as dead.", "node_failure"),
+        (" Main PID: 3141 (code=exited, status=1/FAILURE)\nslurmctld[3141]: slurmctld: fatal: bad state file", "config_error"),
+        ("NCCL WARN NET/OFI Request 0x7f completed with error. RC: 20.\nlibfabric:36:16:efa:cq:efa_cq_write_tx_error():243<warn> "
+         "err: 20, prov_err: Not a directory (20)", "nccl_network"),
+    ],
+)  # fmt: skip
+def test_what_hosts_and_daemons_say_of_their_end(lines: str, fault: str) -> None:
+    """Each by its own words, whatever errno makes of them."""
+    assert fault_of(lines + "\n") == fault
 
 
 def test_a_gpu_that_does_not_come_back_from_its_reset_is_lost_and_one_that_does_is_not() -> None:

@@ -25,7 +25,7 @@ LEVEL = re.compile(
     r"|\b[NR]CCL INFO \S+\.cc:\d+(?::\w+)? -> [1-9]\b(?! ?\[(?:Service thread|Proxy))"
     r"|^(?:[\w./-]+: )?(?:fatal|error|panic|FATAL|Error|Fatal)(?: error)?: "
     # Fields of loggers that write JSON or pairs; pino's and bunyan's numbers.
-    r"|(?i:\b(?:level|severity|lvl|levelname|level_name|log\.level|@level)[\"']?\s*[=:]\s*[\"']?(?:error|fatal|critical|panic"
+    r"|(?i:\b(?:level|severity|lvl|levelname|level_name|log\.level|@level)[\"']?\s*[=:]\s*[\"']?(?:error|eror|fatal|critical|crit|panic"
     r"|severe|alert"
     r"|emergency)\b)|\"level\":\s?(?:50|60)\b"
     # Letters and short words of loggers: of glog behind a time, of Ray, of GPFS and Ceph; of oneCCL; of logrus, zerolog, npm,

@@ -54,7 +54,7 @@ _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:"
 # "[100]	training's binary_logloss: 0.5" of LightGBM.
 # "step_100: loss 0.5".
 _STEP_ALONE = re.compile(
-    r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )|\b[Ss]tep_(\d{1,12})\b"
+    r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )|\b[Ss]tep(?:_| #)(\d{1,12})\b"
 )
 # A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
 _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
@@ -129,6 +129,9 @@ _OF_OTHERS = (
 
 def read_any(text: str) -> Reading | None:
     """Read the numbers of a line; None: it has none of ours."""
+    if "Namespace(" in text:
+        # The arguments of a program, as `argparse` prints them.
+        return None
     text = sentences.as_pairs(_JOINED.sub("=", text))
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)

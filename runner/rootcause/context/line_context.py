@@ -16,6 +16,8 @@ from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 CONTEXT_LINES = 200
 # Of the kernel's stack of a task, below the line that names it; chosen.
 STACK_LINES = 30
+# Of one report of an error of hardware; chosen.
+REPORT_LINES = 16
 # Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
 # From a loss scaler's last sentence to the exception that a scale of zero raises, with its frames on several ranks; chosen.
@@ -27,6 +29,8 @@ _EXCEPTION = re.compile(
 )
 # What Python's module `warnings` prints: what is known of the words is of where they are raised.
 _WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
+# It says of itself that it is not harmless.
+_UNCORRECTED = re.compile(r"(?i)\buncorrect|\bfatal\b|\bfailed\b|\bpanic\b|\bthreshold\b")
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (
@@ -71,7 +75,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
     lines_of: dict[tuple[str, int | None], _Lines] = {}
     paths = _paths(matches)
     sections: dict[str, ReportSections] = {}
-    for match in _with_resets(_with_drivers(_with_writers(matches))):
+    for match in _without_corrected(_with_resets(_with_drivers(_with_writers(matches)))):
         if match.known_by == "traceback":
             # It was judged with all that is around it.
             placed.append(match)
@@ -114,6 +118,21 @@ def _with_resets(matches: Sequence[Match]) -> list[Match]:
         if one.fault == "gpu_lost" and "amdgpu" in one.text and one.line < back.get(one.file, 0)
         else one
         for one in matches
+    ]
+
+
+def _without_corrected(matches: Sequence[Match]) -> list[Match]:
+    """Return matches without lines of reports of hardware that say of themselves that it was corrected."""
+    corrected: dict[str, list[int]] = {}
+    for match in matches:
+        if match.role == "corrected":
+            corrected.setdefault(match.file, []).append(match.line)
+    return [
+        one
+        for one in matches
+        if one.fault != "host_hardware"
+        or _UNCORRECTED.search(one.text)
+        or all(abs(one.line - line) > REPORT_LINES for line in corrected.get(one.file, ()))
     ]
 
 
@@ -235,13 +254,14 @@ def _without_duplicates(matches: list[Match]) -> list[Match]:
     of_fabric = {
         (match.file, match.line): True
         for match in matches
-        if match.signature == "fabric-call-failed"
+        if match.signature in ("fabric-call-failed", "ib-port-event")
     }
     matches = [
         match
         for match in matches
         if (match.file, match.line) not in benign
-        if match.fault != "filesystem" or (match.file, match.line) not in of_fabric
+        if match.fault not in ("filesystem", "config_error")
+        or (match.file, match.line) not in of_fabric
         if (match.file, match.line) not in retried
         or match.known_by == "traceback"
         or match.layer in _NEVER_RETRIED

@@ -25,7 +25,9 @@ ASCEND = (
         r"|\b(?:retCode|reason)=\S{0,12},? ?\[(?:aicpu|aicore|ai core|aivec|aiv|vector core|mix) exception\]"
         r"|\b(?:Aicpu|Aicore|AICPU|AICORE|Aivec|AIV|MIX) [Kk]ernel (?:execute failed|task happen error)"
         r"|\bThere is an? (?:aicpu|aicore|aivec|vector core|fftsplus aicore|fftsplus aivector) (?:error )?exception\b"
-        r"|\bThe (?:aicore|aicpu|aivec) (?:execution|exception) (?:is |was )?(?:abnormal|error)\b",
+        r"|\bThe (?:aicore|aicpu|aivec) (?:execution|exception) (?:is |was )?(?:abnormal|error)\b"
+        r"|\bThe error from device\(.{1,60}\), serial number is \d+, there is an? (?:aicore|aivec|vector core|aicpu) error\b"
+        r"|\berrorStr: The (?:DDR|UB|L1|L0\w?) address of the \w+ instruction is out of range",
         fault="cuda_illegal_access",
         layer="program",
         scope="rank",

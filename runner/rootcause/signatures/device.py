@@ -122,6 +122,13 @@ DEVICE = (
         near="NVRM: GPU 0000:66:00.0: RmInitAdapter succeeded",
     ),
     _lost(
+        "gpu-firmware-silent",
+        r"\bNVRM: .*\b(?:GSP RM|LibOS|GSP) heartbeat timed out|\bNVRM: _kgspIsHeartbeatTimedOut: ",
+        source="NVIDIA kernel module, kernel_gsp.c: the GPU's firmware does not answer any more",
+        sample="NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out",
+        near="NVRM: _kgspRpcRecvPoll: GSP RM heartbeat is on time",
+    ),
+    _lost(
         "gpu-not-counted",
         r"gres/gpu\S* count reported lower than configured|gres/gpu\S* count too low",
         scope="node",
@@ -262,15 +269,6 @@ DEVICE = (
         source="ipmitool, sel list and sel elist",
         sample="282 | 11/01/2026 | 22:23:20 | Voltage P12V | Lower Critical going low | Reading 10.1 < Threshold 10.8 Volts",
         near="282 | 11/01/2026 | 22:23:20 | Voltage P12V | Lower Critical going low | Deasserted",
-    ),
-    _power(
-        "cpu-throttled",
-        r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
-        layer="consequence",
-        is_lasting=False,
-        source="Linux, arch/x86/kernel/cpu/mce/therm_throt.c: for a moment, as often as not",
-        sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
-        near="CPU17: Package temperature/speed normal",
     ),
     _power(
         "power-supply",

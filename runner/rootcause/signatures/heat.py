@@ -5,6 +5,7 @@ from functools import partial
 from runner.rootcause.signatures.signature import Signature
 
 _AMD = "Linux, drivers/gpu/drm/amd/pm: swsmu, and powerplay of older GPUs"
+_THROTTLE = "Linux, arch/x86/kernel/cpu/mce/therm_throt.c"
 _GAUDI = "Linux, drivers/accel/habanalabs: clocks of a device that is too hot, or at the limit of its power"
 
 _hot = partial(Signature, fault="thermal_power", layer="device", scope="gpu")
@@ -46,11 +47,50 @@ HEAT = (
     ),
     _hot(
         "sensor-reading-critical",
-        r"\b(?:[Tt]emp\w*|TEMP\w*|[Ff]an\w*|FAN\w*)\b[^|\n]{0,30}\|[^|\n]{1,40}\| +(?:cr|nr|ucr|unr|lcr|lnr)\b",
+        r"(?:[Tt]emp|TEMP|[Ff]an|FAN)[^|\n]{0,40}\|[^|\n]{1,40}\| +(?:cr|nr|ucr|unr|lcr|lnr)\b",
         scope="node",
         source="ipmitool, sdr and sensor: the column of the state",
         sample="Inlet Temp       | 47 degrees C      | cr",
         near="Inlet Temp       | 27 degrees C      | ok",
+    ),
+    _hot(
+        "sensor-asserts-heat",
+        r"\bPROCHOT#? (?:is )?[Aa]ssert|\b(?:Critical|Non-recoverable) Temperature (?:is )?[Aa]ssert|\bTCC Activation [Aa]ssert",
+        scope="node",
+        source="OpenBMC and Facebook's ipmid: events of processors in the system event log",
+        sample="SEL Entry: FRU: 1, Sensor: CPU0_THERM_STATUS (0x1C), Event Data: (00FFFF) CPU Critical Temperature Assertion",
+        near="SEL Entry: FRU: 1, Sensor: CPU0_THERM_STATUS (0x1C), Event Data: (00FFFF) CPU Critical Temperature Deassertion",
+    ),
+    _hot(
+        "cpu-throttled",
+        r"(?i)(?:(?P<subject>CPU\d+): Core|(?P<target>Package|Core|CPU)) temperature (?:is )?above threshold,"
+        r" cpu clock (?:is )?throttled",
+        layer="consequence",
+        scope="node",
+        role="interrupted",
+        source=_THROTTLE + ": for a moment, as often as not",
+        sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
+        near="CPU17: Package temperature/speed normal",
+    ),
+    _hot(
+        "cpu-throttled-often",
+        r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled \(total events = \d{5}",
+        layer="consequence",
+        scope="node",
+        source=_THROTTLE + ": since the machine was started",
+        sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 110245)",
+        near="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
+    ),
+    _hot(
+        "cpu-cooled",
+        r"(?i)(?:(?P<subject>CPU\d+): Core|(?P<target>Package|Core|CPU)) temperature/speed normal",
+        layer="consequence",
+        scope="node",
+        role="cleared",
+        weight="supporting",
+        source=_THROTTLE,
+        sample="CPU17: Package temperature/speed normal (total events = 2)",
+        near="CPU17: Package temperature above threshold",
     ),
     _hot(
         "card-too-hot",

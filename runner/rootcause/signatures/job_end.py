@@ -156,6 +156,23 @@ ENDING = (
         near="all 8 processes exited with code 0",
     ),
     _launcher(
+        "state-of-service",
+        r"\bMain PID: \d+ \(code=(?:exited, status=[1-9]|killed|dumped)",
+        source="systemd, systemctl status: how the process of a service ended",
+        sample=" Main PID: 3141 (code=exited, status=1/FAILURE)",
+        near=" Main PID: 3141 (code=exited, status=0/SUCCESS)",
+    ),
+    _launcher(
+        "daemon-of-scheduler-gave-up",
+        r"\bslurm(?:d|ctld|dbd)(?:\[\d+\])?: (?:slurm\w+: )?fatal: ",
+        fault="config_error",
+        layer="machine",
+        scope="node",
+        source="Slurm, fatal(): a daemon ends at its start, since it cannot use its files, its name or its settings",
+        sample="slurmd[3141]: slurmd: fatal: Unable to determine this slurmd's NodeName",
+        near="slurmd[3141]: slurmd: error: Unable to register with slurm controller",
+    ),
+    _launcher(
         "summary-names-rank",
         r"\brank\s+: (?P<rank>\d+) \(local_rank: \d+\)",
         role="names-rank",

@@ -34,6 +34,17 @@ MARKS = (
         near="amdgpu 0000:0a:00.0: amdgpu: GPU reset(1) failed",
     ),
     _marker(
+        "hardware-corrected-it",
+        r"\bevent severity: (?:corrected|info)\b|\bIt has been corrected by h/w\b"
+        r"|\b(?:mcelog|MCE)\b.{0,40}\bCorrected error[ \t\r]*$|^Corrected error[ \t\r]*$|\bEDAC .{0,80}\b\d+ CE\b",
+        layer="machine",
+        role="corrected",
+        scope="node",
+        source="Linux, drivers/firmware/efi/cper.c; mcelog: of one report, whose other lines say what happened",
+        sample="{359}[Hardware Error]: event severity: corrected",
+        near="{359}[Hardware Error]: event severity: fatal",
+    ),
+    _marker(
         "loss-scale-lowered",
         r"\b[Gg]radient overflow\b.{0,80}\bloss scale\b|\bOVERFLOW! .{0,60}[Ss]kipping step",
         role="overflow",
@@ -68,6 +79,8 @@ MARKS = (
         r"|Attempting to register factory for plugin|\bNCCL (?:INFO|TRACE) \w{2,12}/Plugin\b"
         # Its server of status reports, which no collective needs.
         r"|\bras/\w+\.cc:\d+ NCCL WARN\b"
+        # Of Google's plug-in, which goes on trying.
+        r"|\bnet_fastsocket\.cc:\d+ NCCL WARN (?:Cannot get incoming CPU|Maximum retry reached)"
         r"|\bmodprobe(?:\[\d+\])?: (?:FATAL|WARNING): Module (?:nvme[\w\-]*|dm[_\-]\w+|i?scsi\w*|md[_\-]?\w*|loop|raid\d+)"
         r" not found"
         r"|\b(?:[Nn]o|0|zero) (?:nan|NaN|inf|Inf)s?\b"
@@ -84,7 +97,8 @@ MARKS = (
         r"|NCCL timeout (?:is )?set to|Call to ibv_open_device failed"
         r"|ibv_reg_mr_iova2.*Bad address|does not support timeout|nvidia-smi: command not found"
         r"|\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)"
-        r"|(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:.]{0,20}: 0\b",
+        # Not "error info: 0", of a register.
+        r"|(?:corrupt\w*|fail(?:ed|ures)|errors)[^:.]{0,20}: 0\b|error(?: [^i:.][^:.]{0,19})?: 0\b",
         scope="node",
         weight="benign",
         source="health checks and real logs of runs that ended well: noise of monitors, of tear-down, and what was corrected",

@@ -34,7 +34,7 @@ NETWORK = (
         r"|(?:(?:CQ|WQ|SRQ|local|work|queue|invalid|request|access|violation|fatal|catastrophic|path|migration) )+error))"
         r"|ibv_(?:modify_qp|reg_mr\w*|poll_cq|create_qp|post_send) failed"
         r"|Call to ibv_\w+ failed|ibv_\w+ failed with error"
-        r"|libfabric:\S+:cq:\w*handle_\w*error\w*\(\):\d+<warn>"
+        r"|libfabric:\S+:cq:\w*(?:handle|write)_\w*err(?:or)?\w*\(\):\d+<warn>"
         r"|NET/OFI .{0,160}completed with error",
         source=_NCCL + ", ibvwrap.cc; libfabric, completions of its providers; aws-ofi-nccl",
         sample="NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",

@@ -131,10 +131,11 @@ PARTS = (
     _part(
         "card-out-of-reach",
         r"\b(?:nvme|mlx5_core|ice|i40e|bnxt_en|pcieport) \S+: (?:[Cc]an't|[Uu]nable to|[Rr]efused to) change power state"
-        r" from \S+ to D0.{0,4}(?:config space|device) inaccessible",
+        r" from \S+ to D0.{0,4}(?:config space|device) inaccessible"
+        r"|\b(?:igb|igc|e1000e?|ixgbe\w*)\b.{0,80}\b(?:Failed to read reg 0x[0-9a-f]+!|PCIe link lost|(?:Adapter|Device) removed)",
         fault="device_vanished",
         layer="device",
-        source="Linux, drivers/pci/pci.c: nothing answers at the address of the device",
+        source="Linux, drivers/pci/pci.c, drivers/net/ethernet/intel: nothing answers at the address of the device",
         sample="nvme 0000:5e:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
         near="nvme 0000:5e:00.0: power state changed from D3cold to D0",
     ),

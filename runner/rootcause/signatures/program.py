@@ -19,6 +19,8 @@ PROGRAM = (
         "cuda-oom",
         r"(?:CUDA|HIP|XPU|NPU|HPU|MPS backend) out of memory|CUDA error: out of memory"
         r"|torch\.(?:cuda\.)?OutOfMemoryError"
+        # Of Graphcore's compiler: the memory of the device, and of its tiles.
+        r"|\bpop\w+_\w*memory_allocation_error\b|\bOut of memory on (?:tile|all tiles)"
         r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
         r"|OOM when allocating tensor.{0,200}\b(?:GPU|gpu)"
@@ -115,7 +117,7 @@ PROGRAM = (
         r"|\bloss\b.{0,40}\bis tensor\((?:nan|-?inf)\b"
         r"|\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b"
         # The running average of darknet: more than one step had no number.
-        r"|\d: -?nan, -?nan avg\b",
+        r"|\d: -?nan, -?nan avg\b|\bAvg IOU: .{0,60}\bObj: -?nan, .{0,80}\bcount: [1-9]",
         fault="nan_loss",
         source="wording of several trainers; PyTorch, anomaly mode",
         sample="RuntimeError: Function 'SoftmaxBackward0' returned nan values in its 0th output.",
@@ -175,7 +177,9 @@ PROGRAM = (
     _program(
         "saved-table-broken",
         r"(?i)(?:DataLossError|DATA_LOSS|data loss)\b.{0,300}(?:sstable|table file|ckpt|checkpoint|RestoreV2)"
-        r"|(?:OP_REQUIRES failed at )?save_restore\w*_ops\.cc:\d+ : (?:DATA_LOSS|NOT_FOUND|RESOURCE_EXHAUSTED|FAILED_PRECONDITION)",
+        r"|(?:OP_REQUIRES failed at )?save_restore\w*_ops\.cc:\d+ : (?:DATA[_ ]LOSS|NOT[_ ]FOUND|RESOURCE[_ ]EXHAUSTED"
+        r"|FAILED[_ ]PRECONDITION|INVALID[_ ]ARGUMENT|PERMISSION[_ ]DENIED|INTERNAL|UNKNOWN)"
+        r"|\bcalculated on the restored bytes\b",
         fault="checkpoint_io",
         scope="storage",
         source="TensorFlow, core/kernels/save_restore_v2_ops.cc and core/util/tensor_bundle: checkpoints are tables",

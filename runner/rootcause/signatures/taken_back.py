@@ -22,6 +22,25 @@ TAKEN_BACK = (
         near="update_node: node gpu-spot-dy-1 reason set to: (Code:RequestLimitExceeded)Failure when resuming nodes",
     ),
     _taken(
+        "no-room-for-pod",
+        r"\b0/\d+ nodes are available: (?:.{0,400}, )?\d+ Insufficient \S",
+        layer="launcher",
+        role="interrupted",
+        source="Kubernetes, its scheduler: the pod waits until nodes have room",
+        sample="Warning  FailedScheduling  pod/train-3  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.",
+        near="Warning  FailedScheduling  pod/train-3  0/12 nodes are available: 12 node(s) didn't match Pod's node affinity.",
+    ),
+    _taken(
+        "room-for-pod",
+        r"\bSuccessfully assigned \S+ to \S|\bpod triggered scale-up\b",
+        layer="launcher",
+        role="cleared",
+        weight="supporting",
+        source="Kubernetes, its scheduler",
+        sample="Normal  Scheduled  pod/train-3  Successfully assigned train/train-3 to gpu-7",
+        near="Normal  Pulled  pod/train-3  the image was successfully pulled",
+    ),
+    _taken(
         "node-preempted",
         r"(?i)\b(?:actor'?s|worker'?s|its|the|this|head) (?:node|host|instance|machine|vm) (?:was|has been|is being) preempted\b"
         r"|\bnode .{0,80}\b(?:drained|terminated) (?:due to|because of|by) (?:a )?(?:preemption|spot)"

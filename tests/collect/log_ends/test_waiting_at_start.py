@@ -50,7 +50,7 @@ UNMET = {
     "a launcher": (["waiting for all nodes to join: 3/4 nodes joined"] * 2, "1 of 4 missing"),
     "Kubernetes": (
         [
-            f"{n}m  Warning  FailedScheduling  pod/train-3  0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
+            f"{n}m  Warning  FailedScheduling  pod/train-3  0/12 nodes are available: 12 node(s) had untolerated taints."
             for n in (9, 4)
         ],
         "",
@@ -91,6 +91,17 @@ def test_waiting_that_steps_follow_is_no_incident(name: str, engine: Engine) -> 
     assert not judge("\n".join(once) + "\n", engine)[0]
     if name in MET:
         assert not judge("\n".join([*lines, MET[name]]) + "\n", engine)[0]
+
+
+def test_a_pod_without_room_is_taken_back_until_it_has_some(engine: Engine) -> None:
+    """The scheduler had no node for it; once it has one, or steps follow, nothing is wrong."""
+    refused = "9m  Warning  FailedScheduling  pod/train-3  0/12 nodes are available: 2 were unschedulable, 10 Insufficient {}."
+    for resource in ("cpu", "memory", "nvidia.com/gpu"):
+        line = refused.format(resource) + "\n"
+        verdicts, _ = judge(line, engine)
+        assert [one.cause.fault for one in verdicts] == ["preemption"]
+        assert not judge(f"{line}{MET['Kubernetes']}\n", engine)[0]
+        assert not judge(line + healthy("megatron"), engine)[0]
 
 
 def test_each_rank_that_waits_once_is_a_start_under_way(engine: Engine) -> None:

@@ -159,6 +159,10 @@ def _left_level(points: Points) -> NumericFinding | None:
 def falling_scale(samples: Samples) -> NumericFinding | None:
     """Find a loss scale below 1 that fell at each of the last samples: gradients overflow whatever the scale."""
     scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
+    last = samples.records[-1] if samples.records else None
+    if last is not None and last.loss_scale is None and finite(last.loss) is not None:
+        # It went on from there.
+        return None
     num = 1
     while num < len(scales) and 0 < scales[-num][1] < scales[-num - 1][1]:
         num += 1

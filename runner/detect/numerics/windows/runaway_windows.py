@@ -1,5 +1,8 @@
 """Losses of a short log that is over, and that run away to its end: above all before, or without a lower bound."""
 
+import math
+from collections.abc import Sequence
+
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.loss_windows import (
     GROWTH_RATIO,
@@ -18,6 +21,89 @@ SEARCHED_RATES = 1.5
 # A loss below 0 that falls in each sample, faster and faster: samples, its size in times of the first one's, and its least size.
 # All chosen: log-likelihoods of flows end at some thousands, and slow down before; only a loss without a bound goes on.
 MIN_BELOW_ZERO, BELOW_ZERO_RATIO, LEAST_BELOW_ZERO = 8, 30.0, 1e5
+
+# Two levels, with samples between them: samples of each, the share of all that may lie between, the ratio of the nearest samples of
+# both, and that in times of the wider range of the two. All chosen: of noise alone, the last five of 17 are the five highest ones
+# once in 6,000 orders, and then seldom far from the others.
+MIN_OF_LEVEL, BETWEEN_SHARE, LEVELS_RATIO, LEVELS_RANGES = 5, 0.5, 1.4, 4.0
+# An end that rises: samples before it, and in it; and its last one in times of the highest before, and of their range. Chosen.
+MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
+# The cross entropy of a probability of 0, as those print it who put the least number of 32 bits in its place: Caffe and others; and
+# its last digit. A model whose numbers are sound gives no class so little.
+SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
+
+
+def saturated_loss(samples: Samples) -> NumericFinding | None:
+    """Find a cross entropy at its highest possible value, with which a log ends."""
+    points = samples.losses()
+    num = 0
+    while num < len(points) and abs(points[-1 - num][1] - SATURATED_LOSS) <= SATURATED_DIGIT:
+        num += 1
+    if num == 0 or (num < MIN_SATURATED and num == len(points)):
+        return None
+    onset, before = points[-num][0], [value for _, value in points[:-num]]
+    came_from = f", {number(before[-1])} before" if before else ""
+    evidence = (
+        f"the loss is {points[-1][1]:.7g} in the last {num} of {len(points)} samples{came_from}: the cross entropy of a "
+        "probability of 0, put at the least number of 32 bits"
+    )
+    return incident("divergence", onset, points[-1][0], evidence)
+
+
+def second_level(samples: Samples) -> NumericFinding | None:
+    """Find losses that left the level of the first samples for a higher one, on which the log ends."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if len(values) < 2 * MIN_OF_LEVEL or not are_positive(values) or min(values) < LEAST_LOSS:
+        return None
+    if (rates := samples.rates()) and max(rates) > rates[0]:
+        return None
+    logs = [math.log(value) for value in values]
+    most_between = int(BETWEEN_SHARE * len(logs))
+    for num in range(MIN_OF_LEVEL, len(logs) - MIN_OF_LEVEL + 1):
+        for end in range(num, min(num + most_between, len(logs) - MIN_OF_LEVEL) + 1):
+            before, between, after = logs[:num], logs[num:end], logs[end:]
+            gap = min(after) - max(before)
+            width = max(_width(before), _width(after))
+            if gap < max(math.log(LEVELS_RATIO), LEVELS_RANGES * width):
+                continue
+            if any(not max(before) <= value <= max(after) for value in between):
+                continue
+            evidence = (
+                f"the loss is {number(math.exp(min(after)))} and more in all {len(after)} samples from step {points[end][0]} on, "
+                f"{number(math.exp(max(before)))} at most in the first {num}, and stays there"
+            )
+            return incident("divergence", points[num][0], points[-1][0], evidence)
+    return None
+
+
+def rising_end(samples: Samples) -> NumericFinding | None:
+    """Find losses that rise in each of the last samples, far above all that came before."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    num = 1
+    while num < len(values) and values[-num - 1] < values[-num]:
+        num += 1
+    # The lowest of them is where the rise begins.
+    end, before = values[len(values) - num + 1 :], values[: len(values) - num + 1]
+    if len(end) < MIN_OF_END or len(before) < MIN_BEFORE_END or not are_positive(values):
+        return None
+    if (rates := samples.rates()) and rates[-1] > rates[-len(end) - 1]:
+        return None
+    highest = max(before)
+    width = _width([math.log(value) for value in before])
+    limit = max(math.log(END_RATIO), END_RANGES * width)
+    if min(before) < LEAST_LOSS or end[0] <= highest or math.log(end[-1] / highest) < limit:
+        return None
+    evidence = (
+        f"the loss rises in each of the last {len(end)} samples, to {number(end[-1])}: {number(highest)} was the highest of the "
+        f"{len(before)} before (limit {number(highest * math.exp(limit))})"
+    )
+    return incident("divergence", points[-len(end)][0], points[-1][0], evidence)
+
+
+def _width(values: Sequence[float]) -> float:
+    return max(values) - min(values)
 
 
 def turned_loss(samples: Samples) -> NumericFinding | None:

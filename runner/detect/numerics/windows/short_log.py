@@ -28,11 +28,30 @@ from runner.detect.numerics.windows.loss_windows import (
     zero_losses,
 )
 from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
-from runner.detect.numerics.windows.runaway_windows import loss_without_bound, turned_loss
+from runner.detect.numerics.windows.runaway_windows import (
+    loss_without_bound,
+    rising_end,
+    saturated_loss,
+    second_level,
+    turned_loss,
+)
 from runner.detect.numerics.windows.samples import Samples
-from runner.detect.numerics.windows.spike_windows import repeated_spikes, single_spike
-from runner.detect.numerics.windows.time_windows import slower_steps, starved_steps, uneven_steps
-from runner.detect.numerics.windows.validation_windows import fitted_far_apart, leaving_validation
+from runner.detect.numerics.windows.spike_windows import (
+    repeated_spikes,
+    single_spike,
+    validation_spike,
+)
+from runner.detect.numerics.windows.time_windows import (
+    slower_steps,
+    stalled_steps,
+    starved_steps,
+    uneven_steps,
+)
+from runner.detect.numerics.windows.validation_windows import (
+    fitted_far_apart,
+    leaving_validation,
+    widening_gap,
+)
 from runner.facts.messages.signals import StepRecord
 
 Judge = Callable[[Samples], NumericFinding | None]
@@ -42,6 +61,7 @@ OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite, equal_reward
 OF_LOSSES: tuple[Judge, ...] = (
     *OF_ANY_LOSS,
     zero_losses,
+    saturated_loss,
     falling_scale,
     norm_and_loss,
     both_losses,
@@ -51,6 +71,8 @@ OF_LOSSES: tuple[Judge, ...] = (
     turned_loss,
     loss_without_bound,
     risen_level,
+    second_level,
+    rising_end,
     risen_norms,
     rising_trend,
     repeated_losses,
@@ -61,8 +83,10 @@ OF_LOSSES: tuple[Judge, ...] = (
     loss_without_success,
     leaving_validation,
     fitted_far_apart,
+    widening_gap,
+    validation_spike,
 )
-OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps)
+OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps, stalled_steps)
 # Of logs that are not short, but so short that a level of many samples is known late.
 OF_LONGER: frozenset[Judge] = frozenset(
     (rising_trend, loss_without_bound, auc_of_guesses, one_answer)

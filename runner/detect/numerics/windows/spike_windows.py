@@ -12,6 +12,10 @@ SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
 
+# Validation losses that lie so close together, and the next one in times of the highest before; the least one that is no rounding.
+# Chosen: the same data are judged each time, so that their losses have little noise.
+MIN_VALIDATIONS, CLOSE_RATIO, VALIDATION_RATIO, LEAST_VALIDATION = 4, 1.2, 3.0, 0.01
+
 
 def single_spike(samples: Samples) -> NumericFinding | None:
     """Find one loss far above all others, on both sides of it."""
@@ -31,6 +35,29 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
     )
     return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def validation_spike(samples: Samples) -> NumericFinding | None:
+    """Find a validation loss at the end of a log that is far above all before, which lie close together."""
+    known = [(one.step, one.validation_loss) for one in samples.records]
+    points = [(step, value) for step, value in known if value is not None]
+    values = [value for _, value in points]
+    if len(values) <= MIN_VALIDATIONS or not are_positive(values):
+        return None
+    before = values[-1 - MIN_VALIDATIONS : -1]
+    close = max(before) <= CLOSE_RATIO * min(before)
+    if (
+        not close
+        or values[-1] < VALIDATION_RATIO * max(values[:-1])
+        or min(values) < LEAST_VALIDATION
+    ):
+        return None
+    step, value = points[-1]
+    evidence = (
+        f"validation loss {number(value)} at step {step}: the {MIN_VALIDATIONS} before were between {number(min(before))} and "
+        f"{number(max(before))} (limit {VALIDATION_RATIO:g} times)"
+    )
+    return incident("loss_spike", step, step, evidence)
 
 
 def _spike_of_any_sign(losses: Points) -> NumericFinding | None:

@@ -22,6 +22,9 @@ IRREGULAR_RATIO = 8.0
 MIN_DATA_STEPS, WAITING_SHARE, LEAST_WAIT_SECONDS = 6, 2 / 3, 0.25
 # Of a time that goes on from the begin of an epoch, three steps or more in a row are longer before it falls back; chosen.
 MOST_RISES_PER_FALL = 1.8
+# Steps that stall: how many in a row, to the end of the log; how many before; in times of those, and seconds. Chosen: a save or a
+# validation within a step takes so long, but not twice in a row.
+MIN_STALLED, MIN_BEFORE_STALL, STALL_RATIO, LEAST_STALL_SECONDS = 2, 2, 50.0, 30.0
 # A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
 # of the two nearest samples: of step times where each line prints the same sizes; of throughputs, of which single low samples are
 # usual, by half, or for longer. Where no line prints sizes a larger batch makes steps longer, but seldom so much. Chosen.
@@ -71,7 +74,8 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
 
 def starved_steps(samples: Samples) -> NumericFinding | None:
     """Find steps that wait for data most of their time: the devices could be several times as fast."""
-    seconds = samples.data_seconds
+    # Workers begin to read with the first one.
+    seconds = samples.data_seconds[1:]
     if len(seconds) < MIN_DATA_STEPS or not samples.records:
         return None
     taken, waited = (sum(values) for values in zip(*seconds, strict=True))
@@ -83,6 +87,24 @@ def starved_steps(samples: Samples) -> NumericFinding | None:
     )
     records = samples.records
     return incident("throughput_drop", records[0].step, records[-1].step, evidence)
+
+
+def stalled_steps(samples: Samples) -> NumericFinding | None:
+    """Find steps with which the log ends, that take minutes where the others need seconds."""
+    known = [(one.step, one.step_seconds_max) for one in samples.records]
+    points = [(step, seconds) for step, seconds in known if seconds is not None]
+    times = [seconds for _, seconds in points]
+    if len(times) < MIN_STALLED + MIN_BEFORE_STALL or not are_positive(times):
+        return None
+    for num in range(MIN_STALLED, len(times) - MIN_BEFORE_STALL + 1):
+        before, after = times[:-num], times[-num:]
+        if min(after) >= max(STALL_RATIO * max(before), LEAST_STALL_SECONDS):
+            evidence = (
+                f"the last {num} steps take {number(min(after))} s and more, {number(max(before))} s at most in the {len(before)} "
+                f"before (limit {STALL_RATIO:g} times)"
+            )
+            return incident("throughput_drop", points[-num][0], points[-1][0], evidence)
+    return None
 
 
 def slower_steps(samples: Samples) -> NumericFinding | None:

@@ -36,6 +36,15 @@ MIN_MEMORISED, MEMORISED_RISE, MEMORISED_RATIO, MEMORISED_SHARE = 2, 0.1, 10.0, 
 # Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
 # than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
 MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
+# Evaluations in all, during which the training loss falls in each, and how far in all; the first ones, among which the best one is;
+# the rise of the last one, and the rise between the means of both halves in times of its error by noise. All chosen.
+MIN_WIDENING, WIDENING_FALL, FIRST_SHARE, WIDENING_RISE, WIDENING_OVER_NOISE = (
+    8,
+    0.1,
+    0.25,
+    0.1,
+    4.5,
+)
 # Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
 MIN_KNOWN, BEGIN_INTERVALS = 4, 2
 
@@ -153,6 +162,31 @@ def fitted_far_apart(samples: Samples) -> NumericFinding | None:
     evidence = (
         f"the validation loss is {FAR_APART_RATIO:g} times the training loss and more at each of {len(evaluations)} evaluations, "
         f"and rose from {number(earlier)} on average in the earlier half to {number(later)} in the later one"
+    )
+    return incident("validation_divergence", evaluations[half][0], evaluations[-1][0], evidence)
+
+
+def widening_gap(samples: Samples) -> NumericFinding | None:
+    """Find a validation loss that is best at the start and rises through noise while the training loss falls each time."""
+    evaluations = samples.evaluations()
+    num = len(evaluations)
+    if num < MIN_WIDENING:
+        return None
+    training = [value for _, value, _ in evaluations]
+    validation = [value for _, _, value in evaluations]
+    has_fallen = training[-1] <= (1 - WIDENING_FALL) * training[0]
+    if not has_fallen or training != sorted(set(training), reverse=True):
+        return None
+    best = min(validation)
+    if validation.index(best) >= FIRST_SHARE * num or validation[-1] < (1 + WIDENING_RISE) * best:
+        return None
+    half = num // 2
+    rise = fmean(validation[-half:]) - fmean(validation[:half])
+    if rise < WIDENING_OVER_NOISE * _noise(evaluations) * math.sqrt(2 / half):
+        return None
+    evidence = (
+        f"the validation loss rose from {number(best)}, its best, to {number(validation[-1])} over {num} evaluations, at each of "
+        f"which the training loss fell, from {number(training[0])} to {number(training[-1])}"
     )
     return incident("validation_divergence", evaluations[half][0], evaluations[-1][0], evidence)
 
