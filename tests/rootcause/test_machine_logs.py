@@ -80,8 +80,12 @@ def test_clocks_that_a_warning_reports_do_not_matter_to_a_run_that_goes_on() -> 
     ],
 )
 def test_hardware_that_corrected_an_error_has_none(report: str, fault: str) -> None:
-    """The other lines of the report are those of any error."""
+    """The other lines of the report are those of any error; what else is broken beside it stays so."""
     assert fault_of(report) == fault
+    card = (
+        "mlx5_core 0000:c2:00.0: print_health_info:447:(pid 0): synd 0x1: firmware internal error\n"
+    )
+    assert fault_of(report + card) == "host_hardware"
 
 
 @pytest.mark.parametrize(

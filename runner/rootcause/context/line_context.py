@@ -29,7 +29,8 @@ _EXCEPTION = re.compile(
 )
 # What Python's module `warnings` prints: what is known of the words is of where they are raised.
 _WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
-# It says of itself that it is not harmless.
+# A line of a report of an error of hardware; and one that says of itself that it is not harmless.
+_REPORTED = re.compile(r"\[Hardware Error\]|\bAER\b|\b(?:mcelog|MCE|mce)\b")
 _UNCORRECTED = re.compile(r"(?i)\buncorrect|\bfatal\b|\bfailed\b|\bpanic\b|\bthreshold\b")
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
@@ -131,6 +132,7 @@ def _without_corrected(matches: Sequence[Match]) -> list[Match]:
         one
         for one in matches
         if one.fault != "host_hardware"
+        or not _REPORTED.search(one.text)
         or _UNCORRECTED.search(one.text)
         or all(abs(one.line - line) > REPORT_LINES for line in corrected.get(one.file, ()))
     ]

@@ -36,7 +36,7 @@ MARKS = (
     _marker(
         "hardware-corrected-it",
         r"\bevent severity: (?:corrected|info)\b|\bIt has been corrected by h/w\b"
-        r"|\b(?:mcelog|MCE)\b.{0,40}\bCorrected error[ \t\r]*$|^Corrected error[ \t\r]*$|\bEDAC .{0,80}\b\d+ CE\b",
+        r"|\b(?:mcelog|MCE)\b.{0,40}\bCorrected error[ \t\r]*$|^Corrected error[ \t\r]*$",
         layer="machine",
         role="corrected",
         scope="node",
