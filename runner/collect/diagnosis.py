@@ -180,6 +180,11 @@ class Log:
         self._add(self._scan.finish())
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
+        for match in list(self.matches):
+            if match.signature == "metrics" and match.fault == "loss_spike":
+                found = self._windows.divergence_from(int(match.named["onset_step"]))
+                if found is not None:
+                    self._add_finding(*found)
         if (found := self._windows.finding()) is not None:
             rank = self._origin.rank
             match = match_of_finding(found[0], self.name, found[1], rank=rank)
@@ -319,6 +324,9 @@ class Log:
     def _add_finding(self, finding: NumericFinding, line: int) -> None:
         if finding.fault == "nan_loss" and finding.recovered:
             self._forget_unmeasured(finding.onset_step)
+        if finding.fault == "validation_divergence" and finding.recovered:
+            # There is a new best one: those before were noise.
+            self.matches = [one for one in self.matches if not _is_of(finding, one)]
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
@@ -345,6 +353,11 @@ def verdicts_on(
         return found
     counted = [one for one in of_windows if not found or one.fault in OF_ONE_SAMPLE]
     return correlate([*matches, *counted], steps) if counted else found
+
+
+def _is_of(finding: NumericFinding, match: Match) -> bool:
+    """Whether a match is of the finding that this one ends."""
+    return match.signature == "metrics" and match.fault == finding.fault
 
 
 def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:

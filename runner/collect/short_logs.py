@@ -92,6 +92,11 @@ class ShortLogReader:
             self._leave_out(name.encode(errors="replace"))
         return self.finding()
 
+    def divergence_from(self, onset_step: int) -> tuple[NumericFinding, int] | None:
+        """Return the divergence of which a spike at this step was the begin, and its line; None: it was a spike."""
+        found = self._log.unreturned(onset_step)
+        return None if found is None else (found, self._lines.get(onset_step, 0))
+
     def finding(self) -> tuple[NumericFinding, int] | None:
         """Return what the log shows once it is over, and the line of its onset; None: nothing."""
         if self._sizes:

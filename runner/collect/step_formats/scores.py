@@ -25,7 +25,7 @@ _IN_TEXT = re.compile(
 
 # An accuracy of any name: "MLM_acc: 0.000", "'accuracy': 0.52", "acc=0.1", "Train Acc: 50.2%".
 _ACCURACY = re.compile(
-    r"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,16})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
+    r"(?i)(?<![a-z])acc(?:uracy)?(?![a-z])[\w@]{0,16}['\"]?\s{0,4}[:=]\s{0,4}(?:([01]\.\d{1,20})(?![\d%])|(\d{1,3}(?:\.\d{1,16})?)\s?%)"
 )
 # Of the groups of completions of a step, the share in which all got the same reward.
 _EQUAL_REWARDS = re.compile(

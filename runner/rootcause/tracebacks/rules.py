@@ -31,7 +31,11 @@ _CONSEQUENCE = ShownFault("unknown", "nothing", "launcher")
 _NOT_FINITE = re.compile(
     r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
     r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
-    r".*\b(?:nan|inf|infinite|non-?finite|not finite|diverged|exploded)\b|cannot convert float (?:nan|infinity)"
+    r".*\b(?:nan|inf|infinite|non-?finite|not finite)\b|cannot convert float (?:nan|infinity)"
+)
+# A program's own check of its loss, which was a number.
+_DIVERGED = re.compile(
+    r"(?i)\b(?:loss|grad\w*|norm|training|model|optimi[sz]ation)\b.{0,40}\b(?:diverged|diverging|exploded|exploding|blew up)\b"
 )
 _CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
 _GPU_TEXT = re.compile(
@@ -107,6 +111,8 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
         return _of_cut(raised, stack)
     if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
         return ShownFault("nan_loss", "class")
+    if family in _MAY_BE_NUMBERS and _DIVERGED.search(raised.message):
+        return ShownFault("divergence", "class")
     if _WORKER_ENDED.search(raised.message) or _WRITTEN_ABOVE.search(raised.message):
         return _CONSEQUENCE
     enforced = _ENFORCED.search(raised.message)

@@ -1,5 +1,7 @@
 """The numbers of short logs, from their lines to a verdict: beside other metrics, other faults, and in a live run."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from runner.collect.diagnosis import Diagnosis
@@ -127,3 +129,33 @@ def test_an_agent_does_not_report_them() -> None:
     log.finish()
     assert [one.cause.fault for one in diagnosis.verdicts()] == ["loss_spike"]
     assert diagnosis.scanned(100, text=200).matches == ()
+
+
+def test_a_spike_that_never_comes_back_is_a_divergence() -> None:
+    """Where the losses after it stay as high; one that falls again is a spike."""
+    falling = [7.9, 7.1, 6.4, 6.0, 5.7, 5.5]
+    assert _fault_of_losses([*falling, 410.0, 9e3, 2e5]) == "divergence"
+    assert _fault_of_losses([*falling, 410.0, 180.0, 60.0]) == "loss_spike"
+    assert _fault_of_losses([*falling, 410.0, 5.6, 5.4]) == "loss_spike"
+
+
+def test_validation_losses_that_reach_a_new_best_were_noise() -> None:
+    """However far the ones before were above the best until then."""
+    high = [1.7, 2.05, 2.1, 2.14]
+    assert _fault_of_losses([1.58, 1.55, 1.53, 1.52], high) == "validation_divergence"
+    assert _fault_of_losses([1.58, 1.55, 1.53, 1.52, 1.49], [*high, 1.64]) == ""
+
+
+def test_a_loss_that_its_own_program_calls_exploded_has_diverged() -> None:
+    """It was a number."""
+    raised = 'Traceback (most recent call last):\n  File "train.py", line 9, in train\n    raise Exception("x")\n'
+    (verdict,) = verdicts_of(f"step 3 loss 2.25\n{raised}Exception: Loss exploded\n")
+    assert verdict.cause.fault == "divergence"
+
+
+def _fault_of_losses(losses: Sequence[float], validation: Sequence[float] = ()) -> str:
+    lines = [f"step {100 * n}: loss {loss}" for n, loss in enumerate(losses, 1)]
+    for number, value in enumerate(validation):
+        lines[number] += f", val_loss {value}"
+    verdicts = verdicts_of("\n".join(lines) + "\n")
+    return verdicts[0].cause.fault if verdicts else ""

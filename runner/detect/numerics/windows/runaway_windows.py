@@ -28,6 +28,8 @@ MIN_BELOW_ZERO, BELOW_ZERO_RATIO, LEAST_BELOW_ZERO = 8, 30.0, 1e5
 MIN_OF_LEVEL, BETWEEN_SHARE, LEVELS_RATIO, LEVELS_RANGES = 5, 0.5, 1.4, 4.0
 # An end that rises: samples before it, and in it; and its last one in times of the highest before, and of their range. Chosen.
 MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
+# How far all losses after a spike are above those before where it was none. Chosen.
+UNRETURNED_RATIO = 3.0
 # The cross entropy of a probability of 0, as those print it who put the least number of 32 bits in its place: Caffe and others; and
 # its last digit. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
@@ -48,6 +50,23 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
         "probability of 0, put at the least number of 32 bits"
     )
     return incident("divergence", onset, points[-1][0], evidence)
+
+
+def unreturned(samples: Samples, onset_step: int) -> NumericFinding | None:
+    """Find a spike that was none: all losses from this step on are far above those before, and do not fall."""
+    points = samples.losses()
+    before = [value for step, value in points if step < onset_step]
+    after = [(step, value) for step, value in points if step >= onset_step]
+    values = [value for _, value in after]
+    if not before or len(after) < MIN_OF_END or not are_positive([*before, *values]):
+        return None
+    if min(values) < UNRETURNED_RATIO * max(before) or values[-1] < values[0]:
+        return None
+    evidence = (
+        f"the loss is {number(min(values))} and more in all {len(after)} samples from step {onset_step} on, "
+        f"{number(max(before))} at most before, and ends at {number(values[-1])}"
+    )
+    return incident("divergence", onset_step, after[-1][0], evidence)
 
 
 def second_level(samples: Samples) -> NumericFinding | None:

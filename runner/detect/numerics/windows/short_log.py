@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.flat_windows import (
     auc_of_guesses,
+    constant_accuracy,
     equal_rewards,
     flat_from_start,
     one_answer,
 )
 from runner.detect.numerics.windows.learning_windows import (
+    fallen_to_chance,
     loss_at_chance,
     loss_without_success,
     repeated_losses,
@@ -34,6 +36,7 @@ from runner.detect.numerics.windows.runaway_windows import (
     saturated_loss,
     second_level,
     turned_loss,
+    unreturned,
 )
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import (
@@ -79,7 +82,9 @@ OF_LOSSES: tuple[Judge, ...] = (
     flat_from_start,
     auc_of_guesses,
     one_answer,
+    constant_accuracy,
     loss_at_chance,
+    fallen_to_chance,
     loss_without_success,
     leaving_validation,
     fitted_far_apart,
@@ -89,7 +94,14 @@ OF_LOSSES: tuple[Judge, ...] = (
 OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps, stalled_steps)
 # Of logs that are not short, but so short that a level of many samples is known late.
 OF_LONGER: frozenset[Judge] = frozenset(
-    (rising_trend, loss_without_bound, auc_of_guesses, one_answer)
+    (
+        rising_trend,
+        loss_without_bound,
+        auc_of_guesses,
+        one_answer,
+        fallen_to_chance,
+        constant_accuracy,
+    )
 )
 
 
@@ -129,6 +141,10 @@ class ShortLog:
     def count_passes(self) -> None:
         """Take each step to be a pass over the data: its lines name no other counter."""
         self._samples.steps_are_passes = True
+
+    def unreturned(self, onset_step: int) -> NumericFinding | None:
+        """Return the divergence of which a spike at this step was the begin; None: it was a spike, or the log is too long."""
+        return unreturned(self._samples, onset_step)
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""

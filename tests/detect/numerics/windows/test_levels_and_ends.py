@@ -123,3 +123,34 @@ def test_a_scale_that_a_search_brought_low_is_none_where_training_goes_on() -> N
     ]
     assert fault_of(search) == "loss_scale_floor"
     assert fault_of([*search, StepRecord(step=20, loss=8.9)]) == ""
+
+
+def test_a_longer_log_whose_loss_fell_to_chance_has_learned_nothing() -> None:
+    """Exactly ln N to its end; near it, or at another number, is none."""
+    dice = random.Random(23)
+    before = [dice.uniform(1.0, 9.0) for _ in range(12)]
+    for classes in (2, 10, 1000):
+        chance = round(math.log(classes), 4)
+        assert fault_of(of(loss=before + [chance] * 30)) == "plateau"
+        near = [chance * (1 + dice.uniform(-0.01, 0.01)) for _ in range(30)]
+        assert fault_of(of(loss=before + near)) == ""
+    assert fault_of(of(loss=[*before, *[1.2345] * 30])) == ""
+
+
+def test_an_accuracy_that_is_always_the_same_is_that_of_one_answer() -> None:
+    """With the digits of a large set, beside a loss that does not fall; one of few digits, or beside a falling loss, is none."""
+    rising = [0.5 + 0.001 * n for n in range(15)]
+    assert fault_of_accuracy(rising, 0.180522561) == "plateau"
+    assert fault_of_accuracy(rising[:8], 0.180522561) == ""
+    assert fault_of_accuracy(rising, 0.1805) == ""
+    assert fault_of_accuracy(rising, 0.981522561) == ""
+    assert fault_of_accuracy([0.5 - 0.001 * n for n in range(15)], 0.180522561) == ""
+
+
+def fault_of_accuracy(losses: Sequence[float], accuracy: float) -> str:
+    """Judge a log with the same accuracy on each line."""
+    log = ShortLog()
+    for number, loss in enumerate(losses, 1):
+        log.add(StepRecord(step=number, loss=loss), (accuracy,))
+    found = log.finding()
+    return "" if found is None else found.fault
