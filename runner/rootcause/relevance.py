@@ -91,7 +91,8 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
         # Ranks that finished first were missed by the others.
         return False
     if log.ended_well and match.line > log.ended_well:
-        return match.layer in DEEP or match.fault == "checkpoint_io"
+        # Numbers of a model whose training has ended are those of its result.
+        return match.layer in DEEP or match.fault in ("checkpoint_io", "nan_loss")
     over = log.ended_well or log.last_step
     lived_on = match.line < over
     if match.layer == "scheduler" and match.fault == "preemption" and not log.ended_well:

@@ -77,6 +77,14 @@ def test_clocks_that_a_warning_reports_do_not_matter_to_a_run_that_goes_on() -> 
         (APEI.format(severity="fatal"), "host_hardware"),
         (MCELOG.format(kind="Corrected"), ""),
         (MCELOG.format(kind="Uncorrected"), "host_hardware"),
+        (
+            "kernel: [Hardware Error]: Corrected error, no action required.\nkernel: [Hardware Error]: Error Addr: 0x31fb566e0\n",
+            "",
+        ),
+        (
+            "mcelog: corrected DIMM memory error count exceeded threshold: 10 in 24h\n",
+            "host_hardware",
+        ),
     ],
 )
 def test_hardware_that_corrected_an_error_has_none(report: str, fault: str) -> None:
@@ -91,6 +99,8 @@ def test_hardware_that_corrected_an_error_has_none(report: str, fault: str) -> N
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
+        ("| Warning      | GPU 3 Thermal violations totaling 2.5 seconds started at 9.7 seconds |", "thermal_power"),
+        ("slurmstepd: error: *** JOB 32321214 ON c21 CANCELLED AT 2026-01-28T10:43:09 DUE TO JOB REQUEUE ***", "preemption"),
         ("NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out", "gpu_lost"),
         ("igb 0000:04:00.0 eno1: Failed to read reg 0x18!", "device_vanished"),
         ("igb 0000:04:00.0 eno1: igb: eno1 NIC Link is Up 1000 Mbps Full Duplex", ""),

@@ -222,13 +222,13 @@ DEVICE = (
     _nvlink(
         "nvswitch-fatal",
         r"(?i)detected NVSwitch fatal error"
-        r"|fabric ?manager.*(?:fatal|failed to (?:initialize|configure))"
+        r"|fabric ?manager.*(?:[^-a-z]fatal|failed to (?:initialize|configure))"
         r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady",
         scope="node",
         is_lasting=False,
         source="NVIDIA fabric manager; CUDA runtime, cudaErrorSystemNotReady",
         sample="detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci 00000000:C5:00.0 physical id 9 port 41",
-        near="detected NVSwitch non-fatal error 20001 on fid 0",
+        near="nv-fabricmanager[5183]: detected NVSwitch non-fatal error 20001 on fid 0",
     ),
     _power(
         "xid-power-thermal",

@@ -62,6 +62,13 @@ HEAT = (
         near="SEL Entry: FRU: 1, Sensor: CPU0_THERM_STATUS (0x1C), Event Data: (00FFFF) CPU Critical Temperature Deassertion",
     ),
     _hot(
+        "heat-in-a-test",
+        r"\bThermal violations? (?:totaling|detected)",
+        source="dcgmi diag: a GPU lowered its clocks while it was tested",
+        sample="| Warning                   | GPU 0 Thermal violations totaling 13.3 seconds |",
+        near="| Warning                   | GPU 0 was tested for 13.3 seconds              |",
+    ),
+    _hot(
         "cpu-throttled",
         r"(?i)(?:(?P<subject>CPU\d+): Core|(?P<target>Package|Core|CPU)) temperature (?:is )?above threshold,"
         r" cpu clock (?:is )?throttled",

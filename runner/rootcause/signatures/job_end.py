@@ -26,7 +26,7 @@ ENDING = (
     ),
     _ended(
         "preempted",
-        r"(?i)DUE TO PREEMPTION"
+        r"(?i)DUE TO (?:PREEMPTION|JOB REQUEUE)"
         r"|(?:job|node|instance|pod|vm|spot)s?\b.{0,60}\b(?:was |is |been |being |"
         r"will be )?(?:pre-?empted|evicted|reclaimed)\b|\bPreemptionError\b"
         r"|(?:cluster|worker|task|trial|run|container|machine|workload|replica|allocation|experiment|host|server|tpu"
@@ -54,7 +54,7 @@ ENDING = (
         r"|spot (?:instance )?interruption (?:payload|warning|notice|event|signal)? ?(?:was )?received"
         r"|\binstance (?:is going to be|will be|is being) (?:interrupted|stopped|reclaimed)"
         r"|\breason\b.{1,4}\w*(?:Evicted|Preempted)\b"
-        r"|\bPreempted by |\bEvicted\b.{0,80}pod/|\b\d+/\d+ +(?:Evicted|Preempting|NodeShutdown) +\d"
+        r"|\bPreempted (?:by |pod/)|\bEvicted\b.{0,80}pod/|\b\d+/\d+ +(?:Evicted|Preempting|NodeShutdown) +\d"
         r"|\btermination is imminent|\bimminent (?:termination|preemption)|(?:will be|is being) terminated in \d",
         source=_SLURM + "; notices of clouds",
         sample="slurmstepd: error: *** JOB 4021 ON a17 CANCELLED AT 2026-02-03T04:05:06 DUE TO PREEMPTION ***",

@@ -35,7 +35,7 @@ MARKS = (
     ),
     _marker(
         "hardware-corrected-it",
-        r"\bevent severity: (?:corrected|info)\b|\bIt has been corrected by h/w\b"
+        r"\bevent severity: (?:corrected|info)\b|\bIt has been corrected by h/w\b|\bCorrected error, no action required\b"
         r"|\b(?:mcelog|MCE)\b.{0,40}\bCorrected error[ \t\r]*$|^Corrected error[ \t\r]*$",
         layer="machine",
         role="corrected",
@@ -76,6 +76,8 @@ MARKS = (
         r"|failed call to cuInit|(?:INFO|WARNING|DEBUG|xla_bridge)\b.{0,80}Unable to initialize backend '"
         r"|^Unable to initialize backend '(?:tpu|rocm|interpreter|plugin|cpu|METAL|iree)'"
         r"|\bSimplifiedTraceback: For simplicity"
+        # What torch looks for in a driver that is older.
+        r"|Can't find nvml\w+: \S+: undefined symbol"
         r"|Attempting to register factory for plugin|\bNCCL (?:INFO|TRACE) \w{2,12}/Plugin\b"
         # Its server of status reports, which no collective needs.
         r"|\bras/\w+\.cc:\d+ NCCL WARN\b"

@@ -129,6 +129,13 @@ PARTS = (
         near="pcieport 0000:5d:01.0: the link is retrained",
     ),
     _part(
+        "memory-corrected-too-often",
+        r"(?i)\bcorrected (?:\w+ )?(?:memory )?errors? .{0,60}\bexceed(?:s|ed)? (?:the )?threshold",
+        source="mcelog and rasdaemon: a module of memory that is about to fail, by how often it was corrected",
+        sample="mcelog: corrected DIMM memory error count exceeded threshold: 10 in 24h",
+        near="mcelog: corrected DIMM memory error count is below the threshold: 3 in 24h",
+    ),
+    _part(
         "card-out-of-reach",
         r"\b(?:nvme|mlx5_core|ice|i40e|bnxt_en|pcieport) \S+: (?:[Cc]an't|[Uu]nable to|[Rr]efused to) change power state"
         r" from \S+ to D0.{0,4}(?:config space|device) inaccessible"

@@ -153,6 +153,14 @@ def test_a_loss_that_its_own_program_calls_exploded_has_diverged() -> None:
     assert verdict.cause.fault == "divergence"
 
 
+def test_a_run_that_ended_well_with_an_evaluation_that_is_no_number_has_no_result() -> None:
+    """Its summary says that it was completed."""
+    end = "{'train_runtime': 13.4, 'train_loss': 2.2, 'epoch': 5.0}\n"
+    good, bad = "{'eval_loss': 2.31, 'epoch': 5.0}\n", "{'eval_loss': nan, 'epoch': 5.0}\n"
+    assert faults_of("{'loss': 2.25, 'epoch': 5.0}\n" + end + bad) == ["nan_loss"]
+    assert faults_of("{'loss': 2.25, 'epoch': 5.0}\n" + end + good) == []
+
+
 def _fault_of_losses(losses: Sequence[float], validation: Sequence[float] = ()) -> str:
     lines = [f"step {100 * n}: loss {loss}" for n, loss in enumerate(losses, 1)]
     for number, value in enumerate(validation):

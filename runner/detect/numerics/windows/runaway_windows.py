@@ -9,6 +9,7 @@ from runner.detect.numerics.windows.loss_windows import (
     LEAST_LOSS,
     has_grown,
     in_blocks,
+    is_sum,
 )
 from runner.detect.numerics.windows.samples import Samples, are_positive
 
@@ -29,7 +30,9 @@ MIN_OF_LEVEL, BETWEEN_SHARE, LEVELS_RATIO, LEVELS_RANGES = 5, 0.5, 1.4, 4.0
 # An end that rises: samples before it, and in it; and its last one in times of the highest before, and of their range. Chosen.
 MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
 # How far all losses after a spike are above those before where it was none. Chosen.
-UNRETURNED_RATIO = 3.0
+UNRETURNED_RATIO = 10.0
+# Samples of a log that only rises, and its last loss in times of the first one. Chosen.
+MIN_RISEN, RISEN_RATIO = 5, 1.5
 # The cross entropy of a probability of 0, as those print it who put the least number of 32 bits in its place: Caffe and others; and
 # its last digit. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
@@ -119,6 +122,24 @@ def rising_end(samples: Samples) -> NumericFinding | None:
         f"{len(before)} before (limit {number(highest * math.exp(limit))})"
     )
     return incident("divergence", points[-len(end)][0], points[-1][0], evidence)
+
+
+def only_rises(samples: Samples) -> NumericFinding | None:
+    """Find losses of which each is above the one before, at a learning rate that is known and does not rise."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    rates = samples.rates()
+    if len(values) < MIN_RISEN or not are_positive(values) or values[0] < LEAST_LOSS:
+        return None
+    if not rates or max(rates) > rates[0] or values != sorted(set(values)):
+        return None
+    if values[-1] < RISEN_RATIO * values[0] or is_sum(values):
+        return None
+    evidence = (
+        f"the loss rises in each of {len(values)} samples, from {number(values[0])} to {number(values[-1])}, while the learning "
+        f"rate went from {rates[0]:.3g} to {rates[-1]:.3g}"
+    )
+    return incident("divergence", points[1][0], points[-1][0], evidence)
 
 
 def _width(values: Sequence[float]) -> float:

@@ -32,6 +32,7 @@ from runner.detect.numerics.windows.loss_windows import (
 from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
 from runner.detect.numerics.windows.runaway_windows import (
     loss_without_bound,
+    only_rises,
     rising_end,
     saturated_loss,
     second_level,
@@ -76,6 +77,7 @@ OF_LOSSES: tuple[Judge, ...] = (
     risen_level,
     second_level,
     rising_end,
+    only_rises,
     risen_norms,
     rising_trend,
     repeated_losses,

@@ -48,6 +48,17 @@ def test_an_end_that_rises_three_times_far_above_the_rest_is_a_divergence(
     assert fault_of(of(loss=[1.39, 1.21, 1.34, 1.36, 1.45, 1.2, *end])) == fault
 
 
+def test_a_log_that_only_rises_at_a_rate_that_does_not_is_a_divergence() -> None:
+    """Without the learning rate, with a rising one, and by less, it may be a warm-up; by so much in each sample it is none."""
+    rising = [6.37, 6.6, 7.31, 9.12, 10.24]
+    assert fault_of(of(loss=rising, lr=[6e-5] * 5)) == "divergence"
+    assert fault_of(of(loss=rising)) == ""
+    assert fault_of(of(loss=rising, lr=[1e-5, 2e-5, 3e-5, 4e-5, 5e-5])) == ""
+    assert fault_of(of(loss=[*rising[:3], 7.4, 7.5], lr=[6e-5] * 5)) == ""
+    assert fault_of(of(loss=[1.8, 4.3, 10.6, 31.7])) == "divergence"
+    assert fault_of(of(loss=[1.8, 3.1, 5.0, 8.0])) == ""
+
+
 def test_a_loss_at_the_highest_value_of_a_float_is_a_divergence() -> None:
     """The cross entropy of a probability of 0; a first sample that comes down again, and a loss near it, are none."""
     top = round(SATURATED_LOSS, 4)
