@@ -54,7 +54,7 @@ ENDING = (
         r"|spot (?:instance )?interruption (?:payload|warning|notice|event|signal)? ?(?:was )?received"
         r"|\binstance (?:is going to be|will be|is being) (?:interrupted|stopped|reclaimed)"
         r"|\breason\b.{1,4}\w*(?:Evicted|Preempted)\b"
-        r"|\bPreempted (?:by |pod/)|\bEvicted\b.{0,80}pod/|\b\d+/\d+ +(?:Evicted|Preempting|NodeShutdown) +\d"
+        r"|\bPreempted +(?:by |pod/)|\bEvicted\b.{0,80}pod/|\b\d+/\d+ +(?:Evicted|Preempting|NodeShutdown) +\d"
         r"|\btermination is imminent|\bimminent (?:termination|preemption)|(?:will be|is being) terminated in \d",
         source=_SLURM + "; notices of clouds",
         sample="slurmstepd: error: *** JOB 4021 ON a17 CANCELLED AT 2026-02-03T04:05:06 DUE TO PREEMPTION ***",
