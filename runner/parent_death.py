@@ -1,4 +1,4 @@
-"""A helper process that is of no use without the one that started it ends with it, however that one ends."""
+"""A helper process ends when its parent ends, by whatever signal that is."""
 
 import ctypes
 import os

@@ -181,7 +181,9 @@ class Log:
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
         for match in list(self.matches):
-            if match.signature == "metrics" and match.fault == "loss_spike":
+            is_spike = match.signature == "metrics" and match.fault == "loss_spike"
+            # The divergence that one began takes back those after it.
+            if is_spike and match in self.matches:
                 found = self._windows.divergence_from(int(match.named["onset_step"]))
                 if found is not None:
                     self._add_finding(*found)
@@ -325,7 +327,7 @@ class Log:
         if finding.fault == "nan_loss" and finding.recovered:
             self._forget_unmeasured(finding.onset_step)
         if finding.fault == "validation_divergence" and finding.recovered:
-            # There is a new best one: those before were noise.
+            # It is back at its best, so what came before was noise.
             self.matches = [one for one in self.matches if not _is_of(finding, one)]
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
@@ -357,7 +359,8 @@ def verdicts_on(
 
 def _is_of(finding: NumericFinding, match: Match) -> bool:
     """Whether a match is of the finding that this one ends."""
-    return match.signature == "metrics" and match.fault == finding.fault
+    is_same = match.signature == "metrics" and match.fault == finding.fault
+    return is_same and match.named["onset_step"] == str(finding.onset_step)
 
 
 def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:

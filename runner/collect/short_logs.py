@@ -93,7 +93,7 @@ class ShortLogReader:
         return self.finding()
 
     def divergence_from(self, onset_step: int) -> tuple[NumericFinding, int] | None:
-        """Return the divergence of which a spike at this step was the begin, and its line; None: it was a spike."""
+        """Return the divergence that began with a spike at this step, and its line; None: it was a spike."""
         found = self._log.unreturned(onset_step)
         return None if found is None else (found, self._lines.get(onset_step, 0))
 

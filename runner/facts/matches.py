@@ -92,8 +92,9 @@ Role = Literal[
     "cleared",
     # Of the kernel's stack of a task that is blocked.
     "frame-of-gpu-driver",
-    # The hardware lost nothing: the other lines of the same report are no fault.
+    # Whether the hardware lost nothing: then the other lines of the same report are no fault.
     "corrected",
+    "uncorrected",
     # The driver has its GPU back: what it reported before has an end.
     "gpu-is-back",
     # Code that does not return; what a device of the same node did just before is the cause.

@@ -6,10 +6,10 @@ PARENT is the pid of the process that waits for it, with which it ends.
 import sys
 from pathlib import Path
 
-from runner.collect.catalogues.cache import FOLDER, compile_in_turn
+from runner.collect.catalogues.cache import FOLDER, compile_if_missing
 from runner.parent_death import die_with
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         die_with(int(sys.argv[2]))
-    compile_in_turn(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    compile_if_missing(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

@@ -26,6 +26,8 @@ FOLDER = Path(rootcause.__file__).parent / "catalogues"
 CACHE_VERSION = 12
 # Compiling takes a few seconds of a core; for that, and for the turns of those that come before. Chosen.
 COMPILE_SECONDS = 120.0
+# Of that for the lock at most, so that there is time to compile without it. Chosen.
+LOCK_SECONDS = COMPILE_SECONDS / 2
 _READ_BYTES = 1 << 18
 
 
@@ -59,10 +61,15 @@ def compiled(folder: Path = FOLDER) -> bytes:
     return data
 
 
-def compile_in_turn(folder: Path = FOLDER) -> None:
+def compile_if_missing(folder: Path = FOLDER) -> None:
     """Compile the catalogues of a folder into the cache, unless another process has done so meanwhile."""
-    with _turn(engines.cache_folder()):
-        if _cached(cache_path(folder)) is None:
+    with _compile_lock(engines.cache_folder()):
+        path = cache_path(folder)
+        # What processes left that were killed while they wrote it.
+        with suppress(OSError):
+            for scratch in path.parent.glob(f"{path.stem}.[0-9]*"):
+                scratch.unlink(missing_ok=True)
+        if _cached(path) is None:
             compiled(folder)
 
 
@@ -97,14 +104,15 @@ def _cached(path: Path) -> Table | None:
 
 
 @contextmanager
-def _turn(cache: Path) -> Iterator[None]:
-    """Hold the lock of the cache's folder; where there is none to be had, as on some shared file systems, go on without."""
+def _compile_lock(cache: Path) -> Iterator[None]:
+    """Hold the lock of the cache's folder; where none can be had, as on some shared file systems, or would be of no use, go on."""
     with ExitStack() as stack:
         with suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = os.open(cache, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, file)
-            lock(file, deadline_seconds=COMPILE_SECONDS, otherwise=TimeoutError())
+            if os.access(cache, os.W_OK):
+                lock(file, deadline_seconds=LOCK_SECONDS, otherwise=TimeoutError())
         yield
 
 

@@ -26,8 +26,8 @@ _AFTER_COUNT = re.compile(
     rf"(?:(?P<counter>{_COUNTED})\s*[#:]?\s*(?P<count>\d[\d,]*)|(?P<first>\d[\d,]*)\s+(?P<unit>{_COUNTED}))"
     rf"(?:\s*(?:[:=,]|\b{COPULA}\b)\s*(?=[-+]?[\d.niNI])|\s+(?=[-+]?(?:\d*\.\d|(?i:nan|inf))))"
 )
-# "Train loss 100 0.634", "Validation loss 6312:  0.149928": the whole number counts.
-_BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}})(?: |: {{1,2}})(?=\d+\.\d+)")
+# "Train loss 100 0.634": the whole number counts.
+_BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}}) (?=\d+\.\d+)")
 # What may stand between a name and its number besides "name: V": marks around the name, a word in brackets, other signs, and what
 # wraps the number: "**loss**: 2.5", "loss (avg): 2.5", "loss -> 2.5", "loss: np.float32(2.5)", "loss[2.5]". SPELLED is for a set
 # engine, so what has more than one byte is no class of characters.

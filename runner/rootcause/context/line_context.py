@@ -31,7 +31,9 @@ _EXCEPTION = re.compile(
 _WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
 # A line of a report of an error of hardware; and one that says of itself that it is not harmless.
 _REPORTED = re.compile(r"\[Hardware Error\]|\bAER\b|\b(?:mcelog|MCE|mce)\b")
-_UNCORRECTED = re.compile(r"(?i)\buncorrect|\bfatal\b|\bfailed\b|\bpanic\b|\bthreshold\b")
+_UNCORRECTED = re.compile(
+    r"(?i)\buncorrect|\bfatal\b|\brecoverable\b|\bdeferred\b|\bfailed\b|\bpanic\b|\bthreshold\b"
+)
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (
@@ -123,19 +125,27 @@ def _with_resets(matches: Sequence[Match]) -> list[Match]:
 
 
 def _without_corrected(matches: Sequence[Match]) -> list[Match]:
-    """Return matches without lines of reports of hardware that say of themselves that it was corrected."""
-    corrected: dict[str, list[int]] = {}
+    """Return matches without lines of reports of hardware that say of themselves that it was corrected.
+
+    A report says so below its first lines: the next such line decides, or else the last one before.
+    """
+    severities: dict[str, list[tuple[int, bool]]] = {}
     for match in matches:
-        if match.role == "corrected":
-            corrected.setdefault(match.file, []).append(match.line)
-    return [
-        one
-        for one in matches
-        if one.fault != "host_hardware"
-        or not _REPORTED.search(one.text)
-        or _UNCORRECTED.search(one.text)
-        or all(abs(one.line - line) > REPORT_LINES for line in corrected.get(one.file, ()))
-    ]
+        if match.role in ("corrected", "uncorrected"):
+            severities.setdefault(match.file, []).append((match.line, match.role == "corrected"))
+    return [one for one in matches if not _was_corrected(one, severities.get(one.file, ()))]
+
+
+def _was_corrected(match: Match, severities: Sequence[tuple[int, bool]]) -> bool:
+    """Whether a match is of a report of an error that was corrected. `severities`: line, and whether it says so."""
+    if match.fault != "host_hardware" or not _REPORTED.search(match.text):
+        return False
+    if _UNCORRECTED.search(match.text):
+        return False
+    near = [one for one in severities if abs(one[0] - match.line) <= REPORT_LINES]
+    below = [is_corrected for line, is_corrected in near if line >= match.line]
+    above = [is_corrected for line, is_corrected in near if line < match.line]
+    return below[0] if below else bool(above) and above[-1]
 
 
 def _with_drivers(matches: Sequence[Match]) -> list[Match]:

@@ -47,7 +47,7 @@ HEAT = (
     ),
     _hot(
         "sensor-reading-critical",
-        r"(?:[Tt]emp|TEMP|[Ff]an|FAN)[^|\n]{0,40}\|[^|\n]{1,40}\| +(?:cr|nr|ucr|unr|lcr|lnr)\b",
+        r"(?:^|[^A-Za-z])(?:[Tt]emp|TEMP|[Ff]an|FAN)[^|\n]{0,40}\|[^|\n]{1,40}\| +(?:cr|nr|ucr|unr|lcr|lnr)\b",
         scope="node",
         source="ipmitool, sdr and sensor: the column of the state",
         sample="Inlet Temp       | 47 degrees C      | cr",
@@ -84,7 +84,7 @@ HEAT = (
         r"(?i)temperature (?:is )?above threshold, cpu clock (?:is )?throttled \(total events = \d{5}",
         layer="consequence",
         scope="node",
-        source=_THROTTLE + ": since the machine was started",
+        source=_THROTTLE + ": since the machine was started; the number of digits is chosen",
         sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 110245)",
         near="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
     ),

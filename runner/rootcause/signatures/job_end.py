@@ -157,7 +157,7 @@ ENDING = (
     ),
     _launcher(
         "state-of-service",
-        r"\bMain PID: \d+ \(code=(?:exited, status=[1-9]|killed|dumped)",
+        r"\bMain PID: \d+ \(code=(?:exited, status=[1-9]|killed, signal=(?:KILL|SEGV|ABRT|BUS)|dumped)",
         source="systemd, systemctl status: how the process of a service ended",
         sample=" Main PID: 3141 (code=exited, status=1/FAILURE)",
         near=" Main PID: 3141 (code=exited, status=0/SUCCESS)",

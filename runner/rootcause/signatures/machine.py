@@ -77,8 +77,8 @@ MACHINE = (
     _oom(
         "killed",
         r"(?:(?:^|[\]:>] ?)\*{0,2}Killed(?:: 9)?\*{0,2}|: line \d+: +\d+ +Killed(?:: 9)?(?:\s.*)?)[ \t\r]*$|^zsh: killed  +\S"
-        # As the C library says it in Chinese, Japanese, Russian, German, French, Spanish, Italian.
-        r"|^(?:已杀死|已殺死|强制终止|強制終了|Убито|Getötet|Processus arrêté|Terminado \(killed\)|Ucciso)[ \t\r]*$",
+        # As the C library says it in Chinese, Japanese, Russian, German, French, Spanish, Italian, Korean.
+        r"|^(?:已杀死|已殺死|强制终止|強制終了|Убито|Getötet|Processus arrêté|Terminado \(killed\)|Ucciso|죽었음)[ \t\r]*$",
         layer="launcher",
         source="bash and zsh, on a child that died by SIGKILL; unless a program sent it, the kernel did; glibc, strsignal(3)",
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
@@ -231,6 +231,7 @@ MACHINE = (
         "node-failed",
         r"(?i)DUE TO NODE FAILURE|Node failure on (?P<node>[\w.-]+)"
         r"|(?P<named>[\w.-]+) (?:is )?not responding, setting DOWN|lost contact with node"
+        # Ray wrote "beem" until 2.0.
         r"|node with node id: \S+ .{0,200}has been marked dead|\bnode has bee[nm] marked (?:as )?dead\b"
         r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b|\b[Nn]ode \S+ rebooted unexpectedly\b"
         r"|Unable to contact slurm controller|\bdown[*$]? .{0,160}\bNot responding[ \t\r]*$"

@@ -81,7 +81,7 @@ MARKS = (
         r"|Attempting to register factory for plugin|\bNCCL (?:INFO|TRACE) \w{2,12}/Plugin\b"
         # Its server of status reports, which no collective needs.
         r"|\bras/\w+\.cc:\d+ NCCL WARN\b"
-        # Of Google's plug-in, which goes on trying.
+        # Of Google's plug-in, which reported its sockets connected after that.
         r"|\bnet_fastsocket\.cc:\d+ NCCL WARN (?:Cannot get incoming CPU|Maximum retry reached)"
         r"|\bmodprobe(?:\[\d+\])?: (?:FATAL|WARNING): Module (?:nvme[\w\-]*|dm[_\-]\w+|i?scsi\w*|md[_\-]?\w*|loop|raid\d+)"
         r" not found"
@@ -100,7 +100,8 @@ MARKS = (
         r"|ibv_reg_mr_iova2.*Bad address|does not support timeout|nvidia-smi: command not found"
         r"|\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)"
         # Not "error info: 0", of a register.
-        r"|(?:corrupt\w*|fail(?:ed|ures)|errors)[^:.]{0,20}: 0\b|error(?: [^i:.][^:.]{0,19})?: 0\b",
+        r"|(?:corrupt\w*|fail(?:ed|ures)|errors)[^:.]{0,20}: 0\b"
+        r"|error(?:[^:. \d][^:.]{0,19}| (?:[^i:.]|i[^n:.]|in[^f:.])[^:.]{0,17})?: 0\b",
         scope="node",
         weight="benign",
         source="health checks and real logs of runs that ended well: noise of monitors, of tear-down, and what was corrected",

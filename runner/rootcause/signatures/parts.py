@@ -129,6 +129,16 @@ PARTS = (
         near="pcieport 0000:5d:01.0: the link is retrained",
     ),
     _part(
+        "hardware-did-not-correct-it",
+        r"\bevent severity: (?:fatal|recoverable|deferred)\b|\b(?:mcelog|MCE)\b.{0,40}\bUncorrected error\b"
+        r"|^Uncorrected error\b",
+        role="uncorrected",
+        is_lasting=False,
+        source="Linux, drivers/firmware/efi/cper.c; mcelog: of one report, whose other lines say what happened",
+        sample="{359}[Hardware Error]: event severity: fatal",
+        near="{359}[Hardware Error]: event severity: corrected",
+    ),
+    _part(
         "memory-corrected-too-often",
         r"(?i)\bcorrected (?:\w+ )?(?:memory )?errors? .{0,60}\bexceed(?:s|ed)? (?:the )?threshold",
         source="mcelog and rasdaemon: a module of memory that is about to fail, by how often it was corrected",

@@ -23,7 +23,7 @@ TAKEN_BACK = (
     ),
     _taken(
         "no-room-for-pod",
-        r"\b0/\d+ nodes are available: (?:.{0,400}, )?\d+ Insufficient \S",
+        r"(?:\bpod/(?P<subject>\S+) +)?\b0/\d+ nodes are available: (?:.{0,400}, )?\d+ Insufficient \S",
         layer="launcher",
         role="interrupted",
         source="Kubernetes, its scheduler: the pod waits until nodes have room",
@@ -32,7 +32,8 @@ TAKEN_BACK = (
     ),
     _taken(
         "room-for-pod",
-        r"\bSuccessfully assigned \S+ to \S|\bpod triggered scale-up\b",
+        # Of a list of events, and of a description of one pod.
+        r"\bpod/(?P<subject>\S+) +Successfully assigned \S|\bdefault-scheduler,? +(?:.{0,40} )?Successfully assigned \S",
         layer="launcher",
         role="cleared",
         weight="supporting",

@@ -35,7 +35,7 @@ _NOT_FINITE = re.compile(
 )
 # A program's own check of its loss, which was a number.
 _DIVERGED = re.compile(
-    r"(?i)\b(?:loss|grad\w*|norm|training|model|optimi[sz]ation)\b.{0,40}\b(?:diverged|diverging|exploded|exploding|blew up)\b"
+    r"(?i)\b(?:loss|grad\w*|norm|training|optimi[sz]ation)\b.{0,40}\b(?:diverged|diverging|exploded|exploding|blew up)\b"
 )
 _CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
 _GPU_TEXT = re.compile(

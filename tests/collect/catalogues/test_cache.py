@@ -14,7 +14,7 @@ import pytest
 
 from runner.collect import engines
 from runner.collect.catalogues import cache as cache_module
-from runner.collect.catalogues.cache import cache_path, compile_in_turn, compiled, load_table
+from runner.collect.catalogues.cache import cache_path, compile_if_missing, compiled, load_table
 from runner.collect.catalogues.catalogues import Catalogues
 from runner.collect.catalogues.table import is_whole
 from tests.collect.catalogues.samples import FABRIC, catalogued, write_catalogue
@@ -116,40 +116,53 @@ def test_processes_that_compile_at_once_leave_one_whole_table(folder: Path, cach
     assert len(load_table(folder)) == len(FABRIC) - 1
 
 
-def test_who_finds_another_at_it_waits_for_its_table(
+def test_a_second_process_waits_for_the_table_of_the_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agents of a machine start at once; one of their log readers compiles."""
-    num_compiled = list[Path]()
+    compiled_folders = list[Path]()
 
     def count(path: Path) -> bytes:
-        num_compiled.append(path)
+        compiled_folders.append(path)
         return compiled(path)
 
     monkeypatch.setattr(cache_module, "compiled", count)
-    waiting = threading.Thread(target=compile_in_turn, args=(folder,))
+    waiting = threading.Thread(target=compile_if_missing, args=(folder,))
     with locked_cache():
         waiting.start()
         waiting.join(0.3)
         assert waiting.is_alive()
-        assert not num_compiled
+        assert not compiled_folders
         compiled(folder)
     waiting.join(10)
     assert not waiting.is_alive()
-    assert not num_compiled
+    assert not compiled_folders
 
 
 def test_a_lock_that_cannot_be_had_is_no_obstacle(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some shared file systems have none for folders; a process that hangs holds its own."""
-    monkeypatch.setattr(cache_module, "COMPILE_SECONDS", 0.2)
+    monkeypatch.setattr(cache_module, "LOCK_SECONDS", 0.2)
     with locked_cache():
-        compile_in_turn(folder)
+        compile_if_missing(folder)
     assert is_whole(memoryview(cache_path(folder).read_bytes()))
 
 
-def test_what_compiles_ends_with_the_process_that_waits_for_it(folder: Path) -> None:
+def test_a_compiler_has_time_left_where_the_lock_is_never_free() -> None:
+    """Its parent waits for so long in all."""
+    assert cache_module.LOCK_SECONDS < cache_module.COMPILE_SECONDS
+
+
+def test_what_a_killed_process_was_writing_is_removed(folder: Path, cache: Path) -> None:
+    """The table itself is moved to its place once it is whole."""
+    cache.mkdir()
+    cache_path(folder).with_suffix(".4711").write_bytes(b"half")
+    compile_if_missing(folder)
+    assert [path.name for path in cache.iterdir()] == [cache_path(folder).name]
+
+
+def test_a_compiler_ends_with_its_parent(folder: Path) -> None:
     """However that one ends: a run that is over leaves nothing that works."""
     program = (
         "import sys; from pathlib import Path; from runner.collect.catalogues.cache import load_table; "

@@ -102,6 +102,14 @@ def test_a_pod_without_room_is_taken_back_until_it_has_some(engine: Engine) -> N
         assert [one.cause.fault for one in verdicts] == ["preemption"]
         assert not judge(f"{line}{MET['Kubernetes']}\n", engine)[0]
         assert not judge(line + healthy("megatron"), engine)[0]
+        other = MET["Kubernetes"].replace("train-3", "train-0")
+        assert judge(f"{line}{other}\n", engine)[0]
+    described = "Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient cpu.\n"
+    assigned = (
+        "Normal  Scheduled  2m  default-scheduler  Successfully assigned train/train-3 to gpu-7\n"
+    )
+    assert judge(described, engine)[0]
+    assert not judge(described + assigned, engine)[0]
 
 
 def test_each_rank_that_waits_once_is_a_start_under_way(engine: Engine) -> None:

@@ -16,9 +16,16 @@ def records_of(*lines: str) -> list[StepRecord]:
     return [record for line in lines if (record := metrics.read(line)) is not None]
 
 
+def test_the_arguments_of_a_program_are_no_step() -> None:
+    """As argparse prints them."""
+    arguments = "Namespace(loss_margin=1.0, epochs=12, lr=20, max_grad_norm=0.25)"
+    assert [one.step for one in records_of(arguments, "step 7 loss 1.25")] == [7]
+
+
 @pytest.mark.parametrize(
     ("line", "step", "loss"),
     [
+        ("step #7, avg. train loss: 1.25", 7, 1.25),
         ("[Iteration 7] Throughput is 408.4 records/second. Loss is 1.25.", 7, 1.25),
         ("step 7: loss was 1.25", 7, 1.25),
         ("Iteration 7, total loss of 1.25", 7, 1.25),

@@ -26,9 +26,6 @@ MIN_EQUAL_REWARDS, NO_LOSS = 2, 1e-4
 # of them to the later one. All chosen: a set that is answered alike has such an accuracy, and so has one whose answers are as good
 # as they get, but the training accuracy beside that is high, or rises.
 MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
-# Digits of an accuracy that is the same in all samples of a log, training or validation: it is that of one answer, of a set that is
-# judged whole. And how far a loss falls that is learned from. Chosen.
-MIN_EXACT_DIGITS, FALL_SHARE = 6, 0.01
 
 
 def flat_from_start(samples: Samples) -> NumericFinding | None:
@@ -98,26 +95,6 @@ def one_answer(samples: Samples) -> NumericFinding | None:
         f"between {number(min(training))} and {number(max(training))}: the model answers the same to all data"
     )
     return incident("plateau", rows[0][0], rows[-1][0], evidence)
-
-
-def constant_accuracy(samples: Samples) -> NumericFinding | None:
-    """Find an accuracy that is the very same number, to many digits, in all samples of a log, beside a loss that does not fall."""
-    points = samples.losses()
-    for accuracy in samples.accuracies():
-        value = accuracy[0] if accuracy else 0.0
-        if len(accuracy) < MIN_SAME or len(set(accuracy)) > 1 or not 0 < value < HIGH_ACCURACY:
-            continue
-        if not has_digits(value, MIN_EXACT_DIGITS):
-            continue
-        first, last = points[0][1], points[-1][1]
-        if len({loss for _, loss in points}) == 1 or last < first - FALL_SHARE * abs(first):
-            continue
-        evidence = (
-            f"the accuracy is {value:.12g} in all {len(accuracy)} samples, while the loss goes from {number(first)} to "
-            f"{number(last)}: the model answers the same to all data"
-        )
-        return incident("plateau", points[0][0], points[-1][0], evidence)
-    return None
 
 
 def _are_from_start(rows: Sequence[tuple[int, float, float, float]]) -> bool:

@@ -40,18 +40,14 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
         is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)
         is_near = _are_near(later, chance, NEAR_CHANCE)
         is_valid = is_near and _are_near(validation, chance, NEAR_CHANCE)
-        is_held_out = _are_near(validation, chance, NEAR_CHANCE) and any(
-            len(set(one)) == 1 and _are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies
-        )
         is_guessed = (
             is_late
             and is_near
             and any(_are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies)
         )
         is_guessed |= is_late and _are_all_at_chance(samples, classes)
-        if is_exact or is_valid or is_guessed or is_held_out or num_equal:
+        if is_exact or is_valid or is_guessed or num_equal:
             beside = " and the validation loss" if is_valid else ""
-            beside = " of the validation" if is_held_out and not is_valid else beside
             num = num_equal or len(records)
             beside += f" and an accuracy of 1 in {classes}" if is_guessed else ""
             evidence = (

@@ -9,7 +9,6 @@ from runner.detect.numerics.windows.loss_windows import (
     LEAST_LOSS,
     has_grown,
     in_blocks,
-    is_sum,
 )
 from runner.detect.numerics.windows.samples import Samples, are_positive
 
@@ -23,18 +22,18 @@ SEARCHED_RATES = 1.5
 # All chosen: log-likelihoods of flows end at some thousands, and slow down before; only a loss without a bound goes on.
 MIN_BELOW_ZERO, BELOW_ZERO_RATIO, LEAST_BELOW_ZERO = 8, 30.0, 1e5
 
-# Two levels, with samples between them: samples of each, the share of all that may lie between, the ratio of the nearest samples of
-# both, and that in times of the wider range of the two. All chosen: of noise alone, the last five of 17 are the five highest ones
-# once in 6,000 orders, and then seldom far from the others.
-MIN_OF_LEVEL, BETWEEN_SHARE, LEVELS_RATIO, LEVELS_RANGES = 5, 0.5, 1.4, 4.0
+# Two levels, with samples between them: samples of each, different ones among them, the share of all that may lie between, the
+# ratio of the nearest samples of both, that where no learning rate is printed, and that in times of the wider range of the two. All
+# chosen: of noise alone, the last five of ten are the five highest ones once in 252 orders, and then not four times as far from the
+# others as from one another.
+MIN_OF_LEVEL, MIN_DIFFERENT, BETWEEN_SHARE = 5, 3, 0.5
+LEVELS_RATIO, LEVELS_RATIO_ALONE, LEVELS_RANGES = 1.4, 1.5, 4.0
 # An end that rises: samples before it, and in it; and its last one in times of the highest before, and of their range. Chosen.
 MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
 # How far all losses after a spike are above those before where it was none. Chosen.
 UNRETURNED_RATIO = 10.0
-# Samples of a log that only rises, and its last loss in times of the first one. Chosen.
-MIN_RISEN, RISEN_RATIO = 5, 1.5
-# The cross entropy of a probability of 0, as those print it who put the least number of 32 bits in its place: Caffe and others; and
-# its last digit. A model whose numbers are sound gives no class so little.
+# The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
+# last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
 
 
@@ -50,7 +49,7 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
     came_from = f", {number(before[-1])} before" if before else ""
     evidence = (
         f"the loss is {points[-1][1]:.7g} in the last {num} of {len(points)} samples{came_from}: the cross entropy of a "
-        "probability of 0, put at the least number of 32 bits"
+        "probability of 0, clamped to the smallest normal number of 32 bits"
     )
     return incident("divergence", onset, points[-1][0], evidence)
 
@@ -78,8 +77,10 @@ def second_level(samples: Samples) -> NumericFinding | None:
     values = [value for _, value in points]
     if len(values) < 2 * MIN_OF_LEVEL or not are_positive(values) or min(values) < LEAST_LOSS:
         return None
-    if (rates := samples.rates()) and max(rates) > rates[0]:
+    rates = samples.rates()
+    if rates and max(rates) > rates[0]:
         return None
+    ratio = LEVELS_RATIO if rates else LEVELS_RATIO_ALONE
     logs = [math.log(value) for value in values]
     most_between = int(BETWEEN_SHARE * len(logs))
     for num in range(MIN_OF_LEVEL, len(logs) - MIN_OF_LEVEL + 1):
@@ -87,7 +88,9 @@ def second_level(samples: Samples) -> NumericFinding | None:
             before, between, after = logs[:num], logs[num:end], logs[end:]
             gap = min(after) - max(before)
             width = max(_width(before), _width(after))
-            if gap < max(math.log(LEVELS_RATIO), LEVELS_RANGES * width):
+            if gap < max(math.log(ratio), LEVELS_RANGES * width):
+                continue
+            if min(len(set(before)), len(set(after))) < MIN_DIFFERENT:
                 continue
             if any(not max(before) <= value <= max(after) for value in between):
                 continue
@@ -122,24 +125,6 @@ def rising_end(samples: Samples) -> NumericFinding | None:
         f"{len(before)} before (limit {number(highest * math.exp(limit))})"
     )
     return incident("divergence", points[-len(end)][0], points[-1][0], evidence)
-
-
-def only_rises(samples: Samples) -> NumericFinding | None:
-    """Find losses of which each is above the one before, at a learning rate that is known and does not rise."""
-    points = samples.losses()
-    values = [value for _, value in points]
-    rates = samples.rates()
-    if len(values) < MIN_RISEN or not are_positive(values) or values[0] < LEAST_LOSS:
-        return None
-    if not rates or max(rates) > rates[0] or values != sorted(set(values)):
-        return None
-    if values[-1] < RISEN_RATIO * values[0] or is_sum(values):
-        return None
-    evidence = (
-        f"the loss rises in each of {len(values)} samples, from {number(values[0])} to {number(values[-1])}, while the learning "
-        f"rate went from {rates[0]:.3g} to {rates[-1]:.3g}"
-    )
-    return incident("divergence", points[1][0], points[-1][0], evidence)
 
 
 def _width(values: Sequence[float]) -> float:

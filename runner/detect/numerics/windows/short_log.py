@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.flat_windows import (
     auc_of_guesses,
-    constant_accuracy,
     equal_rewards,
     flat_from_start,
     one_answer,
@@ -32,7 +31,6 @@ from runner.detect.numerics.windows.loss_windows import (
 from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
 from runner.detect.numerics.windows.runaway_windows import (
     loss_without_bound,
-    only_rises,
     rising_end,
     saturated_loss,
     second_level,
@@ -77,14 +75,12 @@ OF_LOSSES: tuple[Judge, ...] = (
     risen_level,
     second_level,
     rising_end,
-    only_rises,
     risen_norms,
     rising_trend,
     repeated_losses,
     flat_from_start,
     auc_of_guesses,
     one_answer,
-    constant_accuracy,
     loss_at_chance,
     fallen_to_chance,
     loss_without_success,
@@ -102,7 +98,6 @@ OF_LONGER: frozenset[Judge] = frozenset(
         auc_of_guesses,
         one_answer,
         fallen_to_chance,
-        constant_accuracy,
     )
 )
 
@@ -113,6 +108,7 @@ class ShortLog:
     def __init__(self) -> None:
         self._samples = Samples()
         self._judges = OF_LOSSES + OF_TIMES
+        self._judges_losses = True
 
     @property
     def is_open(self) -> bool:
@@ -135,6 +131,7 @@ class ShortLog:
     def leave_out_losses(self) -> None:
         """Judge no loss: it is one of a policy or an adversary, which rises and wanders in healthy runs."""
         self._judges = OF_ANY_LOSS + OF_TIMES
+        self._judges_losses = False
 
     def trust_times(self) -> None:
         """Take step times to be of batches of one size: each line says so."""
@@ -145,8 +142,8 @@ class ShortLog:
         self._samples.steps_are_passes = True
 
     def unreturned(self, onset_step: int) -> NumericFinding | None:
-        """Return the divergence of which a spike at this step was the begin; None: it was a spike, or the log is too long."""
-        return unreturned(self._samples, onset_step)
+        """Return the divergence that began with a spike at this step; None: it was a spike, or the log is too long."""
+        return unreturned(self._samples, onset_step) if self._judges_losses else None
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""

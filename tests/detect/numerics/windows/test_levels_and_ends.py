@@ -29,6 +29,7 @@ def test_a_level_that_is_left_for_a_higher_one_is_a_divergence() -> None:
         start, end = noisy(dice, low, num), noisy(dice, high, 6)
         assert fault_of(of(loss=[*start, *between, *end])) == "divergence"
         assert fault_of(of(loss=[*start, *noisy(dice, 1.2 * low, 6)])) == ""
+        assert fault_of(of(loss=[low] * 5 + [1.6 * low] * 5)) == ""
         assert fault_of(of(loss=[*start, *between, *end[:4], *noisy(dice, low, 2)])) == ""
 
 
@@ -48,19 +49,14 @@ def test_an_end_that_rises_three_times_far_above_the_rest_is_a_divergence(
     assert fault_of(of(loss=[1.39, 1.21, 1.34, 1.36, 1.45, 1.2, *end])) == fault
 
 
-def test_a_log_that_only_rises_at_a_rate_that_does_not_is_a_divergence() -> None:
-    """Without the learning rate, with a rising one, and by less, it may be a warm-up; by so much in each sample it is none."""
-    rising = [6.37, 6.6, 7.31, 9.12, 10.24]
-    assert fault_of(of(loss=rising, lr=[6e-5] * 5)) == "divergence"
-    assert fault_of(of(loss=rising)) == ""
-    assert fault_of(of(loss=rising, lr=[1e-5, 2e-5, 3e-5, 4e-5, 5e-5])) == ""
-    assert fault_of(of(loss=[*rising[:3], 7.4, 7.5], lr=[6e-5] * 5)) == ""
+def test_a_loss_that_doubles_in_each_of_four_samples_is_a_divergence() -> None:
+    """A slower rise may be a warm-up."""
     assert fault_of(of(loss=[1.8, 4.3, 10.6, 31.7])) == "divergence"
     assert fault_of(of(loss=[1.8, 3.1, 5.0, 8.0])) == ""
 
 
-def test_a_loss_at_the_highest_value_of_a_float_is_a_divergence() -> None:
-    """The cross entropy of a probability of 0; a first sample that comes down again, and a loss near it, are none."""
+def test_a_loss_of_a_probability_of_0_is_a_divergence() -> None:
+    """Clamped to the smallest normal number of 32 bits; a first sample that comes down again, and a loss near it, are none."""
     top = round(SATURATED_LOSS, 4)
     assert top == pytest.approx(87.3365, abs=1e-4)
     assert fault_of(of(loss=[3.3, top])) == "divergence"
@@ -146,22 +142,3 @@ def test_a_longer_log_whose_loss_fell_to_chance_has_learned_nothing() -> None:
         near = [chance * (1 + dice.uniform(-0.01, 0.01)) for _ in range(30)]
         assert fault_of(of(loss=before + near)) == ""
     assert fault_of(of(loss=[*before, *[1.2345] * 30])) == ""
-
-
-def test_an_accuracy_that_is_always_the_same_is_that_of_one_answer() -> None:
-    """With the digits of a large set, beside a loss that does not fall; one of few digits, or beside a falling loss, is none."""
-    rising = [0.5 + 0.001 * n for n in range(15)]
-    assert fault_of_accuracy(rising, 0.180522561) == "plateau"
-    assert fault_of_accuracy(rising[:8], 0.180522561) == ""
-    assert fault_of_accuracy(rising, 0.1805) == ""
-    assert fault_of_accuracy(rising, 0.981522561) == ""
-    assert fault_of_accuracy([0.5 - 0.001 * n for n in range(15)], 0.180522561) == ""
-
-
-def fault_of_accuracy(losses: Sequence[float], accuracy: float) -> str:
-    """Judge a log with the same accuracy on each line."""
-    log = ShortLog()
-    for number, loss in enumerate(losses, 1):
-        log.add(StepRecord(step=number, loss=loss), (accuracy,))
-    found = log.finding()
-    return "" if found is None else found.fault
