@@ -19,6 +19,7 @@ from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
 from runner.collect.log_steps import LogSteps, is_open_bar
 from runner.collect.margins import Margin
+from runner.collect.numeric_matches import match_of_finding, spike_onset, without_taken_back
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.short_logs import ShortLogReader
 from runner.collect.step_formats.line_order import LineOrder
@@ -180,13 +181,7 @@ class Log:
         self._add(self._scan.finish())
         self._tracebacks.finish()
         self._defects = self._numerics.warnings
-        for match in list(self.matches):
-            is_spike = match.signature == "metrics" and match.fault == "loss_spike"
-            # The divergence that one began takes back those after it.
-            if is_spike and match in self.matches:
-                found = self._windows.divergence_from(int(match.named["onset_step"]))
-                if found is not None:
-                    self._add_finding(*found)
+        self._judge_spikes()
         if (found := self._windows.finding()) is not None:
             rank = self._origin.rank
             match = match_of_finding(found[0], self.name, found[1], rank=rank)
@@ -326,16 +321,23 @@ class Log:
     def _add_finding(self, finding: NumericFinding, line: int) -> None:
         if finding.fault == "nan_loss" and finding.recovered:
             self._forget_unmeasured(finding.onset_step)
-        if finding.fault == "validation_divergence" and finding.recovered:
-            # It is back at its best, so what came before was noise.
-            self.matches = [one for one in self.matches if not _is_of(finding, one)]
-        if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
+        if finding.severity == "incident" and self._num_numeric >= MAX_NUMERIC:
+            return
+        self.matches = without_taken_back(self.matches, finding)
+        if finding.severity != "incident":
             return
         self._num_numeric += 1
-        if finding.fault == "divergence":
-            # What began as a spike has not come back.
-            self.matches = [one for one in self.matches if not _is_spike_of(finding, one)]
         self.matches.append(match_of_finding(finding, self.name, line, rank=self._origin.rank))
+
+    def _judge_spikes(self) -> None:
+        """Find the spikes after which the loss did not come back, now that the log is over."""
+        for match in list(self.matches):
+            onset = spike_onset(match)
+            # The divergence that began with one spike takes back those after it.
+            if onset is None or match not in self.matches:
+                continue
+            if (found := self._windows.divergence_from(onset)) is not None:
+                self._add_finding(*found)
 
     def _forget_unmeasured(self, onset_step: int) -> None:
         """Drop a NaN from the start of a log on that ended: weights that are NaN give no loss again, so none was measured yet."""
@@ -355,35 +357,6 @@ def verdicts_on(
         return found
     counted = [one for one in of_windows if not found or one.fault in OF_ONE_SAMPLE]
     return correlate([*matches, *counted], steps) if counted else found
-
-
-def _is_of(finding: NumericFinding, match: Match) -> bool:
-    """Whether a match is of the finding that this one ends."""
-    is_same = match.signature == "metrics" and match.fault == finding.fault
-    return is_same and match.named["onset_step"] == str(finding.onset_step)
-
-
-def _is_spike_of(divergence: NumericFinding, match: Match) -> bool:
-    """Whether a match is of the spike with which a divergence began."""
-    is_spike = match.signature == "metrics" and match.fault == "loss_spike"
-    return is_spike and int(match.named["onset_step"]) >= divergence.onset_step
-
-
-def match_of_finding(
-    finding: NumericFinding, file: str, line: int, *, rank: int | None = None
-) -> Match:
-    """Return what a detector found in the numbers of a file as a match, to be judged beside lines."""
-    return Match(
-        signature="metrics",
-        fault=finding.fault,
-        layer="metrics",
-        scope="user",
-        file=file,
-        line=line,
-        text=f"from step {finding.onset_step}: {finding.evidence}",
-        rank=rank,
-        named={"onset_step": str(finding.onset_step)},
-    )
 
 
 def _progress_line(end: LogEnding) -> int:

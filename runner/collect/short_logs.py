@@ -94,7 +94,7 @@ class ShortLogReader:
 
     def divergence_from(self, onset_step: int) -> tuple[NumericFinding, int] | None:
         """Return the divergence that began with a spike at this step, and its line; None: it was a spike."""
-        found = self._log.unreturned(onset_step)
+        found = self._log.divergence_from(onset_step)
         return None if found is None else (found, self._lines.get(onset_step, 0))
 
     def finding(self) -> tuple[NumericFinding, int] | None:

@@ -66,7 +66,7 @@ class Fault:
             "poison: tokens become noise, on all ranks; scale, grow (by the factor with each step), nan, overflow: this rank's "
             "gradient before reduction; perturb: noise on the matrices that this rank owns; flip: one bit; slow: computing; "
             "sleep, spin, absent: inside the step (absent: waits elsewhere while the others wait in a collective); hoard: "
-            "takes memory; loader: a worker that reads data ends without a word; shard: its file "
+            "takes memory; loader: a worker that reads data exits and prints nothing; shard: its file "
             "is cut off; stop: SIGSTOP to itself; kill: SIGKILL"
         ),
     )

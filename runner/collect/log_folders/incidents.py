@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runner.collect.diagnosis import MAX_NUMERIC, Log, match_of_finding, verdicts_on
+from runner.collect.diagnosis import MAX_NUMERIC, Log, verdicts_on
 from runner.collect.log_folders.inputs import LogSource
 from runner.collect.log_folders.origins import NEWEST_PART, Launch
 from runner.collect.metric_files.curves import curves_in
+from runner.collect.numeric_matches import match_of_finding
 from runner.collect.short_logs import ShortLogReader
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict

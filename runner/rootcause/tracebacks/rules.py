@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from runner.facts.matches import Layer
 from runner.rootcause.tracebacks.exception_classes import Family
+from runner.rootcause.tracebacks.number_checks import fault_of_numbers
 from runner.rootcause.tracebacks.objects import Raised
 from runner.rootcause.tracebacks.package_subjects import Subject
 from runner.rootcause.tracebacks.path_words import SHARED_MEMORY, fault_of_path
@@ -28,16 +29,6 @@ class ShownFault(NamedTuple):
 UNKNOWN = ShownFault("unknown", "nothing")
 _CONSEQUENCE = ShownFault("unknown", "nothing", "launcher")
 
-_NOT_FINITE = re.compile(
-    r"(?i)\b(?:nan|nans|inf|infs|infinity|non-?finite|not finite|isnan)\b.*\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|"
-    r"logits?|outputs?|scale|step|iteration|tensor|values?)\b|\b(?:loss|grad\w*|norm|weights?|param\w*|activations?|logits?)\b"
-    r".*\b(?:nan|inf|infinite|non-?finite|not finite)\b|cannot convert float (?:nan|infinity)"
-)
-# A program's own check of its loss, which was a number.
-_DIVERGED = re.compile(
-    r"(?i)\b(?:loss|grad\w*|norm|training|optimi[sz]ation)\b.{0,40}\b(?:diverged|diverging|exploded|exploding|blew up)\b"
-)
-_CHECKED = re.compile(r"^assert\b.*\bis_?(?:finite|nan|inf)\b")
 _GPU_TEXT = re.compile(
     r"\bTriton Error \[|\b(?:CUDA|HIP|CUBLAS|CUDNN|cuBLAS|cuDNN)\w* (?:error|failure)|_STATUS_\w+"
 )
@@ -109,10 +100,8 @@ def finding_of(raised: Raised, family: Family, stack: Stack) -> ShownFault:
     """Return the fault of an exception."""
     if not raised.name:
         return _of_cut(raised, stack)
-    if family in _MAY_BE_NUMBERS and _is_about_numbers(raised):
-        return ShownFault("nan_loss", "class")
-    if family in _MAY_BE_NUMBERS and _DIVERGED.search(raised.message):
-        return ShownFault("divergence", "class")
+    if fault := fault_of_numbers(raised, family):
+        return ShownFault(fault, "class")
     if _WORKER_ENDED.search(raised.message) or _WRITTEN_ABOVE.search(raised.message):
         return _CONSEQUENCE
     enforced = _ENFORCED.search(raised.message)
@@ -135,15 +124,6 @@ def _of_cut(raised: Raised, stack: Stack) -> ShownFault:
         if finding.by == "package"
         else ShownFault("", "nothing")
     )
-
-
-def _is_about_numbers(raised: Raised) -> bool:
-    """Whether a check of numbers failed, by its message, or by its line of source."""
-    code = raised.frames[-1].code if raised.frames else ""
-    return bool(_NOT_FINITE.search(raised.message) or _CHECKED.search(code))
-
-
-_MAY_BE_NUMBERS: tuple[Family, ...] = ("value", "other", "code", "not-finite", "format")
 
 
 def _by_subject(raised: Raised, family: Family, stack: Stack) -> ShownFault:

@@ -200,7 +200,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def is_compiling(pid: str) -> bool:
     """Whether there is such a process, and it compiles."""
     try:
-        words = Path(f"/proc/{pid.strip() or 0}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid.strip() or 0}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"runner.collect.catalogues" in words
+    return b"runner.collect.catalogues" in command

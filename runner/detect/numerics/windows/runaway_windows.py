@@ -31,7 +31,7 @@ LEVELS_RATIO, LEVELS_RATIO_ALONE, LEVELS_RANGES = 1.4, 1.5, 4.0
 # An end that rises: samples before it, and in it; and its last one in times of the highest before, and of their range. Chosen.
 MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
 # How far all losses after a spike are above those before where it was none. Chosen.
-UNRETURNED_RATIO = 10.0
+LASTING_RATIO = 10.0
 # The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
 # last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
@@ -54,7 +54,7 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
     return incident("divergence", onset, points[-1][0], evidence)
 
 
-def unreturned(samples: Samples, onset_step: int) -> NumericFinding | None:
+def divergence_from(samples: Samples, onset_step: int) -> NumericFinding | None:
     """Find a spike that was none: all losses from this step on are far above those before, and do not fall."""
     points = samples.losses()
     before = [value for step, value in points if step < onset_step]
@@ -62,7 +62,7 @@ def unreturned(samples: Samples, onset_step: int) -> NumericFinding | None:
     values = [value for _, value in after]
     if not before or len(after) < MIN_OF_END or not are_positive([*before, *values]):
         return None
-    if min(values) < UNRETURNED_RATIO * max(before) or values[-1] < values[0]:
+    if min(values) < LASTING_RATIO * max(before) or values[-1] < values[0]:
         return None
     evidence = (
         f"the loss is {number(min(values))} and more in all {len(after)} samples from step {onset_step} on, "

@@ -30,12 +30,12 @@ from runner.detect.numerics.windows.loss_windows import (
 )
 from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
 from runner.detect.numerics.windows.runaway_windows import (
+    divergence_from,
     loss_without_bound,
     rising_end,
     saturated_loss,
     second_level,
     turned_loss,
-    unreturned,
 )
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import (
@@ -141,9 +141,9 @@ class ShortLog:
         """Take each step to be a pass over the data: its lines name no other counter."""
         self._samples.steps_are_passes = True
 
-    def unreturned(self, onset_step: int) -> NumericFinding | None:
+    def divergence_from(self, onset_step: int) -> NumericFinding | None:
         """Return the divergence that began with a spike at this step; None: it was a spike, or the log is too long."""
-        return unreturned(self._samples, onset_step) if self._judges_losses else None
+        return divergence_from(self._samples, onset_step) if self._judges_losses else None
 
     def finding(self) -> NumericFinding | None:
         """Return what the log shows; None: nothing, or it is no short one."""
