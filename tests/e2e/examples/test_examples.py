@@ -145,7 +145,12 @@ def test_a_rate_that_the_script_does_not_get_fails_the_remedy(harness: ClusterHa
     answer = harness.stoker("lr", "nanogpt", "x0.5")
     assert answer.returncode != 0, answer
     assert "launched with {lr} = 0.0005, its lines were to show a rate of" in answer.stderr
-    assert remedies(harness, NANOGPT) == [("lr_factor", 0.5, "failed")]
+    # The status is published after the answer, half a second at most.
+    harness.until(
+        lambda: remedies(harness, NANOGPT) == [("lr_factor", 0.5, "failed")],
+        "the remedy that failed in the status",
+        seconds=10,
+    )
     assert harness.stoker("stop", "nanogpt").returncode == 0
     harness.finish(run)
 
