@@ -52,9 +52,13 @@ def learned_register(run: int) -> str:
     return f"{LEARNED_PREFIX}{run}"
 
 
+# The registers of the answers to requests.
+ANSWERS = "answer/"
+
+
 def answer_register(request: str) -> str:
     """Name the register of the answer to a request, given by its id."""
-    return f"answer/{request}"
+    return f"{ANSWERS}{request}"
 
 
 # The lease, whose holder leads the cluster.

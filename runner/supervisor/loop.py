@@ -26,7 +26,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE, answer_register
+from runner.facts.store_names import ANSWERS, DURABLE_STREAMS, HEARTBEATS, PROBE, answer_register
 from runner.facts.watch import StepsWanted
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
@@ -295,6 +295,8 @@ class Supervisor(LoopEnv):
     def put_many(self, values: Mapping[str, bytes]) -> None:
         """Write registers in one step of the store."""
         self._store.put_many(values, fence=self._lease)
+        if any(name.startswith(ANSWERS) for name in values):
+            self._publisher.mark_answered()
 
     def on_executed(self) -> None:
         """Publish the status soon."""

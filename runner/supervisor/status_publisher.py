@@ -154,6 +154,11 @@ class StatusPublisher:
         """Publish soon: the state changed."""
         self._has_changed = True
 
+    def mark_answered(self) -> None:
+        """Publish sooner: an operator was answered, and looks at the status next."""
+        self._has_changed = True
+        self._burst = max(self._burst, 1.0)
+
     def due_at(self) -> float:
         """Return when there is something to do; 0: now, because a build is half done.
 

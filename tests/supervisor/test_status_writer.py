@@ -3,6 +3,7 @@ import queue
 import threading
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from runner.decide.state.cluster_state import State
@@ -21,6 +22,7 @@ from runner.history.ledger import Ledger
 from runner.serve.status_reader import read_check_status, read_status
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.status_publisher import (
+    BURST_PAUSE_SECONDS,
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     StatusPublisher,
@@ -118,6 +120,26 @@ def test_a_large_fleet_is_published_less_often_and_never_looks_stale() -> None:
     """At full pace for a few nodes, and within the age at which `stoker status` warns for any number."""
     assert period(4) == SHORTEST_SECONDS
     assert SHORTEST_SECONDS < period(2000) <= period(10_000) <= LONGEST_SECONDS < 5.0
+
+
+def test_an_answer_is_in_the_status_without_delay(tmp_path: Path) -> None:
+    """However many changes there were before: who was answered and asks for the status at once sees what was answered."""
+    store = MemoryStore()
+    writer = StatusWriter(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
+    cluster = ClusterSpec(name="c", state=str(tmp_path), local=LocalNodes(nodes=0, slots=1))
+    publisher = StatusPublisher(cluster, writer, lambda: {"holder": "me"})
+    state, ledger, now = State(), Ledger(bounded=True), 100.0
+    delays = []
+    for _ in range(10):
+        publisher.mark_changed()
+        delays.append(publisher.due_at() - now)
+        now = max(now, publisher.due_at())
+        publisher.advance(state, ledger, now)
+        while publisher.due_at() == 0.0:
+            publisher.advance(state, ledger, now)
+    assert delays[-1] == SHORTEST_SECONDS
+    publisher.mark_answered()
+    assert publisher.due_at() - now == pytest.approx(BURST_PAUSE_SECONDS)
 
 
 def test_a_cluster_without_nodes_and_news_is_published_again(tmp_path: Path) -> None:

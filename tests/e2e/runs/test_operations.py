@@ -116,6 +116,8 @@ def assert_lr_changes(harness: ClusterHarness) -> None:
     assert changed.returncode == 0, changed
     assert "1.2.0" in changed.stdout
     assert "factor 0.9" in changed.stdout
+    # The status is published after the answer.
+    harness.wait(lambda view: dict(run_of(view).remedies) == {"lr_factor": 0.9} or None, "the rate")
     status = look(harness, "status")["status"]["runs"][0]
     assert status["remedies"] == {"lr_factor": 0.9}
     assert status["settings"]["lr_factor"] == 0.9
