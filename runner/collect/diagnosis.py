@@ -180,6 +180,7 @@ class Log:
         self._read(self._margin.finish())
         self._add(self._scan.finish())
         self._tracebacks.finish()
+        self._add_validation()
         self._defects = self._numerics.warnings
         self._judge_spikes()
         if (found := self._windows.finding()) is not None:
@@ -302,11 +303,17 @@ class Log:
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:
+                self._add_validation()
                 self._order.add_record(line.record)
                 self._add_step(line.record, line.line, line.with_numbers)
             if line.unnumbered is not None:
                 for number, record in self._order.records(line.unnumbered, line.line):
                     self._add_step(record, number, line.with_numbers)
+
+    def _add_validation(self) -> None:
+        """Add the validation loss that stood on a line of its own below the last step."""
+        for number, record in self._order.validation():
+            self._add_step(record, number, b"")
 
     def _add_step(self, record: StepRecord, line: int, text: bytes) -> None:
         self.steps.add(record.step, line, text)

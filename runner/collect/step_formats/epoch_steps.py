@@ -33,7 +33,7 @@ _COMMA = re.compile(rf"\[{_INT},{_INT}\]\s+(?=\w* ?[Ll]oss)")
 # "Train: 0 [ 100/1251 (  8%)]", of timm.
 _TIMM = re.compile(rf"\bTrain:{_INT} \[{_INT}/{_INT}\b")
 _EPOCH = re.compile(
-    rf"(?<![A-Za-z])(?:[Ee]poch|EPOCH|[Ee]p)(?:\([a-z]+\)|s)?\s*[:#=]?\s*[\[(]?{_INT}(?!\.?\d|,\d|\s*%)"
+    rf"(?<![A-Za-z])(?:[Ee]poch|EPOCH|[Ee]p)(?:\([a-z]+\)|s)?['\"]?\s*[:#=]?\s*[\[(]?{_INT}(?!\.?\d|,\d|\s*%)"
     rf"(?:\s*(?:/|of){_INT})?\s*[\])]?(\s*:[^|]{{0,8}}\d+%\|)?"
 )
 _BAR = re.compile(rf"\|{_INT}/(?:{_INT}|\?) \[\d")

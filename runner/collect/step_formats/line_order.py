@@ -1,7 +1,8 @@
 """Steps by the order of lines: what a log gives its numbers where neither a line nor a bar names the step.
 
 Only for a log that is read whole. The numbers of one kind of line count, the first kind that comes twice; where other lines of
-the log have steps, the newest of these is the step.
+the log have steps, the newest of these is the step. A validation loss on a line of its own is that of the step before it, if it is
+the only one up to the next step: lines of a validation that count its batches show what one batch has.
 """
 
 from runner.collect.step_formats.name_value_pairs import Reading
@@ -21,6 +22,9 @@ class LineOrder:
         # Names of the numbers of a line -> the only such line so far.
         self._first: dict[tuple[str, ...], tuple[int, Reading]] = {}
         self._kind: tuple[str, ...] | None = None
+        # Validation losses since the last step, and their lines.
+        self._validations: list[tuple[int, Reading]] = []
+        self._counts_batches = False
 
     def add_record(self, record: StepRecord) -> None:
         """Note a record with a step of its own."""
@@ -31,6 +35,9 @@ class LineOrder:
         """Return the records that are certain now, with their lines."""
         if "skipped" in reading.numbers:
             return _numbered(reading, line, self._last_step or self._num)
+        if reading.numbers.keys() == {"validation_loss"}:
+            self._validations.append((line, reading))
+            return []
         is_judged = not reading.numbers.keys().isdisjoint(("loss", "grad_norm", "step_seconds_max"))
         if self._has_numbered_loss or not is_judged:
             return []
@@ -43,11 +50,27 @@ class LineOrder:
                 self._first[kind] = (line, reading)
             return []
         self._kind = kind
-        return [*self._next(first[1], first[0]), *self._next(reading, line)]
+        self._num += 1
+        return [*_numbered(first[1], first[0], self._step), *self._next(reading, line)]
+
+    def validation(self) -> list[tuple[int, StepRecord]]:
+        """Return the validation loss since the last step, and its line, now that another step follows or the log is over."""
+        found, self._validations = self._validations, []
+        self._counts_batches |= len(found) > 1
+        has_step = self._last_step is not None or self._num > 0
+        if not found or not has_step or self._counts_batches:
+            return []
+        ((line, reading),) = found
+        return _numbered(reading, line, self._step)
 
     def _next(self, reading: Reading, line: int) -> list[tuple[int, StepRecord]]:
+        before = self.validation()
         self._num += 1
-        return _numbered(reading, line, self._num if self._last_step is None else self._last_step)
+        return [*before, *_numbered(reading, line, self._step)]
+
+    @property
+    def _step(self) -> int:
+        return self._num if self._last_step is None else self._last_step
 
 
 def _numbered(reading: Reading, line: int, step: int) -> list[tuple[int, StepRecord]]:

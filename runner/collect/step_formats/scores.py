@@ -1,4 +1,4 @@
-"""Scores beside losses: accuracies, areas under the curve, and shares of groups with equal rewards, between 0 and 1.
+"""Scores beside losses: accuracies, areas under the curve, shares of groups with equal rewards (0 to 1), and perplexities.
 
 Lines name them ("accuracy: 0.52 - val_auc: 0.5003", "train acc 50.2%", "'frac_reward_zero_std': 1.0"), and columns of tables do.
 """
@@ -31,6 +31,11 @@ _ACCURACY = re.compile(
 _EQUAL_REWARDS = re.compile(
     r"(?i)\bfrac_reward_zero_std['\"]?\s{0,4}[:=]\s{0,4}(\d(?:\.\d{1,16})?)(?![\d.])"
 )
+# Of the training: "ppl 50880577.49", "'perplexity': 1.2e8".
+_PERPLEXITY = re.compile(
+    r"(?i)(?<![\w./@\-])(?<!valid )(?<!val )(?<!eval )(?:ppl|perplexity)['\"]?\s{0,4}[:=]?\s{0,4}"
+    r"(\d{1,60}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?)(?![\w.])"
+)
 
 
 @lru_cache(MAX_NAMES)
@@ -61,8 +66,10 @@ def scores_in(text: str) -> Mapping[str, float]:
         (match["name"], float(match["value"]) / (100 if match["percent"] else 1))
         for match in _IN_TEXT.finditer(text)
     )
-    share = _EQUAL_REWARDS.search(text)
-    return found if share is None else {**found, "equal_rewards": float(share[1])}
+    for name, pattern in (("equal_rewards", _EQUAL_REWARDS), ("perplexity", _PERPLEXITY)):
+        if (match := pattern.search(text)) is not None:
+            found = {**found, name: float(match[1])}
+    return found
 
 
 def accuracies_in(text: str) -> Sequence[float]:

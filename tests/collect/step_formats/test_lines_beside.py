@@ -1,5 +1,7 @@
 """Numbers whose step or kind other words of the line give: validation losses on lines of their own, dictionaries behind a step."""
 
+import pytest
+
 from tests.collect.diagnosed_logs import verdicts_of
 
 STEEP = [1.385, 1.198, 1.132, 1.046, 1.024, 1.021]
@@ -42,3 +44,27 @@ def test_the_step_before_a_dictionary_is_its_step() -> None:
     )
     assert faults("".join(line.format(3 + 4 * n, n) for n in range(14))) == ["nan_loss"]
     assert faults("".join(line.format(3 + n, n) for n in range(14))) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["  validation loss:\t\t{:.6f}", "Val Loss: {:.4f}", "valid_loss = {:.5f}"]
+)
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Epoch {} of 500: training loss: {:.6f}",
+        "Epoch {} of 500 took 494.3s\n  training loss:\t\t{:.6f}",
+    ],
+)
+def test_a_validation_loss_on_a_line_of_its_own_is_that_of_the_step_before(
+    step: str, line: str
+) -> None:
+    """Below lines with a step, and below lines that only their order counts; many such lines may be of single batches."""
+    log, of_batches = "", ""
+    for n, held_out in enumerate((2.0, 2.01, 1.99, 2.0, 2.02, 6.7), 1):
+        training = step.format(n, 2.5 - 0.2 * n)
+        log += f"{training}\n{line.format(held_out)}\n"
+        of_batches += f"{training}\n{line.format(held_out + 0.1)}\n{line.format(held_out)}\n"
+    (verdict,) = verdicts_of(log)
+    assert (verdict.cause.fault, verdict.evidence[0].line) == ("loss_spike", log.count("\n"))
+    assert faults(of_batches) == []

@@ -5,13 +5,13 @@ from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
-from runner.detect.numerics.windows.learning_windows import LATE_STEP
+from runner.detect.numerics.windows.learning_windows import FIRST_PASSES, LATE_STEP
 from runner.detect.numerics.windows.samples import Samples
 
-# Passes whose training and validation losses are all within this share of the first training loss, from the first or second pass of
-# the run on. All chosen: a first pass changes most of all, the losses of two sets of data differ by more unless the model answers
+# Passes whose training and validation losses are all within this share of the first training loss, from the first pass of the run
+# on. All chosen: a first pass changes most of all, the losses of two sets of data differ by more unless the model answers
 # the same to all of both, and eight numbers agree by no chance.
-MIN_FLAT_PASSES, FLAT_SHARE, FIRST_PASSES = 4, 1e-3, (0, 1)
+MIN_FLAT_PASSES, FLAT_SHARE = 4, 1e-3
 
 # Of scores: the least share of the first training loss that is left, from the start of the run on. Chosen: what lowers it by a
 # fifth is learning, whatever the scores are.

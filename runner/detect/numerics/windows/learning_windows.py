@@ -18,6 +18,8 @@ MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE, NEAR_ACCURACY = 5, 1e-3, 1e-4, 0.1
 MIN_EQUAL, AWAY_FROM_CHANCE = 6, 0.2
 # A step by which a run has begun to learn; chosen.
 LATE_STEP = 1000
+# Of a run that counts its passes from 0 or from 1; and evaluations of which no line says that each is of a pass. Chosen.
+FIRST_PASSES, MIN_STAYING = (0, 1), 6
 # A loss that does not move from there on, beside an accuracy of exactly 0: samples, the range of the loss, its least value. Chosen.
 MIN_WITHOUT_SUCCESS, FLAT_RATIO, LEAST_FLAT_LOSS = 6, 5e-3, 1.0
 # Losses that come again in the same order with every epoch: samples in a row that are equal to those one period before, different
@@ -40,6 +42,7 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
         is_exact = is_late and classes > 2 and _are_near(later, chance, EXACT_CHANCE)
         is_near = _are_near(later, chance, NEAR_CHANCE)
         is_valid = is_near and _are_near(validation, chance, NEAR_CHANCE)
+        is_valid |= _stays_at_chance(samples, chance)
         is_guessed = (
             is_late
             and is_near
@@ -56,6 +59,17 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
             )
             return incident("plateau", records[0].step, records[-1].step, evidence)
     return None
+
+
+def _stays_at_chance(samples: Samples, chance: float) -> bool:
+    """Whether each evaluation, from the first one on, has a validation loss at chance and a training loss that is no better."""
+    evaluations = samples.evaluations()
+    if len(evaluations) < (MIN_AT_CHANCE if samples.steps_are_passes else MIN_STAYING):
+        return False
+    return evaluations[0][0] in FIRST_PASSES and all(
+        loss >= (1 - NEAR_CHANCE) * chance and abs(validation - chance) <= NEAR_CHANCE * chance
+        for _, loss, validation in evaluations
+    )
 
 
 def fallen_to_chance(samples: Samples) -> NumericFinding | None:

@@ -17,6 +17,9 @@ MIN_SIDE, APART_RATIO, RISEN_NORM_RATIO = 4, 2.0, 10.0
 # A jump of the norm that the loss beside it shows, too, after one sample: single norms rise 200 times in healthy runs, but no loss
 # jumps beside them. Chosen.
 NORM_RATIO, LOSS_BESIDE_RATIO = 1000.0, 3.5
+# A jump of the norm alone: samples before it, and the ratio to their median, and to their highest. Chosen: as above, five times what
+# single norms of healthy runs have.
+MIN_BEFORE_JUMP, MEDIAN_RATIO, HIGHEST_RATIO = 6, 1000.0, 50.0
 
 
 def norm_not_finite(samples: Samples) -> NumericFinding | None:
@@ -60,6 +63,24 @@ def risen_norms(samples: Samples) -> NumericFinding | None:
                 f"{number(highest)} before, and the loss does not fall (limit {RISEN_NORM_RATIO:g} times between the medians)"
             )
             return incident("grad_norm_spike", after[0][0], after[-1][0], evidence)
+    return None
+
+
+def single_norm(samples: Samples) -> NumericFinding | None:
+    """Find one gradient norm that is a thousand times what is usual, and far above the highest before."""
+    norms = [(step, norm) for step, _, norm in samples.losses_and_norms()]
+    if not are_positive(norm for _, norm in norms):
+        return None
+    for index in range(MIN_BEFORE_JUMP, len(norms)):
+        step, norm = norms[index]
+        before = [one for _, one in norms[:index]]
+        if norm >= MEDIAN_RATIO * median(before) and norm >= HIGHEST_RATIO * max(before):
+            evidence = (
+                f"gradient norm {number(norm)} at step {step}: the {len(before)} samples before have a median of "
+                f"{number(median(before))} and a highest of {number(max(before))} (limits {MEDIAN_RATIO:g} and {HIGHEST_RATIO:g} "
+                "times)"
+            )
+            return incident("grad_norm_spike", step, samples.records[-1].step, evidence)
     return None
 
 

@@ -35,6 +35,9 @@ LASTING_RATIO = 10.0
 # The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
 # last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
+# Perplexities: words of the largest vocabularies, how near each is to its loss (as both are rounded), samples at the end that are
+# above it, and how much of the first of them the last one still is. Chosen: weights of an odd size begin above it, and fall.
+LARGEST_VOCABULARY, NEAR_PERPLEXITY, MIN_WORSE, WORSE_SHARE = 1e6, 0.02, 6, 0.95
 
 
 def saturated_loss(samples: Samples) -> NumericFinding | None:
@@ -52,6 +55,28 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
         "probability of 0, clamped to the smallest normal number of 32 bits"
     )
     return incident("divergence", onset, points[-1][0], evidence)
+
+
+def worse_than_guesses(samples: Samples) -> NumericFinding | None:
+    """Find perplexities with which a log ends that are beyond any vocabulary: worse than a guess among all words."""
+    rows = samples.scores("perplexity")
+    guess, num = math.log(LARGEST_VOCABULARY), 0
+    while num < len(rows) and _is_worse(*rows[-1 - num][1:], guess):
+        num += 1
+    end = rows[len(rows) - num :]
+    if num < MIN_WORSE or end[-1][1] < WORSE_SHARE * end[0][1]:
+        return None
+    least = min(perplexity for *_, perplexity in end)
+    evidence = (
+        f"the perplexity is {number(least)} and more in the last {num} of {len(rows)} samples, and does not fall: worse than a guess "
+        f"among a million words, which has a loss of {guess:.1f}"
+    )
+    return incident("divergence", end[0][0], end[-1][0], evidence)
+
+
+def _is_worse(loss: float, perplexity: float, guess: float) -> bool:
+    """Whether a loss is the logarithm of this perplexity, and above that of a guess."""
+    return guess < loss < math.inf and abs(math.log(perplexity) - loss) <= NEAR_PERPLEXITY
 
 
 def divergence_from(samples: Samples, onset_step: int) -> NumericFinding | None:

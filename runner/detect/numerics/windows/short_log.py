@@ -28,7 +28,12 @@ from runner.detect.numerics.windows.loss_windows import (
     rising_trend,
     zero_losses,
 )
-from runner.detect.numerics.windows.norm_windows import norm_and_loss, norm_not_finite, risen_norms
+from runner.detect.numerics.windows.norm_windows import (
+    norm_and_loss,
+    norm_not_finite,
+    risen_norms,
+    single_norm,
+)
 from runner.detect.numerics.windows.runaway_windows import (
     divergence_from,
     loss_without_bound,
@@ -36,6 +41,7 @@ from runner.detect.numerics.windows.runaway_windows import (
     saturated_loss,
     second_level,
     turned_loss,
+    worse_than_guesses,
 )
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import (
@@ -72,10 +78,12 @@ OF_LOSSES: tuple[Judge, ...] = (
     growth,
     turned_loss,
     loss_without_bound,
+    worse_than_guesses,
     risen_level,
     second_level,
     rising_end,
     risen_norms,
+    single_norm,
     rising_trend,
     repeated_losses,
     flat_from_start,
@@ -98,6 +106,7 @@ OF_LONGER: frozenset[Judge] = frozenset(
         auc_of_guesses,
         one_answer,
         fallen_to_chance,
+        worse_than_guesses,
     )
 )
 
@@ -124,7 +133,7 @@ class ShortLog:
     ) -> None:
         """Add a record of a line, with the accuracies on it, between 0 and 1, and a step's seconds and its wait for data.
 
-        `scores`: accuracy, auc, validation_accuracy, validation_auc and equal_rewards, as far as the line has them.
+        `scores`: accuracy, auc, validation_accuracy, validation_auc, equal_rewards and perplexity, as far as the line has them.
         """
         self._samples.add(record, accuracies, wait, scores)
 

@@ -55,3 +55,24 @@ def test_an_accuracy_beside_the_loss_shows_that_nothing_is_learned(
         log.add(StepRecord(step=first + 10 * n, loss=moved), accuracies)
     found = log.finding()
     assert ("" if found is None else found.fault) == fault
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "fault"),
+    [
+        ([2.47, 2.37, 2.33, 2.32, 2.314, 2.311], [LN_10] * 6, "plateau"),
+        # The training loss is below chance; the validation loss is not at it in one pass; too few passes.
+        ([2.47, 2.37, 2.33, 2.29, 2.28, 2.27], [LN_10] * 6, ""),
+        ([2.47, 2.37, 2.33, 2.32, 2.314, 2.311], [*[LN_10] * 5, 2.29], ""),
+        ([2.47, 2.37, 2.33, 2.32], [LN_10] * 4, ""),
+    ],
+)
+def test_validation_losses_at_chance_from_the_first_pass_on_are_a_plateau(
+    training: list[float], validation: list[float], fault: str
+) -> None:
+    """Beside a training loss that comes down to chance, no further."""
+    log = ShortLog()
+    for n, (loss, held_out) in enumerate(zip(training, validation, strict=True), 1):
+        log.add(StepRecord(step=n, loss=loss, validation_loss=held_out + 1e-3 * (-1) ** n))
+    found = log.finding()
+    assert ("" if found is None else found.fault) == fault

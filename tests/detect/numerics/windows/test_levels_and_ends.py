@@ -66,6 +66,29 @@ def test_a_loss_of_a_probability_of_0_is_a_divergence() -> None:
     assert fault_of(of(loss=[88.1, 87.9, 87.6])) == ""
 
 
+@pytest.mark.parametrize(
+    ("losses", "fault"),
+    [
+        ([17.7, 18.3, 18.0, 18.1, 18.4, 19.0], "divergence"),
+        # Weights that begin badly are learned; too few; and what a vocabulary may have.
+        ([18.4, 18.1, 17.7, 16.9, 15.8, 14.9], ""),
+        ([17.7, 18.3, 18.0, 18.1, 18.4], ""),
+        ([13.2, 13.3, 13.1, 13.2, 13.3, 13.2], ""),
+    ],
+)
+def test_a_perplexity_beyond_any_vocabulary_is_a_divergence(
+    losses: list[float], fault: str
+) -> None:
+    """Beside another loss, whose logarithm it is not, it says nothing."""
+    for offset, expected in ((0.0, fault), (1.0, "")):
+        log = ShortLog()
+        for n, loss in enumerate(losses):
+            scores = {"perplexity": math.exp(loss)}
+            log.add(StepRecord(step=200 * n, loss=loss + offset), scores=scores)
+        found = log.finding()
+        assert ("" if found is None else found.fault) == expected
+
+
 def test_a_validation_loss_far_above_those_that_lay_close_together_is_a_spike() -> None:
     """Evaluations of the same data have little noise; those that wander, or rise by half, show none."""
     settled = [0.152, 0.149, 0.15, 0.148]

@@ -109,6 +109,11 @@ TO_AND_FRO = [41.0, 2.0, 2.1, 37.0, 90.0, 2.0, 66.0, 2.2, 2.1, 52.0]
             ),
         ),
         ("grad_norm_spike", of(loss=[11.3] * 10, grad_norm=[4e12 * 1.5**n for n in range(10)])),
+        # One norm, beside a loss that stays.
+        (
+            "grad_norm_spike",
+            of(loss=[1.5] * 8, grad_norm=[15.0, 9.8, 7.6, 92.0, 29.0, 5.2, 7.8, 2e4]),
+        ),
         # Losses of one epoch that are those of the one before; a loss that fell to chance, and stays there to the last digit.
         ("plateau", of(loss=[0.9741, 1.3742, 1.239, 0.967, 1.0386] * 2)),
         ("plateau", of(loss=[0.677, 2.4587, 5.3353, 1.0234, *[0.6931] * 8])),
@@ -156,6 +161,7 @@ def test_sickness_in_few_samples_is_seen(fault: str, window: Records) -> None:
         # One metric alone, and a norm that jumps while the loss stays.
         of(loss=[2.1, 5.3], validation_loss=[2.2, 2.3]),
         of(loss=[1.4, 1.5], grad_norm=[2.5, 2.5e6]),
+        of(loss=[1.5] * 8, grad_norm=[15.0, 9.8, 7.6, 92.0, 29.0, 5.2, 7.8, 3e3]),
         # From near 0 on.
         of(loss=[1e-4 * 2.0**n for n in range(9)]),
         # The same slow rise while the learning rate warms up, where it is not known, and a wander without an order.
