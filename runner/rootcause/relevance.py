@@ -86,6 +86,11 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
         return True
     if log.reached_end and match.line > log.reached_end and _is_of_tear_down(match):
         return False
+    is_named = match.layer not in ECHOES and match.fault != "unknown"
+    is_deadly = (is_named or match.fault == "nccl_timeout") and _died_of(match, log)
+    if is_deadly and 0 < log.ended_well < match.line:
+        # In its last save, or an exchange with its peers: it was not over yet, and no tear-down waits for a timeout.
+        return True
     is_vague = match.known_by == "traceback" and match.fault == "unknown"
     if (match.layer in ECHOES or is_vague) and any(other.ended_well for other in logs.values()):
         # Ranks that finished first were missed by the others.
@@ -105,6 +110,11 @@ def counts(match: Match, logs: Mapping[str, LogShape]) -> bool:
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return not (lived_on and _WARNING.match(match.text))
     return not lived_on or any(match.line < died < over for died in log.deaths)
+
+
+def _died_of(match: Match, log: LogShape) -> bool:
+    """Whether a rank died within a few lines of this one."""
+    return any(match.line < died <= match.line + GRACE_LINES for died in log.deaths)
 
 
 def _is_of_tear_down(match: Match) -> bool:

@@ -256,6 +256,7 @@ def test_megatron_and_its_descendants() -> None:
             "lr": 1e-5,
             "loss": 9.5,
             "tokens_per_second": 1638.4,
+            "samples_per_second": 0.8,
             "model_tflops_per_second": 33.25,
         }
     )

@@ -79,6 +79,8 @@ _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
     r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed"
     r"|ure)(?:_[a-z]+)*\b"
+    # DeepSpeed's launcher, once a process of its has failed or a person ends it.
+    r"|\bsigkill_handler\] killing subprocess \d"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.
 _FAILED_CALL = re.compile(
@@ -136,7 +138,7 @@ _MEETING = re.compile(
     r"|\b(?:client socket|store|rendezvous)\b.{0,120}\b(?:will retry|retrying)\b|\bwaiting for \S{0,40}(?:rendezvous|pmix|pmi\d?)\b"
     r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
     r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
-    r"|\b0/\d+ nodes are available\b"
+    r"|\b0/\d+ nodes are available\b|\bno quorum, only have \d+ participants?, need \d"
     # Lightning: each rank once, so that two nodes that write the same one will not meet.
     r"|\binitializing (?:ddp|distributed|deepspeed)\w*: GLOBAL_RANK: \d+, MEMBER: \d+/\d+"
     # A client of torch's store, whose server has not answered within the timeout.

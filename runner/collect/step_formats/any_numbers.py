@@ -39,7 +39,7 @@ MARK = (
     rf"(?:(?: [A-Za-z]{{1,12}})?\s*(?:[:=]|：|＝){_COLOURS}\s*|\s+(?:{sentences.COPULA}\s+)?){_COLOURS}{_VALUE}"
     rf"|{sentences.MARK}|{sentences.SPELLED}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
-    rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)"
+    rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)|{sentences.RATE}"
 )
 _JOINED = re.compile(
     r"(?<=[A-Za-z])_(?=(?:[-+]?\d+\.\d+(?:[eE][-+]?\d+)?|[-+]?(?:[Nn]a[Nn]|[Ii]nf))(?:[\s,;|)\]]|$))"
@@ -54,7 +54,7 @@ _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:"
 # "[100]	training's binary_logloss: 0.5" of LightGBM.
 # "step_100: loss 0.5".
 _STEP_ALONE = re.compile(
-    r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's )|\b[Ss]tep(?:_| #)(\d{1,12})\b"
+    r"\(step ([\d,]{1,15})\)|\[(\d{1,12})\](?: \w+=|\s+training's | \| )|\b[Ss]tep(?:_| #)(\d{1,12})\b"
 )
 # A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
 _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
@@ -135,7 +135,12 @@ def read_any(text: str) -> Reading | None:
     text = sentences.as_pairs(_JOINED.sub("=", text))
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)
+    rate = sentences.sample_rate(text)
+    if rate is not None:
+        numbers.setdefault("samples_per_second", rate)
     if not any(name in numbers for name in ("loss", "validation_loss", "grad_norm", "loss_scale")):
+        if rate is not None:
+            return _of_rate(text, counter, rate)
         taken = sentences.taken_seconds(text)
         return (
             None
@@ -164,6 +169,14 @@ def read_any(text: str) -> Reading | None:
     if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
         return None
     return Reading(step=step, place=place, numbers=numbers)
+
+
+def _of_rate(text: str, counter: float | None, rate: float) -> Reading | None:
+    """Return the reading of a line whose only number of ours is how many samples a second it makes."""
+    if is_validation_pass(text) or is_of_validation(text):
+        return None
+    step, place = _settled(whole(counter), place_in(text))
+    return Reading(step=step, place=place, numbers={"samples_per_second": rate})
 
 
 def _settled(step: int | None, place: Place | None) -> tuple[int | None, Place | None]:

@@ -62,7 +62,7 @@ _VALIDATION = re.compile(
 
 # The loss has a name of its own: the other words belong to another number, "Validation Loss: 1.38, Validation Accuracy: 48 %".
 _NAMED_LOSS = re.compile(
-    r"(?i)(?<![a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)[ _]loss ?[:=]"
+    r"(?i)(?<![a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|train(?:ing)?)[ _]loss ?[:=]"
 )
 
 

@@ -10,6 +10,7 @@ from runner.facts.messages.signals import StepRecord
 
 # Kinds of lines that are remembered after one line; chosen.
 MAX_KINDS = 64
+_JUDGED = ("loss", "grad_norm", "step_seconds_max", "samples_per_second")
 
 
 class LineOrder:
@@ -38,7 +39,7 @@ class LineOrder:
         if reading.numbers.keys() == {"validation_loss"}:
             self._validations.append((line, reading))
             return []
-        is_judged = not reading.numbers.keys().isdisjoint(("loss", "grad_norm", "step_seconds_max"))
+        is_judged = not reading.numbers.keys().isdisjoint(_JUDGED)
         if self._has_numbered_loss or not is_judged:
             return []
         kind = tuple(sorted(reading.numbers))

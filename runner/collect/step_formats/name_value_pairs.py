@@ -59,6 +59,10 @@ NAMES: Mapping[str, str] = {
         throughput/tokens_per_sec wps train_wps tps tokens/s/device
         tokens_per_second_per_gpu tokens_per_sec_per_gpu tgs tokens_per_gpu_per_second_(tgs)
         tgs_(tokens/gpu/second) throughput/device/tokens_per_second throughput/device/tps""",
+    "samples_per_second": """samples_per_second samples_per_sec samples/sec samples/s samples/second
+        images_per_second images_per_sec images/sec images/s imgs/sec imgs/s img/sec img/s
+        examples_per_second examples_per_sec examples/sec examples/s sequences/sec sequences/s
+        seqs/sec seqs/s throughput_(samples/sec) throughput_(samples/s) throughput_(imgs/s)""",
     "model_tflops_per_second": """model_tflops_per_gpu tflops tflops_per_gpu tflop/s/device
         throughput_per_gpu_(tflop/s/gpu) approx_flops_per_gpu tflops/gpu""",
     "mfu_ratio": "mfu mfu_(%):% mfu(%):% throughput/device/mfu:%",

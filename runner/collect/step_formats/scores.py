@@ -33,7 +33,7 @@ _EQUAL_REWARDS = re.compile(
 )
 # Of the training: "ppl 50880577.49", "'perplexity': 1.2e8".
 _PERPLEXITY = re.compile(
-    r"(?i)(?<![\w./@\-])(?<!valid )(?<!val )(?<!eval )(?:ppl|perplexity)['\"]?\s{0,4}[:=]?\s{0,4}"
+    r"(?i)(?<![\w./@\-])(?<!valid )(?<!val )(?<!eval )(?:pplx?|perplexity)['\"]?\s{0,4}[:=]?\s{0,4}"
     r"(\d{1,60}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?)(?![\w.])"
 )
 

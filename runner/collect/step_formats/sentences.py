@@ -85,6 +85,17 @@ _TIME_SECONDS = re.compile(
 _TOOK = re.compile(
     r"\b(?:[Ii]teration|[Ss]tep|[Bb]atch)(?: (\d{1,12})(?:/\d{1,12})?)? took:? (\d+(?:\.\d+)?) ?(ms|s|sec|secs|seconds)\b"
 )
+# "Speed: 356.23 samples/sec", "245.1 img/sec per GPU", "800 examples per second"; of a whole number before the name, in bars and in
+# tables of benchmarks, it may be anything else.
+_SAMPLES = (
+    r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|sentences?|utterances?|clips?|frames?)"
+)
+RATE = rf"\d[\d,]{{0,12}}(?:\.\d{{1,12}})? ?{_SAMPLES} ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
+_RATE = re.compile(
+    rf"(?<![\w.,])(\d[\d,]{{0,12}}(?:\.\d{{1,12}})?) ?{_SAMPLES} ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
+)
+# A bar counts samples as it likes, of data sets and of evaluations, too.
+_BAR_OF_SAMPLES = re.compile(r"\d\d:\d\d[<,\]]|\d it\b|it/s")
 _SECONDS_ALONE = re.compile(
     r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
 )
@@ -146,6 +157,12 @@ def step_seconds(text: str) -> float | None:
         return number(match[1], 1e-3 if match[2] == "ms" else 1.0)
     waiting = waiting_seconds(text)
     return None if waiting is None else waiting[0]
+
+
+def sample_rate(text: str) -> float | None:
+    """Return the samples per second that a line names behind their number; None: it names none, or is a bar."""
+    match = _RATE.search(text)
+    return None if match is None or _BAR_OF_SAMPLES.search(text) else number(match[1])
 
 
 def taken_seconds(text: str) -> tuple[int | None, float] | None:

@@ -230,7 +230,7 @@ KNOWN: tuple[Format, ...] = (
         {"step": 70, "lr": 2.5e-5}),
     Format("deepspeed_pipeline", r"steps: \d+ loss: .*iter time \(s\): ",
         "steps: 60 loss: 5.4321 iter time (s): 2.250 samples/sec: 28.444",
-        {"step": 60, "loss": 5.4321, "step_seconds_max": 2.25}),
+        {"step": 60, "loss": 5.4321, "step_seconds_max": 2.25, "samples_per_second": 28.444}),
     Format("loss_scaler", loss_scalers.MARK,
         "[2025-01-02 03:04:05,678] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] OVERFLOW! Rank 0 "
         "Skipping step. Attempted loss scale: 4096, reducing to 2048",

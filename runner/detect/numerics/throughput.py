@@ -21,8 +21,9 @@ LASTING_SAMPLES = 16
 START_SAMPLES = 8
 # Samples among which the onset is searched for; chosen.
 HISTORY = 4 * RECENT
-# The first one that is logged counts.
+# The first one that is logged counts; then the step time, and of trainers without one the samples.
 SOURCES = ("tokens_per_second", "model_tflops_per_second", "mfu_ratio")
+SAMPLES = "samples_per_second"
 
 
 @register_metric
@@ -80,8 +81,9 @@ class ThroughputDetector(MetricDetector):
     def _read(self, record: StepRecord) -> float | None:
         """Return the throughput that this run logs, or the inverse of its step time."""
         if not self._source:
-            names = [name for name in SOURCES if getattr(record, name) is not None]
-            self._source = names[0] if names else "step_seconds_max"
+            names = (*SOURCES, "step_seconds_max", SAMPLES)
+            known = [name for name in names if getattr(record, name) is not None]
+            self._source = known[0] if known else "step_seconds_max"
         value: float | None = getattr(record, self._source)
         if value is None or not 0 < value < math.inf:
             return None

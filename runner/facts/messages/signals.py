@@ -62,6 +62,8 @@ class StepRecord(Value):
     # The largest that a rank here reported.
     activation_norm: float | None = None
     data_step: int | None = None
+    # Of trainers that count no tokens: images, sequences, utterances.
+    samples_per_second: float | None = None
 
 
 class StartPhase(Value):

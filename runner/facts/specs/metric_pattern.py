@@ -6,7 +6,8 @@ from collections.abc import Mapping
 # Groups of such a pattern -> StepRecord's field.
 OWN_GROUPS: Mapping[str, str] = {
     **{name: name for name in ("step", "loss", "grad_norm", "lr", "loss_scale", "mfu_ratio")},
-    **{name: name for name in ("tokens_per_second", "model_tflops_per_second", "validation_loss")},
+    **{name: name for name in ("tokens_per_second", "samples_per_second")},
+    **{name: name for name in ("model_tflops_per_second", "validation_loss")},
     "step_seconds": "step_seconds_max",
     "data_wait_seconds": "data_wait_seconds_max",
 }

@@ -330,10 +330,12 @@ DEVICE = (
         r"|Failed to initialize NVML: (?:Unknown|GPU)"
         r"|nouveau\s+\S+\s+\w+: .*(?:\bTRAP\b|lockup|SCHED_ERROR|timed? ?out|\berror\b)"
         r"|Detected Critical Xid Error|GPU requires (?:a )?reset\b"
+        # Of Moore Threads: the kernel's own report of a core that was reset.
+        r"|\bMTGPU:.{0,120}(?:\bGuilty Lockup\b|\bFAULT:)"
         r"|GPU HANG: ecode|\bxe \S+: .*Timedout job: seqno|VRAM is lost due to GPU reset"
         r"|(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/"
         r"|\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:GPU|engine).*(?:timeout|reset|hang|fault)",
-        source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
+        source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module; drivers of other vendors",
         sample="nouveau 0000:01:00.0: fifo: fault 01 [WRITE] at 0000000000000000 engine 06 [HOST0]",
         near="nouveau 0000:01:00.0: fifo: 32 channels available",
     ),
@@ -461,7 +463,7 @@ DEVICE = (
     ),
     Signature(
         "device-removed",
-        r"pciehp.*Slot\(\S+\): (?:Link Down|Card not present)"
+        r"pciehp.*[Ss]lot\(\S+\): (?:Link Down|Card not present)"
         r"|nvme\S* (?:\S+: )?Removing after probe(?: failure|[ \t\r]*$)"
         # All ones: nothing answers at its address. Without the register it may be either.
         r"|nvme\S* (?:\S+: )?controller is down; will reset: CSTS=0xf{8}\b"

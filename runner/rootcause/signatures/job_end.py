@@ -9,6 +9,9 @@ _SLURM = "Slurm, slurmstepd and srun"
 _STATES = "Slurm, states of jobs: scontrol, sacct and mails"
 # In records, in mails, and in tables beside an exit code.
 _STATE = r"JobState=(?:{0})|Run time \S+, (?:{0})|\b(?:{0})\+? +-?\d{{1,3}}:\d"
+# Of nodes and of jobs: "exit reason": "Deleted", exit_reason=OOMKilled.
+_EXIT_REASON = r"\b[Ee]xit[ _][Rr]eason\W{{1,6}}(?:{0})\b"
+_DLROVER = "DLRover, its enumerations NodeExitReason and JobExitReason"
 
 _ended = partial(Signature, fault="preemption", layer="scheduler", scope="scheduler")
 _launcher = partial(Signature, fault="unknown", layer="launcher", scope="rank")
@@ -108,6 +111,43 @@ ENDING = (
         source="Kubernetes, kubectl get pods",
         sample="rank-7-of-8   0/1     ErrImagePull   0          12s",
         near="rank-7-of-8   0/1     ContainerCreating   0          12s",
+    ),
+    _ended(
+        "node-exit-deleted",
+        _EXIT_REASON.format("Deleted"),
+        source=_DLROVER + ": a pod of a rank was taken away",
+        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "Deleted"}',
+        near='{"from_state": "Pending", "to_state": "Running", "node": "job-worker-3", "exit reason": ""}',
+    ),
+    _ended(
+        "node-exit-memory",
+        _EXIT_REASON.format("OOMKilled|WorkerOOM|PSOOM|EvaluatorOOM"),
+        fault="host_oom",
+        layer="machine",
+        scope="node",
+        source=_DLROVER,
+        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "OOMKilled"}',
+        near='{"from_state": "Running", "to_state": "Succeeded", "node": "job-worker-3", "exit reason": "Succeeded"}',
+    ),
+    _ended(
+        "node-exit-hardware",
+        _EXIT_REASON.format("HardwareError"),
+        fault="host_hardware",
+        layer="machine",
+        scope="node",
+        source=_DLROVER,
+        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "HardwareError"}',
+        near='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "Error"}',
+    ),
+    _ended(
+        "node-exit-silent",
+        _EXIT_REASON.format("NoHeartBeat|CheckFailure"),
+        fault="node_failure",
+        layer="machine",
+        scope="node",
+        source=_DLROVER + ": its agent reports no more, or its check failed",
+        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "NoHeartBeat"}',
+        near='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "UnknownError"}',
     ),
     _ended(
         "cancelled",

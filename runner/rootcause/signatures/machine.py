@@ -51,7 +51,9 @@ MACHINE = (
         r"|ray\.exceptions\.OutOfMemoryError|running low on memory|exited on signal 9 \(Killed\)"
         r"|\bmemory on the node \(.{1,400} (?:above|exceeds) the memory usage threshold"
         # The same over two lines.
-        r"|\bexceeds the memory usage threshold of 0\.\d|Task \S{1,200} failed due to oom\b",
+        r"|\bexceeds the memory usage threshold of 0\.\d|Task \S{1,200} failed due to oom\b"
+        # Backend.AI and other runtimes of containers.
+        r"|\bout[- ]of[- ]memory detected\b|\boom[- ]killed (?:process|container|pod|task)\b",
         source="Slurm, slurmstepd; Kubernetes, container status; Ray, its monitor of memory",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",
@@ -61,8 +63,10 @@ MACHINE = (
         r"DefaultCPUAllocator: (?:can't|not enough)|\bstd::bad_alloc\b|\[Errno 12\]"
         r"|(?:OSError|RuntimeError).*Cannot allocate memory"
         r"|numpy\.core\._exceptions\._ArrayMemoryError"
-        r"|java\.lang\.OutOfMemoryError|Unable to allocate [\d.]+ [KMGT]iB for an array|^(?:\S+ )?MemoryError\b",
-        source=_ERRNO + "; PyTorch, c10/core/CPUAllocator.cpp; NumPy",
+        r"|^memory allocation of \d+ bytes failed|java\.lang\.OutOfMemoryError"
+        r"|Unable to allocate [\d.]+ [KMGT]iB for an array|^(?:\S+ )?MemoryError\b",
+        source=_ERRNO
+        + "; PyTorch, c10/core/CPUAllocator.cpp; NumPy; Rust, its handler of failed allocations",
         sample="RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
         "allocate memory: you tried to allocate 68719476736 bytes",
         near="DefaultCPUAllocator was chosen for pinned memory",
@@ -134,6 +138,17 @@ MACHINE = (
         source="Linux, net/sunrpc, fs/ceph; Lustre: operations wait, and go on when the server is back",
         sample="nfs: server 10.4.0.9 not responding, timed out",
         near="nfs: server 10.4.0.9 OK",
+    ),
+    _storage(
+        "volume-of-pod-in-error",
+        r"\b[EF]\d{4} \d\d:\d\d:.{0,300}"
+        r"(?:kubernetes\.io~csi/|\bCheck volume path, err: |\bNode(?:Stage|Publish|GetVolumeStats)\w*\b)"
+        r"|\bMountVolume\.(?:SetUp|MountDevice) failed for volume\b|\bUnable to attach or mount volumes\b",
+        source="Kubernetes, klog of CSI drivers at the levels error and fatal; the kubelet's events",
+        sample='E0706 23:27:30.250470  7 node.go:394] "check volume path" err="function timeout" '
+        'volumePath="/var/lib/kubelet/pods/6947/volumes/kubernetes.io~csi/pv/mount"',
+        near='I0706 23:27:30.250470  7 node.go:394] "check volume path" '
+        'volumePath="/var/lib/kubelet/pods/6947/volumes/kubernetes.io~csi/pv/mount"',
     ),
     _storage(
         "storage-cluster-in-error",
@@ -235,6 +250,8 @@ MACHINE = (
         r"|node with node id: \S+ .{0,200}has been marked dead|\bnode has bee[nm] marked (?:as )?dead\b"
         r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b|\b[Nn]ode \S+ rebooted unexpectedly\b"
         r"|Unable to contact slurm controller|\bdown[*$]? .{0,160}\bNot responding[ \t\r]*$"
+        # Of health checks that take a node out for it: "cyclecloud_node_fail".
+        r"|\b\w{2,30}_node_fail(?:ed|ure)?\b"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,

@@ -28,6 +28,8 @@ PROGRAM = (
         r"|Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate.{0,80}Current allocation summary follows"
         r"|Out of memory while trying to allocate \d+ bytes|Cuda failure \d* ?'out of memory'"
         r"|InternalError: .{0,60}\bDst tensor is not initialized"
+        # Of Neuron: a core's memory, with what it is used for.
+        r"|\b[Ff]ailed to allocate [\d.]+ ?[KMG]?B\b.{0,80}\bon ND \d+:NC \d+"
         r"|\bGpuLaunchKernel\b.{0,300}\bout of memory\b|\b[Ss]tatus: (?:INTERNAL|Internal|RESOURCE_EXHAUSTED"
         r"|ResourceExhausted): out of memory"
         r"|RESOURCE_EXHAUSTED: (?:Error (?:allocating|preallocating|loading)|Attempting to (?:reserve|allocate))",
@@ -278,6 +280,8 @@ PROGRAM = (
         r"|environment variable \S+ expected, but not set"
         r"|execve\(\): .*(?:No such file|Permission denied)|Batch job submission failed"
         r"|Unable to allocate resources|is not in struct|gated repo"
+        # A module without a name, as a script prints it that caught the exception; and an ordinal beyond the GPUs that are visible.
+        r"|\bcannot import name '\w+' from '[\w.]+'|device >= 0 && device < num_gpus"
         r"|OutOfResources: out of resource|only supports \w+ GPUs or newer"
         r"|Driver/library version mismatch",
         source="argparse, Hydra, Megatron-LM, NCCL and PyTorch messages",

@@ -90,6 +90,9 @@ class ShortWindows(MetricDetector):
         if self._num > MAX_SAMPLES or self.peer(LossDetector).usual.median is not None:
             return found
         norm = finite(record.grad_norm)
+        if record.grad_norm is not None and norm is None:
+            # Its step was skipped, whether the line says so or not; what lasts is found by another judge.
+            return found
         self._steps.append(record.step)
         self._losses.append(round(value, DIGITS))
         has_norm = norm is not None and norm > 0

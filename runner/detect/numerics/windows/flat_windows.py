@@ -5,8 +5,9 @@ from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
-from runner.detect.numerics.windows.learning_windows import FIRST_PASSES, LATE_STEP
+from runner.detect.numerics.windows.learning_windows import CLASSES, FIRST_PASSES, LATE_STEP
 from runner.detect.numerics.windows.samples import Samples
+from runner.facts.faults import Fault
 
 # Passes whose training and validation losses are all within this share of the first training loss, from the first pass of the run
 # on. All chosen: a first pass changes most of all, the losses of two sets of data differ by more unless the model answers
@@ -26,6 +27,14 @@ MIN_EQUAL_REWARDS, NO_LOSS = 2, 1e-4
 # of them to the later one. All chosen: a set that is answered alike has such an accuracy, and so has one whose answers are as good
 # as they get, but the training accuracy beside that is high, or rises.
 MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
+
+# Evaluations at the end whose losses, of training and validation, are each the very same number. Chosen: no update leaves both.
+MIN_EQUAL_EVALUATIONS = 4
+# Passes after which the accuracies of two sets of data or more are all exactly 1/N, in so many digits, and what was more. Chosen.
+MIN_GUESSED_PASSES, MIN_GUESSED_SETS, GUESS_DIGITS, LEARNED_RATIO = 5, 2, 4, 1.5
+# Evaluations in a row at which the validation accuracy falls, those before, and the share that is left at last. Chosen: noise falls
+# three times in a row, but not so far.
+MIN_ACCURACY_FALLS, MIN_BEFORE_FALL, LEFT_ACCURACY = 3, 2, 0.75
 
 
 def flat_from_start(samples: Samples) -> NumericFinding | None:
@@ -76,6 +85,66 @@ def auc_of_guesses(samples: Samples) -> NumericFinding | None:
         f"{len(rows)} evaluations: that of a guess"
     )
     return incident("plateau", rows[0][0], rows[-1][0], evidence)
+
+
+def same_evaluations(samples: Samples) -> NumericFinding | None:
+    """Find training and validation losses that are the very same numbers at each of the last evaluations."""
+    evaluations = samples.evaluations()
+    num = 0
+    while num < len(evaluations) and evaluations[-1 - num][1:] == evaluations[-1][1:]:
+        num += 1
+    if num < MIN_EQUAL_EVALUATIONS or not all(
+        has_digits(value, MIN_DIGITS) for value in evaluations[-1][1:]
+    ):
+        return None
+    step, loss, validation = evaluations[-num]
+    evidence = (
+        f"the training loss is {loss:.12g} and the validation loss {validation:.12g} at each of the last {num} of "
+        f"{len(evaluations)} evaluations: the weights do not change, or the losses do not depend on them"
+    )
+    return incident("plateau", step, evaluations[-1][0], evidence)
+
+
+def guessed_accuracies(samples: Samples) -> NumericFinding | None:
+    """Find accuracies, of two sets of data or more, that are exactly those of a guess after each pass over the data."""
+    columns = samples.accuracies()
+    if not samples.steps_are_passes or not columns or len(columns[0]) < MIN_GUESSED_PASSES:
+        return None
+    constant = [column[0] for column in columns if len(set(column)) == 1]
+    for classes in CLASSES:
+        guess = round(1 / classes, GUESS_DIGITS)
+        num = sum(value == guess for value in constant)
+        if num < MIN_GUESSED_SETS:
+            continue
+        best = max(constant)
+        has_learned = best >= LEARNED_RATIO * guess
+        learned = f", after {number(best)} at best" if has_learned else ""
+        steps = [one.step for one in samples.records if one.loss is not None]
+        evidence = (
+            f"{num} accuracies are {guess:g} after each of {len(steps)} passes over the data{learned}: those of a guess among "
+            f"{classes} classes"
+        )
+        fault: Fault = "divergence" if has_learned else "plateau"
+        return incident(fault, steps[0], steps[-1], evidence)
+    return None
+
+
+def falling_accuracy(samples: Samples) -> NumericFinding | None:
+    """Find a validation accuracy that falls at each of the last evaluations, far below its best, while the training's rises."""
+    rows = samples.evaluated_scores("accuracy")
+    validation, training = [one for *_, one in rows], [one for _, _, one, _ in rows]
+    if len(rows) < MIN_BEFORE_FALL + MIN_ACCURACY_FALLS:
+        return None
+    best = max(range(len(rows)), key=lambda at: validation[at])
+    since = validation[best:]
+    has_fallen = since == sorted(set(since), reverse=True) and len(since) > MIN_ACCURACY_FALLS
+    if not has_fallen or since[-1] > LEFT_ACCURACY * since[0] or training[-1] < training[best]:
+        return None
+    evidence = (
+        f"the validation accuracy fell at each of the last {len(since) - 1} evaluations, from {number(since[0])} to "
+        f"{number(since[-1])}, while the training accuracy went from {number(training[best])} to {number(training[-1])}"
+    )
+    return incident("validation_divergence", rows[best + 1][0], rows[-1][0], evidence)
 
 
 def one_answer(samples: Samples) -> NumericFinding | None:

@@ -37,8 +37,12 @@ NORM_GROWTH_EACH, NORM_GROWTHS = 1.2, ((6, 100.0), (9, 20.0))
 # A level that is risen from the second or third sample on: samples in all, their ratio to those before, times the range of those,
 # and how many intervals between samples a run is old that shows it after one. Chosen.
 MIN_LEVELS, LEVEL_RATIO, LEVEL_RANGES, BEGIN_INTERVALS = 4, 3.0, 8.0, 2
+# The same after two samples, where more samples follow and the learning rate is known not to have risen. Chosen.
+MIN_RATED, RATED_RATIO, RATED_RANGES = 6, 2.0, 4.0
 # Falls of a loss scale in a row, to less than is worth going back to (`trial.py`); chosen.
 MIN_FALLS = 4
+# Steps that are skipped one after the other at a scale that is far below 1; chosen: one is found again at 1, and none so low.
+MIN_SKIPPED, LOWEST_SCALE = 2, 1 / 16
 # Of a rise, the steps of its later half in times of those of its earlier half: a divergence feeds itself. A sum of losses, which
 # some scripts print in place of their mean, does not. Of a trend that never falls, the largest step in times of the smallest: those
 # of a sum are alike. Chosen.
@@ -121,6 +125,8 @@ def risen_level(samples: Samples) -> NumericFinding | None:
     if (found := _left_level(points)) is not None:
         return found
     interval = points[1][0] - points[0][0]
+    rates = samples.rates()
+    is_rated = bool(rates) and max(rates) <= rates[0]
     for num in (1, 2):
         before, after = [math.log(one) for one in values[:num]], values[num:]
         if len(after) < MIN_LEVELS - num or values[0] < LEAST_LOSS:
@@ -128,7 +134,10 @@ def risen_level(samples: Samples) -> NumericFinding | None:
         # The first mean of a run may be of fewer losses than it is divided by.
         if num == 1 and points[0][0] < BEGIN_INTERVALS * interval:
             continue
-        limit = max(math.log(LEVEL_RATIO), LEVEL_RANGES * (max(before) - min(before)))
+        ratio, ranges = LEVEL_RATIO, LEVEL_RANGES
+        if num > 1 and is_rated and len(after) >= MIN_RATED:
+            ratio, ranges = RATED_RATIO, RATED_RANGES
+        limit = max(math.log(ratio), ranges * (max(before) - min(before)))
         if math.log(min(after)) - max(before) < limit:
             continue
         fault = "divergence" if after[-1] >= after[0] else "loss_spike"
@@ -162,12 +171,21 @@ def falling_scale(samples: Samples) -> NumericFinding | None:
     """Find a loss scale below 1 that fell at each of the last samples: gradients overflow whatever the scale."""
     scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
     last = samples.records[-1] if samples.records else None
-    if last is not None and last.loss_scale is None and finite(last.loss) is not None:
-        # It went on from there.
-        return None
+    # The sentence about a step may stand before the line of that step.
+    ended = scales and last is not None and last.step - scales[-1][0] <= 1
     num = 1
     while num < len(scales) and 0 < scales[-num][1] < scales[-num - 1][1]:
         num += 1
+    skipped = [one.step for one in samples.records[-MIN_SKIPPED - 1 :] if one.skipped]
+    if ended and len(skipped) >= MIN_SKIPPED and num > 1 and scales[-1][1] <= LOWEST_SCALE:
+        evidence = (
+            f"steps {skipped[0]} and {skipped[-1]} are skipped at a loss scale of {number(scales[-1][1])}, which falls on (limit "
+            f"{LOWEST_SCALE:g})"
+        )
+        return incident("loss_scale_floor", skipped[0], scales[-1][0], evidence)
+    if last is not None and last.loss_scale is None and finite(last.loss) is not None:
+        # It went on from there.
+        return None
     if num <= MIN_FALLS or scales[-1][1] >= LEAST_LOSS_SCALE:
         return None
     (onset, _), (step, scale) = scales[-num + 1], scales[-1]

@@ -17,8 +17,8 @@ MIN_SIDE, APART_RATIO, RISEN_NORM_RATIO = 4, 2.0, 10.0
 # A jump of the norm that the loss beside it shows, too, after one sample: single norms rise 200 times in healthy runs, but no loss
 # jumps beside them. Chosen.
 NORM_RATIO, LOSS_BESIDE_RATIO = 1000.0, 3.5
-# A jump of the norm alone: samples before it, and the ratio to their median, and to their highest. Chosen: as above, five times what
-# single norms of healthy runs have.
+# A jump of the norm alone: samples before it, and the ratio to their median, and to their highest. Chosen: five times what single
+# norms of healthy runs have.
 MIN_BEFORE_JUMP, MEDIAN_RATIO, HIGHEST_RATIO = 6, 1000.0, 50.0
 
 

@@ -16,6 +16,9 @@ from runner.detect.numerics.windows.samples import Samples, are_positive
 # the log, as one sample alone may be of an odd batch; and the last one in times of the highest before, and (as a rise of more
 # samples) of the lowest. All chosen: more than was learned is lost at once.
 MIN_FALLS, MIN_RISES, TURNED_RATIO = 6, 2, 2.0
+# The same where not all that was learned is lost: fewer falls, to this share of the first sample, more rises, and the last one and
+# the first one of them in times of the lowest. Chosen: noise has this order once in 1,600, and then not these ratios.
+FEW_FALLS, FALLEN_SHARE, MORE_RISES, LOST_RATIO, TURN_RATIO = 4, 0.5, 3, 4.0, 2.0
 # How far a learning rate rises meanwhile, at most. Chosen: a search for one raises it to where the loss turns.
 SEARCHED_RATES = 1.5
 # A loss below 0 that falls in each sample, faster and faster: samples, its size in times of the first one's, and its least size.
@@ -35,6 +38,8 @@ LASTING_RATIO = 10.0
 # The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
 # last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
+# A size that no loss of sound weights has, whatever it adds up; chosen.
+ABSURD_LOSS = 1e15
 # Perplexities: words of the largest vocabularies, how near each is to its loss (as both are rounded), samples at the end that are
 # above it, and how much of the first of them the last one still is. Chosen: weights of an odd size begin above it, and fall.
 LARGEST_VOCABULARY, NEAR_PERPLEXITY, MIN_WORSE, WORSE_SHARE = 1e6, 0.02, 6, 0.95
@@ -57,6 +62,22 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
     return incident("divergence", onset, points[-1][0], evidence)
 
 
+def absurd_loss(samples: Samples) -> NumericFinding | None:
+    """Find a loss of a size that no weights give that are of any use."""
+    absurd = [
+        (one.step, one.loss)
+        for one in samples.records
+        if one.loss is not None and ABSURD_LOSS <= abs(one.loss) < math.inf
+    ]
+    if not absurd:
+        return None
+    step, loss = absurd[0]
+    evidence = (
+        f"loss {number(loss)} at step {step}: beyond {ABSURD_LOSS:g}, the weights are of no use"
+    )
+    return incident("divergence", step, samples.records[-1].step, evidence)
+
+
 def worse_than_guesses(samples: Samples) -> NumericFinding | None:
     """Find perplexities with which a log ends that are beyond any vocabulary: worse than a guess among all words."""
     rows = samples.scores("perplexity")
@@ -68,8 +89,8 @@ def worse_than_guesses(samples: Samples) -> NumericFinding | None:
         return None
     least = min(perplexity for *_, perplexity in end)
     evidence = (
-        f"the perplexity is {number(least)} and more in the last {num} of {len(rows)} samples, and does not fall: worse than a guess "
-        f"among a million words, which has a loss of {guess:.1f}"
+        f"the perplexity is {number(least)} and more in the last {num} of {len(rows)} samples, and does not fall: worse than a "
+        f"guess among a million words, which has a loss of {guess:.1f}"
     )
     return incident("divergence", end[0][0], end[-1][0], evidence)
 
@@ -157,27 +178,34 @@ def _width(values: Sequence[float]) -> float:
 
 
 def turned_loss(samples: Samples) -> NumericFinding | None:
-    """Find a loss that fell in each sample, and then rises in each one, to more than it ever was."""
+    """Find a loss that fell in each sample, and then rises in each one: to more than it ever was, or to many times its lowest."""
     points = samples.losses()
     values = [value for _, value in points]
-    if not are_positive(values) or len(values) <= MIN_FALLS + MIN_RISES or min(values) < LEAST_LOSS:
+    if len(values) < 2 or not are_positive(values) or min(values) < LEAST_LOSS:
         return None
     lowest, num_rises = min(values), len(values) - 1 - values.index(min(values))
     falls = values[: len(values) - num_rises]
     rises = values[len(falls) - 1 :]
-    if len(falls) <= MIN_FALLS or num_rises < MIN_RISES:
-        return None
     if falls != sorted(set(falls), reverse=True) or rises != sorted(set(rises)):
         return None
     rates = samples.rates()
     if rates and rates[-1] > SEARCHED_RATES * rates[len(falls) - 1]:
         return None
-    before = max(values[:-1])
-    if values[-1] < max(TURNED_RATIO * before, GROWTH_RATIO * lowest):
+    before, num_falls = max(values[:-1]), len(falls) - 1
+    has_lost_all = num_falls >= MIN_FALLS and num_rises >= MIN_RISES
+    has_lost_all &= values[-1] >= max(TURNED_RATIO * before, GROWTH_RATIO * lowest)
+    has_lost_much = num_falls >= FEW_FALLS and num_rises >= MORE_RISES
+    has_lost_much &= lowest <= FALLEN_SHARE * values[0] and values[-1] >= LOST_RATIO * lowest
+    if not has_lost_all and not (has_lost_much and rises[1] >= TURN_RATIO * lowest):
         return None
+    limit = (
+        f"{TURNED_RATIO:g} times and more what it ever was"
+        if has_lost_all
+        else f"{LOST_RATIO:g} times and more its lowest"
+    )
     evidence = (
         f"the loss fell in each of {len(falls)} samples, from {number(values[0])} to {number(lowest)}, and rises in each of the "
-        f"last {num_rises}, to {number(values[-1])}: {TURNED_RATIO:g} times and more what it ever was"
+        f"last {num_rises}, to {number(values[-1])}: {limit}"
     )
     return incident("divergence", points[len(falls)][0], points[-1][0], evidence)
 

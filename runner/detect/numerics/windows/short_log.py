@@ -10,11 +10,15 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.flat_windows import (
     auc_of_guesses,
     equal_rewards,
+    falling_accuracy,
     flat_from_start,
+    guessed_accuracies,
     one_answer,
+    same_evaluations,
 )
 from runner.detect.numerics.windows.learning_windows import (
     fallen_to_chance,
+    frequencies_only,
     loss_at_chance,
     loss_without_success,
     repeated_losses,
@@ -35,6 +39,7 @@ from runner.detect.numerics.windows.norm_windows import (
     single_norm,
 )
 from runner.detect.numerics.windows.runaway_windows import (
+    absurd_loss,
     divergence_from,
     loss_without_bound,
     rising_end,
@@ -65,7 +70,7 @@ from runner.facts.messages.signals import StepRecord
 Judge = Callable[[Samples], NumericFinding | None]
 
 # In this order: what is certain from one sample on comes before what needs many. The first finding counts.
-OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite, equal_rewards)
+OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite, equal_rewards, absurd_loss)
 OF_LOSSES: tuple[Judge, ...] = (
     *OF_ANY_LOSS,
     zero_losses,
@@ -87,14 +92,18 @@ OF_LOSSES: tuple[Judge, ...] = (
     rising_trend,
     repeated_losses,
     flat_from_start,
+    same_evaluations,
+    guessed_accuracies,
     auc_of_guesses,
     one_answer,
     loss_at_chance,
     fallen_to_chance,
     loss_without_success,
+    frequencies_only,
     leaving_validation,
     fitted_far_apart,
     widening_gap,
+    falling_accuracy,
     validation_spike,
 )
 OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps, stalled_steps)

@@ -1,11 +1,11 @@
 """Step times and throughputs of a short log that is over: steps that go to and fro between two times, and a drop that lasts."""
 
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from statistics import median
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.throughput import SOURCES
+from runner.detect.numerics.throughput import SAMPLES, SOURCES
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 
 # Step times: samples, slow ones in times of the fastest, how many fast ones show that a step can be that fast (within a factor of
@@ -29,6 +29,9 @@ MIN_STALLED, MIN_BEFORE_STALL, STALL_RATIO, LEAST_STALL_SECONDS = 2, 2, 50.0, 30
 # of the two nearest samples: of step times where each line prints the same sizes; of throughputs, of which single low samples are
 # usual, by half, or for longer. Where no line prints sizes a larger batch makes steps longer, but seldom so much. Chosen.
 GAP_RANGES = 3.0
+# Samples per second that fell at the end: samples before, how far they are apart, samples of the end, and the ratio. Chosen: a save
+# or a validation makes one sample slow, not two; of tokens per second, which are printed more often, two are.
+MIN_STEADY, STEADY_RATIO, MIN_SLOW, SLOWER_RATIO = 4, 1.25, 2, 1.9
 OF_TIMES, OF_UNSIZED_TIMES = (4, 1.25), (5, 2.5)
 OF_RATES = ((4, 2.0), (8, 1.5))
 
@@ -117,14 +120,29 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
         sized = ", with the same batch size on each line" if is_sized else ""
         evidence = f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before{sized}"
         return incident("throughput_drop", onset, times[-1][0], evidence)
-    for source, limits in product(SOURCES, OF_RATES):
+    for source in (*SOURCES, SAMPLES):
         rates = [(one.step, getattr(one, source)) for one in samples.records]
         inverse = [(step, 1 / rate) for step, rate in rates if rate is not None and rate > 0]
-        if (found := _slower(inverse, *limits)) is not None:
+        found = next((one for limits in OF_RATES if (one := _slower(inverse, *limits))), None)
+        if found is None and source == SAMPLES:
+            found = _slower_end(inverse)
+        if found is not None:
             before, after, onset = found
             most, least = number(1 / min(after)), number(1 / max(before))
             evidence = f"{source} is {most} at most from step {onset} on, {least} and more before"
             return incident("throughput_drop", onset, inverse[-1][0], evidence)
+    return None
+
+
+def _slower_end(times: Points) -> tuple[Sequence[float], Sequence[float], int] | None:
+    """Return the times before the last samples, if those were steady, and of these, if they are longer, and their first step."""
+    for num in range(MIN_SLOW, len(times) - MIN_STEADY + 1):
+        before, after = (
+            [value for _, value in part] for part in (times[: len(times) - num], times[-num:])
+        )
+        is_steady = are_positive(before) and max(before) <= STEADY_RATIO * min(before)
+        if is_steady and min(after) >= SLOWER_RATIO * max(before):
+            return before, after, times[-num][0]
     return None
 
 

@@ -33,6 +33,12 @@ APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
 # The same in a few evaluations, whose noise is not known: rises in a row, their sum, the validation loss in times of the training
 # loss, and what is left of that since the best evaluation. All chosen: what was learned since then is the training data by heart.
 MIN_MEMORISED, MEMORISED_RISE, MEMORISED_RATIO, MEMORISED_SHARE = 2, 0.1, 10.0, 0.5
+# The same in any number of evaluations, two at least: the validation loss in times of its best, and what is left of the training
+# loss. Chosen: nothing else doubles the one while it takes nine tenths off the other.
+HEART_RISE, HEART_SHARE = 2.0, 0.1
+# A rise in order that is small: the rise in all, and the order of the validation losses, which noise reaches in one of 50,000
+# orders, and of the training losses. Chosen.
+SMALL_RISE, STRICT_ORDER, FALLING_ORDER = 0.025, 0.9, 0.6
 # Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
 # than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
 MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
@@ -96,6 +102,19 @@ class _Rise:
         is_short = num >= MIN_CLEAR and order >= CLEAR_ORDER and self.is_clear
         return self.share >= ORDERED_RISE and (is_long or is_short)
 
+    def is_by_heart(self) -> bool:
+        """Whether the validation loss is a multiple of its best, and next to nothing is left of the training loss."""
+        return self.share >= HEART_RISE - 1 and self._ends_above(MEMORISED_RATIO, HEART_SHARE)
+
+    def is_small_and_ordered(self) -> bool:
+        """Whether the validation loss rises by little, but nearly always, while the training loss falls."""
+        validation = [value for _, _, value in self.since]
+        is_long = len(self.since) >= MIN_ORDERED and self.share >= SMALL_RISE
+        if not is_long or _order(validation) < STRICT_ORDER:
+            return False
+        falling = _order([-value for _, value, _ in self.since])
+        return falling >= FALLING_ORDER and self.size >= ORDERED_OVER_NOISE * self.noise
+
     def is_steady(self) -> bool:
         """Whether it is many rises in a row, along a smooth line."""
         is_long = len(self.since) > MIN_RISING
@@ -133,10 +152,12 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
         return None
     best = min(range(len(evaluations)), key=lambda at: (evaluations[at][2], -at))
     rise = _Rise(evaluations, evaluations[best:])
-    if rise.share < NOTE_RISE:
+    is_small = rise.is_small_and_ordered()
+    if rise.share < NOTE_RISE and not is_small:
         return None
     in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
-    if not (rise.is_ordered() or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
+    in_order = is_small or rise.is_ordered() or rise.is_by_heart()
+    if not (in_order or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
         return None
     (_, best_train, best_validation), (step, train, validation) = rise.since[0], rise.since[-1]
     evidence = (

@@ -1,0 +1,184 @@
+"""Short logs in which what was learned is lost, or nothing is learned: by losses that turn, by accuracies, and by their sizes."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from runner.detect.numerics.windows.short_log import ShortLog
+from runner.facts.messages.signals import StepRecord
+from tests.detect.numerics.windows.test_short_logs import fault_of, of
+
+
+@pytest.mark.parametrize(
+    ("losses", "fault"),
+    [
+        ([15.5, 13.0, 3.8, 2.4, 1.4, 5.8, 7.1, 10.0], "divergence"),
+        # Fewer falls, fewer rises, a rise that turns, one of three times, and one that begins small.
+        ([13.0, 3.8, 2.4, 1.4, 5.8, 7.1, 10.0], ""),
+        ([15.5, 13.0, 3.8, 2.4, 1.4, 5.8, 10.0], ""),
+        ([15.5, 13.0, 3.8, 2.4, 1.4, 5.8, 10.0, 7.1], ""),
+        ([15.5, 13.0, 3.8, 2.4, 1.4, 2.9, 3.1, 4.2], ""),
+        ([15.5, 13.0, 3.8, 2.4, 1.4, 2.0, 4.1, 7.0], ""),
+    ],
+)
+def test_a_loss_that_loses_most_of_what_it_learned_has_diverged(
+    losses: list[float], fault: str
+) -> None:
+    """Step by step, to a multiple of its lowest; at a rate that rises meanwhile it may be a search for one."""
+    assert fault_of(of(loss=losses)) == fault
+    rates = [1e-4 * 3**n for n in range(len(losses))]
+    assert fault_of(of(loss=losses, lr=rates)) == ""
+
+
+@pytest.mark.parametrize(
+    ("losses", "rates", "fault"),
+    [
+        ([1.6, 1.4, 3.4, 6.4, 5.5, 4.9, 4.9, 4.6], [7e-5] * 8, "divergence"),
+        ([1.6, 1.4, 3.4, 6.4, 5.5, 4.9, 4.9, 4.6], [1e-6 * n for n in range(1, 9)], ""),
+        ([1.6, 1.4, 3.0, 6.4, 5.5, 4.9, 4.9, 4.6], [7e-5] * 8, ""),
+        ([1.6, 1.2, 3.4, 6.4, 5.5, 4.9, 4.9, 4.6], [7e-5] * 8, ""),
+        ([1.6, 1.4, 3.4, 6.4, 5.5, 4.9, 4.9], [7e-5] * 7, ""),
+    ],
+)
+def test_two_samples_far_below_all_later_ones_are_the_level_that_was_left(
+    losses: list[float], rates: list[float], fault: str
+) -> None:
+    """Where the learning rate does not rise: they lie close together, and many samples follow."""
+    found = fault_of(of(loss=losses, lr=rates))
+    assert found in (fault, "loss_spike" if fault else "")
+
+
+def test_a_loss_of_absurd_size_is_a_divergence() -> None:
+    """In reinforcement learning, too, where losses wander; sums of losses are far below it."""
+    for loss, fault in ((1.4e19, "divergence"), (-3e17, "divergence"), (4e9, "")):
+        log = ShortLog()
+        log.leave_out_losses()
+        log.add(StepRecord(step=1, loss=loss))
+        found = log.finding()
+        assert ("" if found is None else found.fault) == fault
+
+
+@pytest.mark.parametrize(
+    ("scales", "fault"),
+    [([0.125, 0.0625], "loss_scale_floor"), ([4.0, 2.0], ""), ([0.5, 0.25], "")],
+)
+def test_steps_that_are_skipped_far_below_a_scale_of_1_are_a_floor(
+    scales: Sequence[float], fault: str
+) -> None:
+    """The sentence may come before the line of its step; what goes on for longer has found its scale."""
+    records = [
+        record
+        for step, scale in enumerate(scales, 17)
+        for record in (
+            StepRecord(step=step, loss_scale=scale, skipped=True),
+            StepRecord(step=step + 1, loss=2.0),
+        )
+    ]
+    assert fault_of(records) == fault
+    assert fault_of([*records, *(StepRecord(step=n, loss=2.0) for n in range(20, 24))]) == ""
+
+
+def test_evaluations_with_the_very_same_losses_are_a_plateau() -> None:
+    """Of both sets, with all digits; where one of them moves, or is rounded to few, they say nothing."""
+    steps = range(1, 6)
+    stuck = [StepRecord(step=n, loss=14.5063, validation_loss=14.5063) for n in steps]
+    assert fault_of(stuck) == "plateau"
+    assert fault_of(stuck[:3]) == ""
+    rounded = [StepRecord(step=n, loss=0.01, validation_loss=0.01) for n in steps]
+    assert fault_of(rounded) == ""
+    moving = [StepRecord(step=n, loss=2.5 - 0.1 * n, validation_loss=14.5063) for n in steps]
+    assert fault_of(moving) == ""
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "fault"),
+    [
+        ((0.5, 0.5), "plateau"),
+        ((0.912, 0.5, 0.5), "divergence"),
+        ((0.5,), ""),
+        ((0.52, 0.52), ""),
+    ],
+)
+def test_accuracies_of_a_guess_after_each_pass_show_that_nothing_is_left(
+    accuracies: tuple[float, ...], fault: str
+) -> None:
+    """Of two sets of data; a better one before shows that something was learned. Passes count, not steps."""
+    for counts_passes, expected in ((True, fault), (False, "")):
+        log = ShortLog()
+        if counts_passes:
+            log.count_passes()
+        for n, loss in enumerate((1.36, 1.34, 1.09, 0.77, 0.73, 1.03), 210):
+            log.add(StepRecord(step=n, loss=loss), accuracies)
+        found = log.finding()
+        assert ("" if found is None else found.fault) == expected
+
+
+@pytest.mark.parametrize(
+    ("validation", "training", "fault"),
+    [
+        ([0.93, 0.97, 0.96, 0.93, 0.88, 0.3], [0.91, 0.98, 0.99, 0.99, 0.99, 0.99], "yes"),
+        ([0.93, 0.97, 0.96, 0.93, 0.88, 0.8], [0.91, 0.98, 0.99, 0.99, 0.99, 0.99], ""),
+        ([0.93, 0.97, 0.96, 0.97, 0.88, 0.3], [0.91, 0.98, 0.99, 0.99, 0.99, 0.99], ""),
+        ([0.93, 0.97, 0.96, 0.93, 0.88, 0.3], [0.91, 0.98, 0.9, 0.8, 0.6, 0.4], ""),
+    ],
+)
+def test_a_validation_accuracy_that_falls_while_the_trainings_rises_diverges(
+    validation: list[float], training: list[float], fault: str
+) -> None:
+    """Whatever the validation loss does: with penalties it falls with the training loss."""
+    log = ShortLog()
+    for n, (held_out, own) in enumerate(zip(validation, training, strict=True), 1):
+        record = StepRecord(step=n, loss=1.0 / n, validation_loss=67.0 - 2 * n)
+        log.add(record, scores={"accuracy": own, "validation_accuracy": held_out})
+    found = log.finding()
+    assert ("" if found is None else found.fault) == ("validation_divergence" if fault else "")
+
+
+@pytest.mark.parametrize(
+    ("first", "fallen", "fault"), [(21_500, 0.0, "plateau"), (500, 0.0, ""), (21_500, 0.2, "")]
+)
+def test_a_language_model_that_only_knows_how_often_words_are_is_stuck(
+    first: int, fallen: float, fault: str
+) -> None:
+    """Late, and flat; one that still falls learns, and one that began just now will."""
+    log = ShortLog()
+    for n in range(10):
+        loss = 7.63 + 0.02 * (-1) ** n - fallen * n
+        scores = {"perplexity": math.exp(loss)}
+        log.add(StepRecord(step=first + 500 * n, loss=loss), scores=scores)
+    found = log.finding()
+    assert ("" if found is None else found.fault) == fault
+
+
+@pytest.mark.parametrize(
+    ("validation", "training", "fault"),
+    [
+        ([0.038, 0.092], [0.048, 0.001], "validation_divergence"),
+        ([0.038, 0.06], [0.048, 0.001], ""),
+        ([0.038, 0.092], [0.048, 0.02], ""),
+    ],
+)
+def test_two_evaluations_are_enough_where_the_training_data_are_known_by_heart(
+    validation: list[float], training: list[float], fault: str
+) -> None:
+    """Doubled while the training loss lost nine tenths."""
+    assert fault_of(of(loss=training, validation_loss=validation)) == fault
+
+
+@pytest.mark.parametrize(
+    ("rates", "fault"),
+    [
+        ([801.2, 800.7, 800.9, 796.9, 403.2, 108.6], "throughput_drop"),
+        # One slow sample, a smaller drop, and rates that were never steady.
+        ([801.2, 800.7, 800.9, 796.9, 403.2], ""),
+        ([801.2, 800.7, 800.9, 796.9, 503.2, 498.6], ""),
+        ([801.2, 600.7, 800.9, 796.9, 303.2, 108.6], ""),
+    ],
+)
+def test_samples_per_second_that_halve_at_the_end_are_a_drop(
+    rates: list[float], fault: str
+) -> None:
+    """Tokens per second, which are printed more often, need more samples."""
+    assert fault_of(of(samples_per_second=rates)) == fault
+    assert fault_of(of(tokens_per_second=rates)) == ""
