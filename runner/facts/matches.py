@@ -92,6 +92,7 @@ Role = Literal[
     "cleared",
     # Of the kernel's stack of a task that is blocked.
     "frame-of-gpu-driver",
+    "frame-of-network-driver",
     # Whether the hardware lost nothing: then the other lines of the same report are no fault.
     "corrected",
     "uncorrected",

@@ -118,6 +118,18 @@ def test_errors_after_a_successful_end_are_tear_down() -> None:
     assert one(f"{end}\n{XID_79}\n").cause.fault == "gpu_lost"
 
 
+def test_a_rank_that_dies_of_a_timeout_after_the_last_step_has_failed() -> None:
+    """Its last save did not end; without its death the timeout is one of peers that were done before."""
+    end = "{'train_runtime': 119.8, 'train_samples_per_second': 2.5, 'train_loss': 1.23, 'epoch': 2.57}\n"
+    timeout = (
+        "[E ProcessGroupNCCL.cpp:828] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2778, "
+        "OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1801649 milliseconds before timing out.\n"
+    )
+    death = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 5037)\n"
+    assert one(end + timeout + death).cause.fault == "nccl_timeout"
+    assert verdicts_of(end + timeout) == []
+
+
 def test_exceptions_raised_while_the_interpreter_exits_are_ignored() -> None:
     """Python prints that it ignores them; exceptions raised elsewhere count."""
     ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"

@@ -151,7 +151,8 @@ _MET = re.compile(
 )
 # Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
 _STACKS = re.compile(
-    r"^Thread (?:\d+ |0x[\dA-Fa-f]+ )?\((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!|^Process \d+: .*\bpython"
+    r"^Thread (?:\d+ |0x[\dA-Fa-f]+ )?\((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!"
+    r"|^#* ?ProcessID=\d+, ThreadID=\d|^Process \d+: .*\bpython"
 )
 _PROGRESS = re.compile(
     r"\b(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d|(?P<bar>\d{1,3})%\|"

@@ -44,6 +44,8 @@ MARK = (
 _JOINED = re.compile(
     r"(?<=[A-Za-z])_(?=(?:[-+]?\d+\.\d+(?:[eE][-+]?\d+)?|[-+]?(?:[Nn]a[Nn]|[Ii]nf))(?:[\s,;|)\]]|$))"
 )
+# Where in a program a line comes from, as loggers write it: "ctc-loss.cc:182".
+_SOURCE = re.compile(r"[\w\-]{1,60}\.(?:py|cc|cpp|cxx|cu|h|hpp|go|rs|jl|lua|[RcC]):\d{1,6}\b")
 # Sentences about a loss, which report no step.
 _SENTENCE = re.compile(
     r"(?i)\b(?:load(?:ed|ing)|sav(?:ed|ing)|checkpoint|resum\w+|restor\w+|best|improved?|expected|target|threshold|config|"
@@ -132,6 +134,8 @@ def read_any(text: str) -> Reading | None:
     if "Namespace(" in text:
         # The arguments of a program, as `argparse` prints them.
         return None
+    if ":" in text:
+        text = _SOURCE.sub("", text)
     text = sentences.as_pairs(_JOINED.sub("=", text))
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
     numbers, counter, counter_name = _numbers(found)

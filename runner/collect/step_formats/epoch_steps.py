@@ -57,7 +57,7 @@ _NOT_STEPS = ("fold", "node", "gpu", "rank", "worker", "shard", "run", "trial", 
 # Lines of these passes do not count steps of the training.
 _VALIDATION = re.compile(
     r"(?:^|[\s\]|])(?:[Tt]est(?:ing)?|[Vv]al(?:id(?:at(?:ion|ing))?)?|[Ee]val(?:uat(?:ion|ing))?)\b(?! ?[Ll]oss)"
-    r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)"
+    r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)|(?:^|[\s\]|])(?:Validating|Evaluating|Testing),? "
 )
 
 # The loss has a name of its own: the other words belong to another number, "Validation Loss: 1.38, Validation Accuracy: 48 %".

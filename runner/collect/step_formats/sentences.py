@@ -73,7 +73,11 @@ _TYPOGRAPHIC = {
 # Updates, of Marian: "Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.50".
 _UPDATES = re.compile(r"\bUp\. (?=\d)")
 # Seconds of one step, behind its loss or named: "loss=0.4 (107.97s)", "(0.5 sec/step)".
-_SECONDS = re.compile(r"\((\d+(?:\.\d+)?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)\)")
+_SECONDS = re.compile(
+    r"(?<![\w.,:])(\d{1,9}(?:\.\d{1,9})?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)(?!\w)"
+)
+# Of Keras: the seconds of a whole epoch, where its bar is not drawn or at its end: "- 1794s - loss: 5.2", "72s - loss: 2.6".
+_EPOCH_SECONDS = re.compile(r"(?:^|- )(\d{1,7})s(?: \d{1,6}[mu]?s/\w{1,8})? - loss: ")
 # Of a step, and of its wait for data: "Time 0.154 (8.010)  Data 0.001 (7.720)", "time: 2.89  data_time: 0.004".
 _DATA_SECONDS = re.compile(
     r"(?<![A-Za-z_])[Dd]ata(?:[_ ][Tt]ime)?['\"]?(?:\s*[:=]\s*|\s+)(\d{1,6}\.\d{1,6})(?![\d.:])"
@@ -95,7 +99,7 @@ _RATE = re.compile(
     rf"(?<![\w.,])(\d[\d,]{{0,12}}(?:\.\d{{1,12}})?) ?{_SAMPLES} ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
 )
 # A bar counts samples as it likes, of data sets and of evaluations, too.
-_BAR_OF_SAMPLES = re.compile(r"\d\d:\d\d[<,\]]|\d it\b|it/s")
+_BAR_OF_SAMPLES = re.compile(r"\d\d:\d\d<|\[\d\d:\d\d|\d it\b|it/s")
 _SECONDS_ALONE = re.compile(
     r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
 )
@@ -151,8 +155,10 @@ def _count_first(match: re.Match[str]) -> str:
 
 
 def step_seconds(text: str) -> float | None:
-    """Return the seconds of a step: in brackets with their unit, or beside those that it waited for data; None: there are none."""
-    match = _SECONDS.search(text) if "(" in text else None
+    """Return the seconds of a step, or of an epoch whose line is its step: with their unit, or beside those of a wait for data."""
+    if (epoch := _EPOCH_SECONDS.search(text)) is not None:
+        return float(epoch[1]) or None
+    match = _SECONDS.search(text) if "/" in text else None
     if match is not None:
         return number(match[1], 1e-3 if match[2] == "ms" else 1.0)
     waiting = waiting_seconds(text)

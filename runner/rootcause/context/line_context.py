@@ -1,12 +1,12 @@
 """Line context: an exception is judged by the frames above it, and a benign line is dropped."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
-from runner.facts.matches import LAYERS, Layer, Match, Role
+from runner.facts.matches import LAYERS, Layer, Match, Role, Scope
 from runner.rootcause.context.report_sections import ReportSections
 from runner.rootcause.families import family_of
 from runner.rootcause.tracebacks.path_words import SHARED_MEMORY
@@ -149,21 +149,31 @@ def _was_corrected(match: Match, severities: Sequence[tuple[int, bool]]) -> bool
 
 
 def _with_drivers(matches: Sequence[Match]) -> list[Match]:
-    """Return matches in which a task that is blocked in a GPU's driver, by its stack, waits for that and for no disk."""
+    """Return matches in which a task that is blocked in the driver of a device, by its stack, waits for that and for no disk."""
     blocked: dict[str, int] = {}
-    of_driver = set[tuple[str, int]]()
+    # File and line of a task -> the role of the first frame of a driver in its stack.
+    of_driver: dict[tuple[str, int], Role] = {}
     for match in matches:
         if match.signature == "task-blocked":
             blocked[match.file] = match.line
         task_line = blocked.get(match.file, -STACK_LINES)
-        if match.role == "frame-of-gpu-driver" and match.line - task_line <= STACK_LINES:
-            of_driver.add((match.file, task_line))
-    return [
-        replace(one, fault="gpu_xid_other", layer="device", scope="gpu")
-        if one.signature == "task-blocked" and (one.file, one.line) in of_driver
-        else one
-        for one in matches
-    ]
+        if match.role in _AWAITED and match.line - task_line <= STACK_LINES:
+            of_driver.setdefault((match.file, task_line), match.role)
+    return [_waiting_for(one, of_driver.get((one.file, one.line), "")) for one in matches]
+
+
+def _waiting_for(match: Match, role: Role) -> Match:
+    if match.signature != "task-blocked" or role not in _AWAITED:
+        return match
+    fault, layer, scope = _AWAITED[role]
+    return replace(match, fault=fault, layer=layer, scope=scope)
+
+
+# What a task waits for that is blocked in such a driver.
+_AWAITED: Mapping[Role, tuple[str, Layer, Scope]] = {
+    "frame-of-gpu-driver": ("gpu_xid_other", "device", "gpu"),
+    "frame-of-network-driver": ("nccl_network", "network", "node"),
+}
 
 
 def _is_below(role: Role, match: Match, lines: _Lines, most: int = CONTEXT_LINES) -> bool:

@@ -186,6 +186,18 @@ MACHINE = (
         near='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
     ),
     Signature(
+        "frame-of-network-driver",
+        r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:mlx[45]_\w+|ib_\w+|rdma_\w+|irdma|bnxt_\w+|efa|hfi1|qedr|siw|rxe)\]",
+        fault="",
+        layer="network",
+        scope="node",
+        weight="supporting",
+        role="frame-of-network-driver",
+        source="Linux, kernel/hung_task.c: the stack of a blocked task, with the module of each function",
+        sample=" __mlx5_ib_dereg_mr+0x379/0x5d0 [mlx5_ib]",
+        near=" nfs_wait_bit_killable+0x2b/0x40 [nfs]",
+    ),
+    Signature(
         "frame-of-gpu-driver",
         r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|nvidia\w*|habanalabs\w*|xe|i915)\]",
         fault="",

@@ -43,7 +43,9 @@ NETWORK = (
     _network(
         "fabric-call-failed",
         r"\b(?:MPIDI?U?_OFI\w*|MPIDI_UCX\w*|OFI poll|fi_(?:cq|eq)_read\w*|fi_(?:send|recv|read|write)\w*|ucp_\w+|uct_\w+"
-        r"|ibv_\w+|psm[23]_\w+|cxip?_\w+)\b.{0,200}\b(?:failed|[Ii]nput/output error|timed out|[Uu]nreachable|[Nn]o such device)",
+        # UCX: a memory domain, and Open MPI's layer above it.
+        r"|on md\[\d+\]=\w+|pml_ucx\.c:\d+ +Error|ibv_\w+|psm[23]_\w+|cxip?_\w+)\b.{0,200}"
+        r"\b(?:failed|[Ii]nput/output error|timed out|[Uu]nreachable|[Nn]o such device)",
         source="MPICH's netmods, libfabric, UCX, verbs, PSM: errors of calls into the fabric, in the words of errno",
         sample="MPIDI_OFI_handle_cq_error(1075): OFI poll failed (ofi_events.c:1077:MPIDI_OFI_handle_cq_error:Input/output error)",
         near="MPIDI_OFI_mpi_init_hook: provider tcp;ofi_rxm was chosen",

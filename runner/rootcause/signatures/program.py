@@ -95,7 +95,7 @@ PROGRAM = (
     ),
     _program(
         "not-finite",
-        r"(?i)\b(?:encountered|found|detected|got|contains?|returned|produced)\b.{0,30}\b(?:nan|"
+        r"(?i)\b(?:encountered|found|detected|got|received|contains?|returned|produced)\b.{0,30}\b(?:nan|"
         r"inf|non-?finite)\b.{0,40}\b(?:loss|grad|gradients?|norm|values?|weights?|activations?|"
         r"outputs?|logits?|during|in|at)\b"
         r"|\b(?:(?:\w{1,30}[_/])?(?:loss|grad(?:ient)?(?:[ _]norm)?s?|logits?|weights?|param(?:eter)?s?|activations?)"
@@ -276,7 +276,7 @@ PROGRAM = (
         r"|not a multiple of|can't open file '[^']*': \[Errno 2\]|: command not found[ \t\r]*$"
         r"|python[\d.]*: No module named |yaml\.\w+\.\w*Error|pydantic_core\.\S+ValidationError"
         r"|NCCL WARN Duplicate GPU detected|invalid device ordinal|size mismatch for \S+"
-        r"|Error\(s\) in loading state_dict|MASTER_ADDR expected, but not set"
+        r"|Error\(s\) in loading state_dict|\bSize mismatch between saved .{1,80} and current: |MASTER_ADDR expected, but not set"
         r"|environment variable \S+ expected, but not set"
         r"|execve\(\): .*(?:No such file|Permission denied)|Batch job submission failed"
         r"|Unable to allocate resources|is not in struct|gated repo"

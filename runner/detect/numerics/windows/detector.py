@@ -89,6 +89,12 @@ class ShortWindows(MetricDetector):
             return found + self._follow(record.step, value)
         if self._num > MAX_SAMPLES or self.peer(LossDetector).usual.median is not None:
             return found
+        if self._steps and (record.step, round(value, DIGITS)) == (
+            self._steps[-1],
+            self._losses[-1],
+        ):
+            # Each rank prints the line of the step.
+            return found
         norm = finite(record.grad_norm)
         if record.grad_norm is not None and norm is None:
             # Its step was skipped, whether the line says so or not; what lasts is found by another judge.

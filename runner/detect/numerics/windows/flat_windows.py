@@ -1,5 +1,6 @@
 """Losses and scores of a short log that is over, and that do not move from its first pass over the data on."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -28,13 +29,19 @@ MIN_EQUAL_REWARDS, NO_LOSS = 2, 1e-4
 # as they get, but the training accuracy beside that is high, or rises.
 MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
 
-# Evaluations at the end whose losses, of training and validation, are each the very same number. Chosen: no update leaves both.
-MIN_EQUAL_EVALUATIONS = 4
+# Evaluations at the end whose losses, of training and validation, are each the very same number; the same where only those of the
+# validation are, with so many digits, and the training losses lie so close together. Chosen: no update leaves either.
+MIN_EQUAL_EVALUATIONS, MANY_DIGITS, RESTING_SHARE = 4, 7, 0.01
+# Samples with a gradient norm of 0, and how far their losses may be apart. Chosen: some trainers print 0 for what they do not
+# measure, but then the loss falls.
+MIN_WITHOUT_GRADIENTS, WANDERING_SHARE = 4, 0.05
 # Passes after which the accuracies of two sets of data or more are all exactly 1/N, in so many digits, and what was more. Chosen.
 MIN_GUESSED_PASSES, MIN_GUESSED_SETS, GUESS_DIGITS, LEARNED_RATIO = 5, 2, 4, 1.5
 # Evaluations in a row at which the validation accuracy falls, those before, and the share that is left at last. Chosen: noise falls
 # three times in a row, but not so far.
 MIN_ACCURACY_FALLS, MIN_BEFORE_FALL, LEFT_ACCURACY = 3, 2, 0.75
+# Fewer falls are enough beside a validation loss that rises by so much; chosen.
+FALLS_BESIDE_RISE, BESIDE_RISE = 2, 0.05
 
 
 def flat_from_start(samples: Samples) -> NumericFinding | None:
@@ -88,21 +95,53 @@ def auc_of_guesses(samples: Samples) -> NumericFinding | None:
 
 
 def same_evaluations(samples: Samples) -> NumericFinding | None:
-    """Find training and validation losses that are the very same numbers at each of the last evaluations."""
+    """Find a validation loss that is the very same number at each of the last evaluations, and a training loss that rests, too."""
     evaluations = samples.evaluations()
     num = 0
-    while num < len(evaluations) and evaluations[-1 - num][1:] == evaluations[-1][1:]:
+    while num < len(evaluations) and evaluations[-1 - num][2] == evaluations[-1][2]:
         num += 1
-    if num < MIN_EQUAL_EVALUATIONS or not all(
-        has_digits(value, MIN_DIGITS) for value in evaluations[-1][1:]
-    ):
+    if num < MIN_EQUAL_EVALUATIONS:
         return None
-    step, loss, validation = evaluations[-num]
+    step, _, validation = evaluations[-num]
+    losses = [loss for _, loss, _ in evaluations[-num:]]
+    are_equal = len(set(losses)) == 1 and has_digits(losses[0], MIN_DIGITS)
+    are_flat = max(losses) <= (1 + RESTING_SHARE) * min(losses) and has_digits(
+        validation, MANY_DIGITS
+    )
+    if not has_digits(validation, MIN_DIGITS) or not (are_equal or are_flat):
+        return None
     evidence = (
-        f"the training loss is {loss:.12g} and the validation loss {validation:.12g} at each of the last {num} of "
-        f"{len(evaluations)} evaluations: the weights do not change, or the losses do not depend on them"
+        f"the validation loss is {validation:.12g} at each of the last {num} of {len(evaluations)} evaluations, and the training "
+        f"loss between {number(min(losses))} and {number(max(losses))}: the model answers the same to all data"
     )
     return incident("plateau", step, evaluations[-1][0], evidence)
+
+
+def no_gradients(samples: Samples) -> NumericFinding | None:
+    """Find gradients, or a learning rate, of exactly 0 in all samples, beside a loss that rests: nothing is learned."""
+    records = [one for one in samples.records if one.loss is not None and one.loss > 0]
+    losses = [one.loss for one in records if one.loss is not None]
+    if len(records) < MIN_WITHOUT_GRADIENTS or not math.isfinite(max(losses)):
+        return None
+    half = len(losses) // 2
+    has_fallen = fmean(losses[-half:]) < (1 - RESTING_SHARE) * fmean(losses[:half])
+    if has_fallen or max(losses) > (1 + WANDERING_SHARE) * min(losses):
+        return None
+    zeros = [
+        name
+        for name, values in (
+            ("gradient norm", [one.grad_norm for one in records]),
+            ("learning rate", [one.lr for one in records]),
+        )
+        if all(value == 0 for value in values)
+    ]
+    if "gradient norm" not in zeros:
+        return None
+    evidence = (
+        f"the {' and the '.join(zeros)} {'is' if len(zeros) == 1 else 'are'} 0 in all {len(records)} samples, and the loss stays "
+        f"between {number(min(losses))} and {number(max(losses))}"
+    )
+    return incident("plateau", records[0].step, records[-1].step, evidence)
 
 
 def guessed_accuracies(samples: Samples) -> NumericFinding | None:
@@ -135,9 +174,13 @@ def falling_accuracy(samples: Samples) -> NumericFinding | None:
     validation, training = [one for *_, one in rows], [one for _, _, one, _ in rows]
     if len(rows) < MIN_BEFORE_FALL + MIN_ACCURACY_FALLS:
         return None
-    best = max(range(len(rows)), key=lambda at: validation[at])
-    since = validation[best:]
-    has_fallen = since == sorted(set(since), reverse=True) and len(since) > MIN_ACCURACY_FALLS
+    # The last one of several.
+    best = max(range(len(rows)), key=lambda at: (validation[at], at))
+    since, losses = validation[best:], [one for *_, one in samples.evaluations()]
+    least = (
+        FALLS_BESIDE_RISE if losses[-1] > (1 + BESIDE_RISE) * min(losses) else MIN_ACCURACY_FALLS
+    )
+    has_fallen = since == sorted(set(since), reverse=True) and len(since) > least
     if not has_fallen or since[-1] > LEFT_ACCURACY * since[0] or training[-1] < training[best]:
         return None
     evidence = (

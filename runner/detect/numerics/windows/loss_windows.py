@@ -20,6 +20,9 @@ from runner.facts.messages.signals import StepRecord
 MIN_RESTING, MIN_LEFT, MIN_DIFFERENT, LEFT_RATIO, LEFT_RANGES = 5, 3, 3, 1.25, 10.0
 # Two metrics that agree need one sample before: a mean over an epoch and the validation after it double in no healthy run. Chosen.
 BOTH_RATIO = 2.0
+# Of both, what later evaluations still have. And evaluations at which both rise, with the rise in all. Chosen: noise has such an
+# order once in 10,000, and is of both losses alike in no run.
+STAYING_RATIO, MIN_TOGETHER, LEAST_TOGETHER = 1.5, 5, 0.003
 # Below that a loss may begin near 0, and rise without harm, as of policies and with penalties that grow. Chosen.
 LEAST_LOSS = 0.1
 # A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
@@ -99,21 +102,52 @@ def zero_losses(samples: Samples) -> NumericFinding | None:
 
 
 def both_losses(samples: Samples) -> NumericFinding | None:
-    """Find training and validation losses that jump together, after one evaluation or more."""
+    """Find training and validation losses that jump together, after one evaluation or more, and stay high."""
     evaluations = samples.evaluations()
-    if len(evaluations) < 2:
+    for index in range(1, len(evaluations)):
+        step, loss, validation = evaluations[index]
+        highest = max(one for _, one, _ in evaluations[:index])
+        highest_validation = max(one for _, _, one in evaluations[:index])
+        is_jump = loss >= BOTH_RATIO * highest and validation >= BOTH_RATIO * highest_validation
+        stays = all(
+            one >= STAYING_RATIO * highest and other >= STAYING_RATIO * highest_validation
+            for _, one, other in evaluations[index:]
+        )
+        if not is_jump or not stays or min(highest, highest_validation) < LEAST_LOSS:
+            continue
+        falls = evaluations[-1][1:] < (loss, validation)
+        evidence = (
+            f"training loss {number(loss)} and validation loss {number(validation)} at step {step}, at most {number(highest)} and "
+            f"{number(highest_validation)} before (limit {BOTH_RATIO:g} times)"
+        )
+        return incident("loss_spike" if falls else "divergence", step, evaluations[-1][0], evidence)
+    return None
+
+
+def rising_together(samples: Samples) -> NumericFinding | None:
+    """Find training and validation losses that both rise with each of the last passes over the data, however little it is."""
+    # Data that become harder within a pass make both rise, too.
+    evaluations = samples.evaluations() if samples.steps_are_passes else []
+    num = min(len(evaluations), 1)
+    while num < len(evaluations) and all(
+        before < after
+        for before, after in zip(evaluations[-num - 1][1:], evaluations[-num][1:], strict=True)
+    ):
+        num += 1
+    if num < MIN_TOGETHER or any(
+        last < (1 + LEAST_TOGETHER) * first
+        for first, last in zip(evaluations[-num][1:], evaluations[-1][1:], strict=True)
+    ):
         return None
-    step, loss, validation = evaluations[-1]
-    highest = max(one for _, one, _ in evaluations[:-1])
-    highest_validation = max(one for _, _, one in evaluations[:-1])
-    is_jump = loss >= BOTH_RATIO * highest and validation >= BOTH_RATIO * highest_validation
-    if not is_jump or min(highest, highest_validation) < LEAST_LOSS:
-        return None
-    evidence = (
-        f"training loss {number(loss)} and validation loss {number(validation)} at step {step}, at most {number(highest)} and "
-        f"{number(highest_validation)} before (limit {BOTH_RATIO:g} times)"
+    (step, loss, validation), (last_step, last, last_validation) = (
+        evaluations[-num],
+        evaluations[-1],
     )
-    return incident("divergence", step, step, evidence)
+    evidence = (
+        f"training and validation loss rise with each of the last {num} passes, from {number(loss)} and {number(validation)} at "
+        f"step {step} to {number(last)} and {number(last_validation)}"
+    )
+    return incident("divergence", evaluations[-num + 1][0], last_step, evidence)
 
 
 def risen_level(samples: Samples) -> NumericFinding | None:
@@ -172,6 +206,9 @@ def falling_scale(samples: Samples) -> NumericFinding | None:
     scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
     last = samples.records[-1] if samples.records else None
     # The sentence about a step may stand before the line of that step.
+    if scales and last is not None and scales[-1] == (last.step, 0.0):
+        evidence = f"the loss scale is 0 at step {last.step}: the gradients overflow whatever it is"
+        return incident("loss_scale_floor", last.step, last.step, evidence)
     ended = scales and last is not None and last.step - scales[-1][0] <= 1
     num = 1
     while num < len(scales) and 0 < scales[-num][1] < scales[-num - 1][1]:

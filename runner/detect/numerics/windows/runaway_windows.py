@@ -38,6 +38,8 @@ LASTING_RATIO = 10.0
 # The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
 # last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
+# Of a weighted one: the weight at most, and how near it is, as six digits are printed.
+MOST_SATURATED, SATURATED_SHARE = 1000, 3e-6
 # A size that no loss of sound weights has, whatever it adds up; chosen.
 ABSURD_LOSS = 1e15
 # Perplexities: words of the largest vocabularies, how near each is to its loss (as both are rounded), samples at the end that are
@@ -46,11 +48,20 @@ LARGEST_VOCABULARY, NEAR_PERPLEXITY, MIN_WORSE, WORSE_SHARE = 1e6, 0.02, 6, 0.95
 
 
 def saturated_loss(samples: Samples) -> NumericFinding | None:
-    """Find a cross entropy at its highest possible value, with which a log ends."""
+    """Find a cross entropy at its highest possible value, or at a multiple of it by a weight, with which a log ends."""
     points = samples.losses()
     num = 0
-    while num < len(points) and abs(points[-1 - num][1] - SATURATED_LOSS) <= SATURATED_DIGIT:
+    while num < len(points) and _saturation(points[-1 - num][1]) == 1:
         num += 1
+    if not num:
+        # Weights of a loss are any number; one that is met by chance is not met twice.
+        while (
+            num < len(points)
+            and points[-1 - num][1] == points[-1][1]
+            and _saturation(points[-1][1])
+        ):
+            num += 1
+        num = 0 if num < MIN_SATURATED or num == len(points) else num
     if num == 0 or (num < MIN_SATURATED and num == len(points)):
         return None
     onset, before = points[-num][0], [value for _, value in points[:-num]]
@@ -60,6 +71,15 @@ def saturated_loss(samples: Samples) -> NumericFinding | None:
         "probability of 0, clamped to the smallest normal number of 32 bits"
     )
     return incident("divergence", onset, points[-1][0], evidence)
+
+
+def _saturation(loss: float) -> int:
+    """Return how many times the highest cross entropy a loss is; 0: it is no such multiple."""
+    if not SATURATED_LOSS / 2 < loss < MOST_SATURATED * SATURATED_LOSS:
+        return 0
+    times = round(loss / SATURATED_LOSS)
+    limit = SATURATED_DIGIT if times == 1 else SATURATED_SHARE * loss
+    return times if abs(loss - times * SATURATED_LOSS) <= limit else 0
 
 
 def absurd_loss(samples: Samples) -> NumericFinding | None:

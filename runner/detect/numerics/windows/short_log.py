@@ -13,6 +13,7 @@ from runner.detect.numerics.windows.flat_windows import (
     falling_accuracy,
     flat_from_start,
     guessed_accuracies,
+    no_gradients,
     one_answer,
     same_evaluations,
 )
@@ -29,6 +30,7 @@ from runner.detect.numerics.windows.loss_windows import (
     growth,
     last_not_finite,
     risen_level,
+    rising_together,
     rising_trend,
     zero_losses,
 )
@@ -90,6 +92,8 @@ OF_LOSSES: tuple[Judge, ...] = (
     risen_norms,
     single_norm,
     rising_trend,
+    rising_together,
+    no_gradients,
     repeated_losses,
     flat_from_start,
     same_evaluations,

@@ -1,7 +1,7 @@
 """Step times and throughputs of a short log that is over: steps that go to and fro between two times, and a drop that lasts."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
@@ -25,6 +25,8 @@ MOST_RISES_PER_FALL = 1.8
 # Steps that stall: how many in a row, to the end of the log; how many before; in times of those, and seconds. Chosen: a save or a
 # validation within a step takes so long, but not twice in a row.
 MIN_STALLED, MIN_BEFORE_STALL, STALL_RATIO, LEAST_STALL_SECONDS = 2, 2, 50.0, 30.0
+# A single one at the end, which takes hours: how many before, which lie close together, in times of those, and seconds. Chosen.
+MIN_BEFORE_HOURS, HOURS_STEADY, HOURS_RATIO, LEAST_HOURS_SECONDS = 4, 1.5, 20.0, 3600.0
 # A drop that lasts: times the range of a side that the gap between the two sides is; then samples on each side of it, and the ratio
 # of the two nearest samples: of step times where each line prints the same sizes; of throughputs, of which single low samples are
 # usual, by half, or for longer. Where no line prints sizes a larger batch makes steps longer, but seldom so much. Chosen.
@@ -99,6 +101,14 @@ def stalled_steps(samples: Samples) -> NumericFinding | None:
     times = [seconds for _, seconds in points]
     if len(times) < MIN_STALLED + MIN_BEFORE_STALL or not are_positive(times):
         return None
+    before, last = times[:-1], times[-1]
+    is_steady = len(before) >= MIN_BEFORE_HOURS and max(before) <= HOURS_STEADY * min(before)
+    if is_steady and last >= max(HOURS_RATIO * max(before), LEAST_HOURS_SECONDS):
+        evidence = (
+            f"the last step takes {number(last)} s, {number(max(before))} s at most in the {len(before)} before (limit "
+            f"{HOURS_RATIO:g} times)"
+        )
+        return incident("throughput_drop", points[-1][0], points[-1][0], evidence)
     for num in range(MIN_STALLED, len(times) - MIN_BEFORE_STALL + 1):
         before, after = times[:-num], times[-num:]
         if min(after) >= max(STALL_RATIO * max(before), LEAST_STALL_SECONDS):
@@ -135,12 +145,16 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
 
 
 def _slower_end(times: Points) -> tuple[Sequence[float], Sequence[float], int] | None:
-    """Return the times before the last samples, if those were steady, and of these, if they are longer, and their first step."""
-    for num in range(MIN_SLOW, len(times) - MIN_STEADY + 1):
-        before, after = (
-            [value for _, value in part] for part in (times[: len(times) - num], times[-num:])
-        )
-        is_steady = are_positive(before) and max(before) <= STEADY_RATIO * min(before)
+    """Return the times before the last samples, if those were steady, and of these, if they are longer, and their first step.
+
+    One sample may lie between: it began before the drop.
+    """
+    values = [value for _, value in times]
+    if not are_positive(values):
+        return None
+    for num, num_between in product(range(MIN_SLOW, len(values) - MIN_STEADY + 1), (0, 1)):
+        before, after = values[: len(values) - num - num_between], values[-num:]
+        is_steady = len(before) >= MIN_STEADY and max(before) <= STEADY_RATIO * min(before)
         if is_steady and min(after) >= SLOWER_RATIO * max(before):
             return before, after, times[-num][0]
     return None

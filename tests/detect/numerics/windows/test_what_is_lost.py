@@ -182,3 +182,88 @@ def test_samples_per_second_that_halve_at_the_end_are_a_drop(
     """Tokens per second, which are printed more often, need more samples."""
     assert fault_of(of(samples_per_second=rates)) == fault
     assert fault_of(of(tokens_per_second=rates)) == ""
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "fault"),
+    [
+        ([3.03, 3.032, 3.036, 3.041, 3.048], [3.13, 3.135, 3.14, 3.145, 3.152], "divergence"),
+        ([3.03, 3.032, 3.036, 3.041], [3.13, 3.135, 3.14, 3.145], ""),
+        ([3.03, 3.032, 3.036, 3.035, 3.048], [3.13, 3.135, 3.14, 3.145, 3.152], ""),
+        ([3.03, 3.0301, 3.0302, 3.0303, 3.0304], [3.13, 3.135, 3.14, 3.145, 3.152], ""),
+    ],
+)
+def test_losses_that_both_rise_with_each_pass_diverge(
+    training: list[float], validation: list[float], fault: str
+) -> None:
+    """However little; within a pass the data may become harder."""
+    for counts_passes, expected in ((True, fault), (False, "")):
+        log = ShortLog()
+        if counts_passes:
+            log.count_passes()
+        for n, (loss, held_out) in enumerate(zip(training, validation, strict=True), 3):
+            log.add(StepRecord(step=n, loss=loss, validation_loss=held_out))
+        found = log.finding()
+        assert ("" if found is None else found.fault) == expected
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "fault"),
+    [
+        ([12.1, 12.06, 12.0, 12.07], [0.0] * 4, "plateau"),
+        # Some trainers print 0 for what they do not measure.
+        ([12.1, 11.9, 11.6, 11.5], [0.0] * 4, ""),
+        ([12.1, 12.06, 12.0, 12.07], [0.0, 0.1, 0.0, 0.0], ""),
+        ([12.1, 12.06, 12.0], [0.0] * 3, ""),
+    ],
+)
+def test_gradients_of_0_beside_a_loss_that_rests_are_a_plateau(
+    losses: list[float], norms: list[float], fault: str
+) -> None:
+    """In each sample: nothing is learned."""
+    assert fault_of(of(loss=losses, grad_norm=norms)) == fault
+
+
+def test_a_validation_loss_of_many_digits_that_never_moves_is_a_plateau() -> None:
+    """Beside a training loss that rests, too: the model answers the same to all data."""
+    held_out = 0.90144944190979
+    resting = [0.9545, 0.9512, 0.9511, 0.9487, 0.9513]
+    assert fault_of(of(loss=resting, validation_loss=[held_out] * 5)) == "plateau"
+    assert fault_of(of(loss=[2.0, 1.8, 1.6, 1.5, 1.4], validation_loss=[held_out] * 5)) == ""
+    assert fault_of(of(loss=resting, validation_loss=[0.9] * 5)) == ""
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "fault"),
+    [
+        ([0.39, 0.88, 0.77], [0.365, 0.74, 0.67], "loss_spike"),
+        ([0.39, 0.78, 0.88], [0.365, 0.74, 0.77], "divergence"),
+        ([0.39, 0.88, 0.42], [0.365, 0.74, 0.67], ""),
+        ([0.39, 0.88, 0.77], [0.365, 0.5, 0.5], ""),
+    ],
+)
+def test_both_losses_that_double_and_stay_are_a_jump(
+    training: list[float], validation: list[float], fault: str
+) -> None:
+    """After one evaluation or more; one that comes back, or is of one loss alone, is none."""
+    assert fault_of(of(loss=training, validation_loss=validation)) == fault
+
+
+def test_a_weighted_cross_entropy_of_a_probability_of_0_is_a_divergence() -> None:
+    """A multiple of the highest one, met twice; once it may be a loss like others."""
+    top = round(20 * 87.33654475, 2)
+    assert fault_of(of(loss=[184.354, top, top])) == "divergence"
+    assert fault_of(of(loss=[184.354, top])) == ""
+    assert fault_of(of(loss=[184.354, 1745.73, 1745.73])) == ""
+
+
+def test_a_step_of_hours_after_steady_ones_is_a_stall() -> None:
+    """Of passes over the data; a step of minutes may be one that saves."""
+    assert fault_of(of(step_seconds_max=[72.0, 72.0, 73.0, 89.0, 4977.0])) == "throughput_drop"
+    assert fault_of(of(step_seconds_max=[7.2, 7.2, 7.3, 8.9, 497.7])) == ""
+    assert fault_of(of(step_seconds_max=[72.0, 372.0, 73.0, 89.0, 4977.0])) == ""
+
+
+def test_a_loss_scale_of_0_is_a_floor() -> None:
+    """With which the log ends."""
+    assert fault_of([StepRecord(step=440_620, loss=9.5, loss_scale=0.0)]) == "loss_scale_floor"
