@@ -20,6 +20,7 @@ from runner.collect.log_folders.origins import Origin
 from runner.collect.log_steps import LogSteps, is_open_bar
 from runner.collect.margins import Margin
 from runner.collect.numeric_matches import match_of_finding, spike_onset, without_taken_back
+from runner.collect.resumes import LogResumes
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.short_logs import ShortLogReader
 from runner.collect.step_formats.line_order import LineOrder
@@ -150,6 +151,7 @@ class Log:
         self._constant_loss = ConstantLoss()
         self._windows = ShortLogReader()
         self._order = LineOrder()
+        self._resumes = LogResumes()
         self._num_numeric = 0
         self._first_finite: int | None = None
         self._defects: Sequence[str] = ()
@@ -183,9 +185,12 @@ class Log:
         self._add_validation()
         self._defects = self._numerics.warnings
         self._judge_spikes()
+        if (mismatch := self._resumes.finding()) is not None:
+            self._add_finding(*mismatch)
         if (found := self._windows.finding()) is not None:
             rank = self._origin.rank
-            match = match_of_finding(found[0], self.name, found[1], rank=rank)
+            finding = self._resumes.renamed(found[0])
+            match = match_of_finding(finding, self.name, found[1], rank=rank)
             self.of_windows = [replace(match, node=self._origin.node)]
 
     @property
@@ -300,6 +305,8 @@ class Log:
             if line.match is not None:
                 rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
+                if line.match.role == "resumed":
+                    self._resumes.resume()
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:
@@ -322,6 +329,7 @@ class Log:
         self._last_step_line = line
         self._constant_loss.add(record, line)
         self._windows.add(record, line)
+        self._resumes.add(record, line)
         for finding in self._numerics.judge(record):
             self._add_finding(finding, line)
 
@@ -330,6 +338,7 @@ class Log:
             self._forget_unmeasured(finding.onset_step)
         if finding.severity == "incident" and self._num_numeric >= MAX_NUMERIC:
             return
+        finding = self._resumes.renamed(finding)
         self.matches = without_taken_back(self.matches, finding)
         if finding.severity != "incident":
             return

@@ -98,6 +98,8 @@ Role = Literal[
     "uncorrected",
     # The driver has its GPU back: what it reported before has an end.
     "gpu-is-back",
+    # A run goes on from a checkpoint.
+    "resumed",
     # Code that does not return; what a device of the same node did just before is the cause.
     "stuck",
 ]

@@ -24,6 +24,16 @@ MARKS = (
         near="training will be finished after 1190 minutes",
     ),
     _marker(
+        "resumed",
+        r"(?i)\bresum(?:ed|ing|es?)\b.{0,80}\b(?:from|at|training|checkpoint|snapshot|epoch|step|iter\w*)\b"
+        r"|\b(?:load(?:ed|ing)|restor(?:ed|ing))\b.{0,80}\b(?:checkpoint|optimizer|snapshot|train(?:ing|er) state)\b"
+        r"|\bcontinu(?:ed|ing)\b.{0,40}\bfrom\b.{0,40}\b(?:checkpoint|epoch|(?:global[ _])?step|iter\w*)\b",
+        role="resumed",
+        source="sentences of Megatron-LM, DeepSpeed, Hugging Face Trainer, Lightning, fairseq, detectron2, timm and others",
+        sample="[INFO|trainer.py:1773]   Continuing training from global step 7000",
+        near="a checkpoint is written after each epoch",
+    ),
+    _marker(
         "gpu-is-back",
         r"\bamdgpu\b.{0,60}\bGPU reset ?\(\d+\) succeeded",
         layer="device",

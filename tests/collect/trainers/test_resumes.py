@@ -1,0 +1,57 @@
+"""Logs of runs that were resumed: whether they go on as they were, by steps made again and by the first new one."""
+
+import random
+
+import pytest
+
+from tests.collect.diagnosed_logs import verdicts_of
+
+SENTENCES = (
+    "Resuming training from checkpoint runs/step_30",
+    "[INFO|trainer.py:1773]   Continuing training from global step 30",
+    "=> loaded checkpoint 'runs/30.pt' (epoch 2)",
+    "2026-01-02 03:04:05 | INFO | fairseq.trainer | Loaded checkpoint runs/30.pt (epoch 2 @ 30 updates)",
+    "successfully loaded checkpoint from runs at iteration 30",
+    "Restored all states from the checkpoint at runs/30.ckpt",
+)
+
+
+def steps(first: int, last: int, level: float, seed: int) -> str:
+    """Write steps whose loss falls slowly through noise."""
+    dice = random.Random(seed)
+    losses = ((n, level * 0.999**n + dice.uniform(-0.03, 0.03)) for n in range(first, last))
+    return "".join(f"step {n}: loss {loss:.4f} lr 1e-4\n" for n, loss in losses)
+
+
+def faults(text: str) -> list[str]:
+    """Return the faults of a log."""
+    return [verdict.cause.fault for verdict in verdicts_of(text)]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_run_that_goes_on_at_another_loss_was_not_resumed(sentence: str) -> None:
+    """Whether it makes steps again or goes on behind its last one; one that goes on as it was is healthy."""
+    for seed in range(10):
+        before = f"{steps(1, 41, 2.5, seed)}{sentence}\n"
+        assert faults(before + steps(31, 60, 2.5, seed + 50)) == []
+        assert faults(before + steps(41, 60, 2.5, seed + 50)) == []
+        assert faults(before + steps(31, 60, 3.1, seed + 50)) == ["resume_mismatch"]
+        assert faults(before + steps(41, 60, 5.5, seed + 50)) == ["resume_mismatch"]
+
+
+def test_without_a_sentence_about_a_resume_a_jump_is_a_jump() -> None:
+    """Steps that begin again may be those of another run in the same file."""
+    assert "resume_mismatch" not in faults(steps(1, 41, 2.5, 1) + steps(31, 60, 3.1, 2))
+    assert "resume_mismatch" not in faults(steps(1, 41, 2.5, 1) + steps(1, 60, 3.1, 2))
+
+
+def test_a_jump_long_after_a_resume_is_a_jump() -> None:
+    """Only the first step after it is of the resume."""
+    text = f"{steps(1, 41, 2.5, 1)}{SENTENCES[0]}\n{steps(41, 80, 2.5, 2)}{steps(80, 100, 5.5, 3)}"
+    (fault,) = faults(text)
+    assert fault in ("loss_spike", "divergence")
+
+
+def test_weights_that_are_loaded_before_the_first_step_are_no_resume() -> None:
+    """What came before them is not in the log."""
+    assert faults(f"{SENTENCES[2]}\n{steps(1, 60, 5.5, 1)}") == []
