@@ -60,6 +60,7 @@ _STEP_ALONE = re.compile(
 )
 # A counter in brackets of its own is none of an epoch: "[Iteration 45457][Wall Clock 197331.8s]".
 _BRACKETED_STEP = re.compile(r"\[[Ii]ter(?:ation)? \d{1,12}\]")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COPULA = re.compile(rf"_{sentences.COPULA}$")
 _WORDS = re.compile(r"[a-z]+|\d+")
 
@@ -206,6 +207,9 @@ def _numbers(found: Iterator[tuple[str, str]]) -> tuple[dict[str, float], float 
     for key, value in found:
         name = _COPULA.sub("", normal(key))
         meaning = meaning_of(name)
+        if meaning is None and (split := _CAMEL.sub("_", key)) != key:
+            # "trainLossPerBatch"
+            meaning = meaning_of(normal(split))
         if meaning is None:
             continue
         field_name, factor, place = meaning

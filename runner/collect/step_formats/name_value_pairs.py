@@ -43,8 +43,8 @@ NAMES: Mapping[str, str] = {
     "step": """global_step global_steps global_step/max_steps global_iter num_updates
         train_num_updates valid_num_updates current_steps completed_step training_step
         training_steps train_step step_i step steps training_iteration iteration iter""",
-    "loss": """loss lm_loss train/loss train_loss loss/train/total train/ce_loss
-        train/crossentropyloss training_loss reduced_train_loss loss_train loss/train
+    "loss": """reduced_train_loss loss lm_loss train/loss train_loss loss/train/total train/ce_loss
+        train/crossentropyloss training_loss loss_train loss/train
         train/loss_step train_loss_step loss_step train/total_loss total_loss step_loss
         avg_loss average_loss""",
     "validation_loss": """validation_loss val_loss valid_loss eval_loss lm_loss_value

@@ -464,6 +464,8 @@ DEVICE = (
     Signature(
         "device-removed",
         r"pciehp.*[Ss]lot\(\S+\): (?:Link Down|Card not present)"
+        # Of SPDK, whose reads of a controller's registers fail.
+        r"|\bnvme_ctrlr\.c:.{0,60}\bGet registers for [0-9a-f:.]+ failed"
         r"|nvme\S* (?:\S+: )?Removing after probe(?: failure|[ \t\r]*$)"
         # All ones: nothing answers at its address. Without the register it may be either.
         r"|nvme\S* (?:\S+: )?controller is down; will reset: CSTS=0xf{8}\b"

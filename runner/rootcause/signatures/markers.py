@@ -25,9 +25,8 @@ MARKS = (
     ),
     _marker(
         "resumed",
-        r"(?i)\bresum(?:ed|ing|es?)\b.{0,80}\b(?:from|at|training|checkpoint|snapshot|epoch|step|iter\w*)\b"
-        r"|\b(?:load(?:ed|ing)|restor(?:ed|ing))\b.{0,80}\b(?:checkpoint|optimizer|snapshot|train(?:ing|er) state)\b"
-        r"|\bcontinu(?:ed|ing)\b.{0,40}\bfrom\b.{0,40}\b(?:checkpoint|epoch|(?:global[ _])?step|iter\w*)\b",
+        # One literal begins each of these: what may stand anywhere costs a third of the speed.
+        r"\b[Rr]esum(?:ed|ing) |(?:oad|estor)(?:ed|ing) (?:checkpoint|optimizer|snapshot|all states)|ontinuing (?:training )?from ",
         role="resumed",
         source="sentences of Megatron-LM, DeepSpeed, Hugging Face Trainer, Lightning, fairseq, detectron2, timm and others",
         sample="[INFO|trainer.py:1773]   Continuing training from global step 7000",

@@ -79,6 +79,24 @@ PROGRAM = (
         near="shared object files of the build were opened; driver version is sufficient",
     ),
     _program(
+        "skipped-in-a-row",
+        r"(?i)\bskipped \d+ (?:iterations|steps|batches|updates) in a row\b.{0,40}\boverflow",
+        fault="skipped_steps",
+        scope="user",
+        source="GPT-NeoX, its monitor of overflows",
+        sample="Exception: Skipped 50 iterations in a row due to Overflow - Exiting training.",
+        near="skipped 50 iterations in a row, which were done before",
+    ),
+    _program(
+        "bar-without-its-loss",
+        r"\bloss=nan, .{0,300}\breduced_train_loss=[-+]?\d",
+        fault="",
+        weight="benign",
+        source="NeMo: the bar's own loss is a mean over steps that may not be there yet",
+        sample="Epoch 0:   3%|3| 565/20101 [2:12:19<76:15:08, 14.05s/it, loss=nan, v_num=, reduced_train_loss=3.910]",
+        near="Epoch 0:   3%|3| 565/20101 [2:12:19<76:15:08, 14.05s/it, loss=nan, v_num=, reduced_train_loss=nan.0]",
+    ),
+    _program(
         "loss-scale-at-minimum",
         r"(?i)loss scale (?:is )?already at (?:its )?minimum|minimum loss scale reached"
         r"|loss scale (?:has )?reached (?:its |the )?minimum"
@@ -281,6 +299,8 @@ PROGRAM = (
         r"|execve\(\): .*(?:No such file|Permission denied)|Batch job submission failed"
         r"|Unable to allocate resources|is not in struct|gated repo"
         # A module without a name, as a script prints it that caught the exception; and an ordinal beyond the GPUs that are visible.
+        # Of Mellanox's plug-in for Kubernetes.
+        r"|\bmissing RDMA device spec for device\b"
         r"|\bcannot import name '\w+' from '[\w.]+'|device >= 0 && device < num_gpus"
         r"|OutOfResources: out of resource|only supports \w+ GPUs or newer"
         r"|Driver/library version mismatch",

@@ -23,7 +23,8 @@ TAKEN_BACK = (
     ),
     _taken(
         "no-room-for-pod",
-        r"(?:\bpod/(?P<subject>\S+) +)?\b0/\d+ nodes are available: (?:.{0,400}, )?\d+ Insufficient \S",
+        r"(?:\bpod/(?P<subject>\S+) +)?\b0/\d+ nodes are available: (?:.{0,400}, )?\d+ Insufficient \S"
+        r"|\bpod didn't trigger scale-up\b",
         layer="launcher",
         role="interrupted",
         source="Kubernetes, its scheduler: the pod waits until nodes have room",

@@ -114,7 +114,8 @@ TOOL_SECTIONS = (
     ),
     _gpu(
         "throttle-status",
-        r"\bTHROTTLE_STATUS: THROTTLED\b|\b(?:PROCHOT|VR_THERMAL|HBM_THERMAL|SOCKET_THERMAL)\w*_VIOLATION_STATUS: ACTIVE\b",
+        r"\bTHROTTLE_STATUS: THROTTLED\b|\b(?:PROCHOT|VR_THERMAL|HBM_THERMAL|SOCKET_THERMAL)\w*_VIOLATION_STATUS: ACTIVE\b"
+        r"|\bErrorCode:GPU_(?:TEMP|THERMAL|POWER)\w*_VIOLATION\b",
         fault="thermal_power",
         source="amd-smi metric",
         sample="            THROTTLE_STATUS: THROTTLED",

@@ -21,6 +21,8 @@ TOOL_TABLES = (
     _gpu(
         "table-of-gpus-with-errors",
         r"\|\s*(?:ERR!|N/A|\d+%)?\s*ERR!\s+(?:ERR!|P\d+)\s+(?:ERR!|\d+W|N/A) / |\|\s+\d+\s+ERR!\s"
+        # Of ROCm: files of the driver that are empty.
+        r"|^Expected integer value from monitor, but got \"\""
         r"|\|\s+\d+\s+\S[^|]{0,40}\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+ \w+\s*\|\s+ERR!\s*\|",
         fault="gpu_lost",
         source=_SMI + ": no answer from the GPU",

@@ -32,6 +32,8 @@ MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
 # Evaluations at the end whose losses, of training and validation, are each the very same number; the same where only those of the
 # validation are, with so many digits, and the training losses lie so close together. Chosen: no update leaves either.
 MIN_EQUAL_EVALUATIONS, MANY_DIGITS, RESTING_SHARE = 4, 7, 0.01
+# Passes with the same loss, all digits of it, and the same accuracies; chosen.
+MIN_EQUAL_PASSES = 5
 # Samples with a gradient norm of 0, and how far their losses may be apart. Chosen: some trainers print 0 for what they do not
 # measure, but then the loss falls.
 MIN_WITHOUT_GRADIENTS, WANDERING_SHARE = 4, 0.05
@@ -115,6 +117,25 @@ def same_evaluations(samples: Samples) -> NumericFinding | None:
         f"loss between {number(min(losses))} and {number(max(losses))}: the model answers the same to all data"
     )
     return incident("plateau", step, evaluations[-1][0], evidence)
+
+
+def same_passes(samples: Samples) -> NumericFinding | None:
+    """Find a loss that is the very same number after each of the last passes over the data, as its accuracies are."""
+    points, columns = samples.losses(), samples.accuracies()
+    num = 0
+    while num < len(points) and points[-1 - num][1] == points[-1][1]:
+        num += 1
+    if not samples.steps_are_passes or num < MIN_EQUAL_PASSES:
+        return None
+    if not has_digits(points[-1][1], MIN_DIGITS):
+        return None
+    if not columns or any(len(set(column[-num:])) > 1 for column in columns):
+        return None
+    evidence = (
+        f"the loss is {points[-1][1]:.12g} after each of the last {num} of {len(points)} passes over the data, and each accuracy "
+        "is the same, too: the weights do not change"
+    )
+    return incident("plateau", points[-num][0], points[-1][0], evidence)
 
 
 def no_gradients(samples: Samples) -> NumericFinding | None:

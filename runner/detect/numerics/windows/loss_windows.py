@@ -20,9 +20,10 @@ from runner.facts.messages.signals import StepRecord
 MIN_RESTING, MIN_LEFT, MIN_DIFFERENT, LEFT_RATIO, LEFT_RANGES = 5, 3, 3, 1.25, 10.0
 # Two metrics that agree need one sample before: a mean over an epoch and the validation after it double in no healthy run. Chosen.
 BOTH_RATIO = 2.0
-# Of both, what later evaluations still have. And evaluations at which both rise, with the rise in all. Chosen: noise has such an
-# order once in 10,000, and is of both losses alike in no run.
-STAYING_RATIO, MIN_TOGETHER, LEAST_TOGETHER = 1.5, 5, 0.003
+# Of both, what later evaluations still have. And passes with which the training loss rises, and the rise of both in all, where the
+# validation loss rises with each pass, too, and where it does not. Chosen: noise has such an order once in 10,000, or such a size
+# only in losses that are no means over many data.
+STAYING_RATIO, MIN_TOGETHER, LEAST_TOGETHER, MARKED_TOGETHER = 1.5, 5, 0.003, 0.1
 # Below that a loss may begin near 0, and rise without harm, as of policies and with penalties that grow. Chosen.
 LEAST_LOSS = 0.1
 # A trend: the chance that noise has an order so sorted from its lowest sample on (exact, of inversions), and the rise of its line
@@ -125,29 +126,25 @@ def both_losses(samples: Samples) -> NumericFinding | None:
 
 
 def rising_together(samples: Samples) -> NumericFinding | None:
-    """Find training and validation losses that both rise with each of the last passes over the data, however little it is."""
+    """Find a training loss that rises with each of the last passes over the data, and a validation loss that rises with it."""
     # Data that become harder within a pass make both rise, too.
     evaluations = samples.evaluations() if samples.steps_are_passes else []
+    training, validation = [one for _, one, _ in evaluations], [one for *_, one in evaluations]
     num = min(len(evaluations), 1)
-    while num < len(evaluations) and all(
-        before < after
-        for before, after in zip(evaluations[-num - 1][1:], evaluations[-num][1:], strict=True)
-    ):
+    while num < len(evaluations) and training[-num - 1] < training[-num]:
         num += 1
-    if num < MIN_TOGETHER or any(
-        last < (1 + LEAST_TOGETHER) * first
-        for first, last in zip(evaluations[-num][1:], evaluations[-1][1:], strict=True)
-    ):
+    if num < MIN_TOGETHER:
         return None
-    (step, loss, validation), (last_step, last, last_validation) = (
-        evaluations[-num],
-        evaluations[-1],
-    )
+    always = all(before < after for before, after in pairwise(validation[-num:]))
+    least = LEAST_TOGETHER if always else MARKED_TOGETHER
+    rises = (training[-1] / training[-num], validation[-1] / min(validation))
+    if min(rises) < 1 + least:
+        return None
     evidence = (
-        f"training and validation loss rise with each of the last {num} passes, from {number(loss)} and {number(validation)} at "
-        f"step {step} to {number(last)} and {number(last_validation)}"
+        f"the training loss rises with each of the last {num} passes over the data, from {number(training[-num])} to "
+        f"{number(training[-1])}, and the validation loss to {number(validation[-1])}: {number(min(validation))} was its best"
     )
-    return incident("divergence", evaluations[-num + 1][0], last_step, evidence)
+    return incident("divergence", evaluations[-num + 1][0], evaluations[-1][0], evidence)
 
 
 def risen_level(samples: Samples) -> NumericFinding | None:

@@ -21,6 +21,9 @@ NORM_RATIO, LOSS_BESIDE_RATIO = 1000.0, 3.5
 # norms of healthy runs have.
 MIN_BEFORE_JUMP, MEDIAN_RATIO, HIGHEST_RATIO = 6, 1000.0, 50.0
 
+# Norms of such a size, so many times. Chosen: norms that are printed with their loss scale are a thousand times smaller.
+ABSURD_NORM, MIN_ABSURD = 1e9, 2
+
 
 def norm_not_finite(samples: Samples) -> NumericFinding | None:
     """Find a gradient norm with which the log ends that is not finite, beside a loss that is."""
@@ -64,6 +67,23 @@ def risen_norms(samples: Samples) -> NumericFinding | None:
             )
             return incident("grad_norm_spike", after[0][0], after[-1][0], evidence)
     return None
+
+
+def absurd_norms(samples: Samples) -> NumericFinding | None:
+    """Find gradient norms of a size that no sum of losses, and no loss scale, gives them."""
+    absurd = [
+        (one.step, one.grad_norm)
+        for one in samples.records
+        if one.grad_norm is not None and ABSURD_NORM <= one.grad_norm < math.inf
+    ]
+    if len(absurd) < MIN_ABSURD:
+        return None
+    (step, norm), (last_step, last) = absurd[0], absurd[-1]
+    evidence = (
+        f"the gradient norm is {number(norm)} at step {step} and {number(last)} at step {last_step} (limit {ABSURD_NORM:g}, "
+        f"{MIN_ABSURD} times)"
+    )
+    return incident("grad_norm_spike", step, samples.records[-1].step, evidence)
 
 
 def single_norm(samples: Samples) -> NumericFinding | None:

@@ -11,6 +11,7 @@ from runner.detect.numerics.windows.loss_windows import (
     in_blocks,
 )
 from runner.detect.numerics.windows.samples import Samples, are_positive
+from runner.facts.faults import Fault
 
 # A loss that turns: falls in a row before its lowest sample, which noise has once in 5,000 orders; rises in a row to the end of
 # the log, as one sample alone may be of an odd batch; and the last one in times of the highest before, and (as a rise of more
@@ -40,8 +41,8 @@ LASTING_RATIO = 10.0
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
 # Of a weighted one: the weight at most, and how near it is, as six digits are printed.
 MOST_SATURATED, SATURATED_SHARE = 1000, 3e-6
-# A size that no loss of sound weights has, whatever it adds up; chosen.
-ABSURD_LOSS = 1e15
+# A size that no loss of sound weights has, whatever it adds up, and the share of it below which it has come back; chosen.
+ABSURD_LOSS, BACK_SHARE = 1e12, 1e-3
 # Perplexities: words of the largest vocabularies, how near each is to its loss (as both are rounded), samples at the end that are
 # above it, and how much of the first of them the last one still is. Chosen: weights of an odd size begin above it, and fall.
 LARGEST_VOCABULARY, NEAR_PERPLEXITY, MIN_WORSE, WORSE_SHARE = 1e6, 0.02, 6, 0.95
@@ -83,19 +84,17 @@ def _saturation(loss: float) -> int:
 
 
 def absurd_loss(samples: Samples) -> NumericFinding | None:
-    """Find a loss of a size that no weights give that are of any use."""
-    absurd = [
-        (one.step, one.loss)
-        for one in samples.records
-        if one.loss is not None and ABSURD_LOSS <= abs(one.loss) < math.inf
-    ]
+    """Find a loss of a size that no weights give that are of any use; one that comes back was that of a few samples."""
+    losses = [(one.step, one.loss) for one in samples.records if one.loss is not None]
+    absurd = [(step, loss) for step, loss in losses if ABSURD_LOSS <= abs(loss) < math.inf]
     if not absurd:
         return None
     step, loss = absurd[0]
-    evidence = (
-        f"loss {number(loss)} at step {step}: beyond {ABSURD_LOSS:g}, the weights are of no use"
-    )
-    return incident("divergence", step, samples.records[-1].step, evidence)
+    is_back = abs(losses[-1][1]) < BACK_SHARE * ABSURD_LOSS
+    meaning = "it came back" if is_back else "the weights are of no use"
+    evidence = f"loss {number(loss)} at step {step}, beyond {ABSURD_LOSS:g}: {meaning}"
+    fault: Fault = "loss_spike" if is_back else "divergence"
+    return incident(fault, step, losses[-1][0], evidence)
 
 
 def worse_than_guesses(samples: Samples) -> NumericFinding | None:

@@ -16,6 +16,7 @@ from runner.detect.numerics.windows.flat_windows import (
     no_gradients,
     one_answer,
     same_evaluations,
+    same_passes,
 )
 from runner.detect.numerics.windows.learning_windows import (
     fallen_to_chance,
@@ -35,6 +36,7 @@ from runner.detect.numerics.windows.loss_windows import (
     zero_losses,
 )
 from runner.detect.numerics.windows.norm_windows import (
+    absurd_norms,
     norm_and_loss,
     norm_not_finite,
     risen_norms,
@@ -91,12 +93,14 @@ OF_LOSSES: tuple[Judge, ...] = (
     rising_end,
     risen_norms,
     single_norm,
+    absurd_norms,
     rising_trend,
     rising_together,
     no_gradients,
     repeated_losses,
     flat_from_start,
     same_evaluations,
+    same_passes,
     guessed_accuracies,
     auc_of_guesses,
     one_answer,

@@ -39,6 +39,11 @@ HEART_RISE, HEART_SHARE = 2.0, 0.1
 # A rise in order that is small: the rise in all, and the order of the validation losses, which noise reaches in one of 50,000
 # orders, and of the training losses. Chosen.
 SMALL_RISE, STRICT_ORDER, FALLING_ORDER = 0.025, 0.9, 0.6
+# Fewer rises in a row than above, and a smaller one, which is as clear. Chosen.
+MIN_CLEAR_RISES, CLEAR_RISE = 4, 0.05
+# A validation loss so many times the training loss that all training data are known by heart, whether more is learned or not; rises
+# in a row, and their sum. Chosen.
+KNOWN_RATIO, MIN_KNOWN_RISES, KNOWN_RISE = 30.0, 2, 0.05
 # Evaluations in all, each with a validation loss so many times the training loss, and how much higher its mean of the later half is
 # than that of the earlier one, while the training loss falls as above: noise hides the rise, but not the distance. Chosen.
 MIN_FAR_APART, FAR_APART_RATIO, FAR_APART_RISE = 6, 5.0, 0.05
@@ -125,6 +130,17 @@ class _Rise:
         is_long = len(self.since) > MIN_MARKED and len(self.evaluations) >= MIN_WITH_MARKED
         return is_long and self.share >= INCIDENT_RISE and self.is_clear
 
+    def is_clear_in_a_row(self) -> bool:
+        """Whether it is a few rises in a row, far above the noise."""
+        is_long = len(self.since) > MIN_CLEAR_RISES and self.share >= CLEAR_RISE
+        return is_long and self.is_clear
+
+    def is_of_known_data(self) -> bool:
+        """Whether the validation loss rises in a row where nothing of the training loss is left."""
+        is_long = len(self.since) > MIN_KNOWN_RISES and self.share >= KNOWN_RISE
+        rises = all(now[2] > before[2] for before, now in pairwise(self.since))
+        return is_long and rises and all(one >= KNOWN_RATIO * loss for _, loss, one in self.since)
+
     def is_apart(self) -> bool:
         """Whether it ends far above a training loss that has fallen."""
         if not self._ends_above(APART_RATIO, FALLEN_SHARE):
@@ -155,8 +171,14 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_small = rise.is_small_and_ordered()
     if rise.share < NOTE_RISE and not is_small:
         return None
-    in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
-    in_order = is_small or rise.is_ordered() or rise.is_by_heart()
+    in_a_row = (
+        rise.is_steady,
+        rise.is_marked,
+        rise.is_clear_in_a_row,
+        rise.is_apart,
+        rise.is_memorised,
+    )
+    in_order = is_small or rise.is_ordered() or rise.is_by_heart() or rise.is_of_known_data()
     if not (in_order or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
         return None
     (_, best_train, best_validation), (step, train, validation) = rise.since[0], rise.since[-1]
