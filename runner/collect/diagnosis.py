@@ -306,7 +306,7 @@ class Log:
                 rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
                 if line.match.role == "resumed":
-                    self._resumes.resume()
+                    self._resumes.resume(line.match.text)
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:

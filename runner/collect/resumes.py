@@ -3,6 +3,7 @@
 A resume counts where a line says so; steps that begin again without one may be of another run in the same file.
 """
 
+import re
 from dataclasses import replace
 
 from runner.detect.numerics.findings import NumericFinding, incident
@@ -11,6 +12,10 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import StepRecord
 from runner.facts.watch import PastStep
 
+# Lines that say what may be done, and that weights are loaded for something else.
+_IS_NO_RESUME = re.compile(
+    r"(?i)\b(?:can|could|may|will|to) (?:be )?resum|\bshards\b|\bpre-?trained\b|\btokenizer\b|\bbest\b|\bstage\b"
+)
 # Steps before a resume that are kept; chosen.
 MAX_STEPS = 4096
 _BEFORE, _AFTER = AttemptId(1, 1, 0), AttemptId(1, 1, 1)
@@ -22,18 +27,20 @@ class LogResumes:
     """Follows the steps with a loss of one log, from its start."""
 
     def __init__(self) -> None:
-        # By step, the newest ones; and those that are made again since the newest resume.
+        # By step, the first line of each, and the newest steps.
         self._past: dict[int, PastStep] = {}
+        # Those that are made again since the newest resume, up to the last one before it.
         self._repeated: dict[int, PastStep] = {}
+        self._until = 0
         # Of the newest resume that steps came before and after; None: there is none.
         self._first: StepRecord | None = None
         self._line = 0
         # A line says that the run is resumed, and no step with a loss came since.
         self._is_resuming = False
 
-    def resume(self) -> None:
-        """Note a line that says that the run is resumed."""
-        self._is_resuming = True
+    def resume(self, text: str) -> None:
+        """Note a line that may say that the run is resumed."""
+        self._is_resuming |= _IS_NO_RESUME.search(text) is None
 
     def add(self, record: StepRecord, line: int) -> None:
         """Add a step of a line."""
@@ -41,20 +48,21 @@ class LogResumes:
             return
         if self._is_resuming and self._past:
             self._past.update(self._repeated)
-            self._first, self._line, self._repeated = record, line, {}
+            self._repeated, self._until = {}, max(self._past)
+            # From the first step on it is another run, or another stage.
+            self._first = record if record.step > min(self._past) else None
+            self._line = line
         self._is_resuming = False
-        is_again = self._first is not None and record.step in self._past
-        attempt = _AFTER if is_again else _BEFORE
-        step = PastStep(attempt, record.step, loss=record.loss, lr=record.lr)
-        if is_again:
-            self._repeated.setdefault(record.step, step)
-            return
-        self._past[record.step] = step
+        is_again = self._first is not None and record.step <= self._until
+        step = PastStep(
+            _AFTER if is_again else _BEFORE, record.step, loss=record.loss, lr=record.lr
+        )
+        (self._repeated if is_again else self._past).setdefault(record.step, step)
         if len(self._past) > MAX_STEPS:
             del self._past[next(iter(self._past))]
 
     def renamed(self, finding: NumericFinding) -> NumericFinding:
-        """Return a jump of the loss at the first step after a resume as a resume that is none; any other finding as it is."""
+        """Return a jump of the loss at the first step after a resume as a `resume_mismatch`; any other finding as it is."""
         first = self._first
         is_jump = finding.fault in _JUMPS and finding.severity == "incident"
         if first is None or not is_jump or finding.onset_step != first.step:

@@ -203,7 +203,7 @@ class Scan:
 
     def _rows(self, block: bytes, hits: Mapping[int, Mapping[int, int]]) -> Mapping[int, TableRow]:
         headers = sorted(start for start, indexes in hits.items() if self._header in indexes)
-        values = [start for start, indexes in hits.items() if self._first_value in indexes]
+        values = sorted(start for start, indexes in hits.items() if self._first_value in indexes)
         rows = self._tables.rows(block, headers, self._bare)
         return {**rows, **self._values.rows(block, values, self._bare)}
 

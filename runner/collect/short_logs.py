@@ -11,10 +11,12 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
 
-# What lines of reinforcement and preference learning, of adversaries and of annealed divergences have beside a loss, or call one.
-# Their losses rise, wander, and rest at a level in healthy runs.
+# What lines of reinforcement and preference learning, of adversaries, of annealed divergences and of tasks that become harder have
+# beside a loss, or call one. Their losses rise, wander, and rest at a level in healthy runs.
 OPPOSED = re.compile(
     rb"(?i)reward|polic(?:y|ies)|critic|\bactor|advantage|episode|\bkld?\b|kl_|_kl\b|generator|discriminator|adversar"
+    # Rewards by Stable Baselines' names; and what makes a task harder while it is learned.
+    rb"|\bep_rew|\bep_len|\bsparsity\b|\bprun(?:ed|ing)\b|\bcurriculum\b|\bdifficulty\b"
     rb"|\b(?:loss_?[dg]|[dg]_?loss|err_?[dg])(?:\b|_)|\bq_?loss|value_(?:function_)?loss|\bv?gan\b|policy_entropy"
 )
 
@@ -23,7 +25,8 @@ EPOCH, OTHER_COUNTER = re.compile(rb"(?i)\bepoch"), re.compile(rb"(?i)step|iter|
 MIN_UPDATES = 10
 # What a step's time depends on, as far as lines print it: sizes of batches and lengths of sequences.
 SIZE = re.compile(
-    rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?)['\"]?\s{0,4}[:=]\s{0,4}(\d{1,9})(?![\d.])"
+    rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?|\b(?:img_?|image_?)?size|\bres(?:olution)?)"
+    rb"['\"]?\s{0,4}[:= ]\s{0,4}(\d{1,9})(?![\d.])"
 )
 # Lines with numbers at most, whose steps may not be known yet.
 MAX_LINES = 1000
@@ -43,6 +46,7 @@ class ShortLogReader:
         self._data_seconds: dict[int, tuple[float, float]] = {}
         # The first line's, where all lines have the same.
         self._sizes: list[tuple[bytes, bytes]] | None = None
+        self._has_sizes = False
         self._num_lines = 0
         self._counts_epochs = True
 
@@ -64,6 +68,7 @@ class ShortLogReader:
         is_whole = len(shown) == len(line.rstrip(b"\r\b "))
         self._counts_epochs &= is_epoch or (is_whole and _ends_pass(text))
         sizes = SIZE.findall(line)
+        self._has_sizes |= bool(sizes)
         self._sizes = sizes if self._sizes in (None, sizes) else []
 
     def add(self, record: StepRecord, line: int) -> None:
@@ -101,6 +106,8 @@ class ShortLogReader:
         """Return what the log shows once it is over, and the line of its onset; None: nothing."""
         if self._sizes:
             self._log.trust_times()
+        elif self._sizes is not None and self._has_sizes:
+            self._log.doubt_times()
         if self._counts_epochs and self._num_lines:
             self._log.count_passes()
         found = self._log.finding()

@@ -19,6 +19,7 @@ from runner.collect.step_formats.name_value_pairs import (
     MAX_NAMES,
     MEANINGS,
     Reading,
+    is_measured_beside,
     normal,
     number,
     pairs,
@@ -214,7 +215,8 @@ def _numbers(found: Iterator[tuple[str, str]]) -> tuple[dict[str, float], float 
             continue
         field_name, factor, place = meaning
         read = number(value, factor)
-        if read is None or place >= best.get(field_name, (1 << 30, 0.0))[0]:
+        before = best.get(field_name, (1 << 30, 0.0))
+        if read is None or (place >= before[0] and not is_measured_beside(name, before[1])):
             continue
         best[field_name] = (place, read)
         if field_name == "step":

@@ -23,8 +23,9 @@ class LineOrder:
         # Names of the numbers of a line -> the only such line so far.
         self._first: dict[tuple[str, ...], tuple[int, Reading]] = {}
         self._kind: tuple[str, ...] | None = None
-        # Validation losses since the last step, and their lines.
-        self._validations: list[tuple[int, Reading]] = []
+        # The first validation loss since the last step, its line, and how many there are.
+        self._validation: tuple[int, Reading] | None = None
+        self._num_validations = 0
         self._counts_batches = False
 
     def add_record(self, record: StepRecord) -> None:
@@ -37,16 +38,22 @@ class LineOrder:
         if "skipped" in reading.numbers:
             return _numbered(reading, line, self._last_step or self._num)
         if reading.numbers.keys() == {"validation_loss"}:
-            self._validations.append((line, reading))
+            self._validation = self._validation or (line, reading)
+            self._num_validations += 1
             return []
         is_judged = not reading.numbers.keys().isdisjoint(_JUDGED)
         if self._has_numbered_loss or not is_judged:
             return []
         kind = tuple(sorted(reading.numbers))
-        if self._kind is not None:
-            return self._next(reading, line) if kind == self._kind else []
+        if kind == self._kind:
+            return self._next(reading, line)
+        if self._kind is not None and (_has_loss(self._kind) or not _has_loss(kind)):
+            return []
         first = self._first.get(kind)
         if first is None:
+            if _has_loss(kind) and self._kind is None:
+                # A validation before it was one of the weights as they began.
+                self._validation, self._num_validations = None, 0
             if len(self._first) < MAX_KINDS:
                 self._first[kind] = (line, reading)
             return []
@@ -56,12 +63,13 @@ class LineOrder:
 
     def validation(self) -> list[tuple[int, StepRecord]]:
         """Return the validation loss since the last step, and its line, now that another step follows or the log is over."""
-        found, self._validations = self._validations, []
-        self._counts_batches |= len(found) > 1
+        found, num = self._validation, self._num_validations
+        self._validation, self._num_validations = None, 0
+        self._counts_batches |= num > 1
         has_step = self._last_step is not None or self._num > 0
-        if not found or not has_step or self._counts_batches:
+        if found is None or not has_step or self._counts_batches:
             return []
-        ((line, reading),) = found
+        line, reading = found
         return _numbered(reading, line, self._step)
 
     def _next(self, reading: Reading, line: int) -> list[tuple[int, StepRecord]]:
@@ -72,6 +80,11 @@ class LineOrder:
     @property
     def _step(self) -> int:
         return self._num if self._last_step is None else self._last_step
+
+
+def _has_loss(kind: tuple[str, ...]) -> bool:
+    """Whether lines of a kind show more than how fast the run is."""
+    return "loss" in kind or "grad_norm" in kind
 
 
 def _numbered(reading: Reading, line: int, step: int) -> list[tuple[int, StepRecord]]:

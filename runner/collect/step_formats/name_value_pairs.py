@@ -6,6 +6,7 @@ from 0 has a step 0. Some trainers print tokens and FLOPs per device, which the 
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,8 +44,8 @@ NAMES: Mapping[str, str] = {
     "step": """global_step global_steps global_step/max_steps global_iter num_updates
         train_num_updates valid_num_updates current_steps completed_step training_step
         training_steps train_step step_i step steps training_iteration iteration iter""",
-    "loss": """reduced_train_loss loss lm_loss train/loss train_loss loss/train/total train/ce_loss
-        train/crossentropyloss training_loss loss_train loss/train
+    "loss": """loss lm_loss train/loss train_loss loss/train/total train/ce_loss
+        train/crossentropyloss training_loss reduced_train_loss loss_train loss/train
         train/loss_step train_loss_step loss_step train/total_loss total_loss step_loss
         avg_loss average_loss""",
     "validation_loss": """validation_loss val_loss valid_loss eval_loss lm_loss_value
@@ -163,7 +164,8 @@ def reading_of(
             continue
         field_name, factor, place = meaning
         read = number(value, factor)
-        if read is not None and place < best.get(field_name, (len(MEANINGS), 0.0))[0]:
+        before = best.get(field_name, (len(MEANINGS), 0.0))
+        if read is not None and (place < before[0] or is_measured_beside(name, before[1])):
             best[field_name] = (place, read)
     numbers = {name: read for name, (_, read) in best.items()}
     step = numbers.pop("step", None)
@@ -171,6 +173,11 @@ def reading_of(
         # -100 % means unknown.
         del numbers["mfu_ratio"]
     return Reading(step=whole(step), epoch=epoch, numbers=numbers)
+
+
+def is_measured_beside(name: str, value: float) -> bool:
+    """Whether a name is that of NeMo's loss, beside which its bar shows the NaN of a mean that is not there yet."""
+    return name == "reduced_train_loss" and math.isnan(value)
 
 
 def whole(step: float | None) -> int | None:

@@ -77,7 +77,7 @@ _SECONDS = re.compile(
     r"(?<![\w.,:])(\d{1,9}(?:\.\d{1,9})?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)(?!\w)"
 )
 # Of Keras: the seconds of a whole epoch, where its bar is not drawn or at its end: "- 1794s - loss: 5.2", "72s - loss: 2.6".
-_EPOCH_SECONDS = re.compile(r"(?:^|- )(\d{1,7})s(?: \d{1,6}[mu]?s/\w{1,8})? - loss: ")
+_EPOCH_SECONDS = re.compile(r"(?:^|- )(\d{1,7})s(?: -)?(?: \d{1,6}[mu]?s/\w{1,8})? - loss: ")
 # Of a step, and of its wait for data: "Time 0.154 (8.010)  Data 0.001 (7.720)", "time: 2.89  data_time: 0.004".
 _DATA_SECONDS = re.compile(
     r"(?<![A-Za-z_])[Dd]ata(?:[_ ][Tt]ime)?['\"]?(?:\s*[:=]\s*|\s+)(\d{1,6}\.\d{1,6})(?![\d.:])"
@@ -95,9 +95,7 @@ _SAMPLES = (
     r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|sentences?|utterances?|clips?|frames?)"
 )
 RATE = rf"\d[\d,]{{0,12}}(?:\.\d{{1,12}})? ?{_SAMPLES} ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
-_RATE = re.compile(
-    rf"(?<![\w.,])(\d[\d,]{{0,12}}(?:\.\d{{1,12}})?) ?{_SAMPLES} ?(?:/|per) ?s(?:ec(?:ond)?)?\b"
-)
+_RATE = re.compile(rf"(?<![\w.,])(?={RATE})([\d,.]+)")
 # A bar counts samples as it likes, of data sets and of evaluations, too.
 _BAR_OF_SAMPLES = re.compile(r"\d\d:\d\d<|\[\d\d:\d\d|\d it\b|it/s")
 _SECONDS_ALONE = re.compile(

@@ -4,7 +4,9 @@ Loggers that descend from those of Baselines print them (improved-diffusion, gui
 order of the names, so the step of a table is known when it is over.
 """
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from runner.collect.lines import Bare, unwrapped
@@ -20,6 +22,8 @@ MARK = (
     rf"[ \t]*{_NUMBER}[ \t]*\|[ \t]*(?:[\r\n]|$)"
 )
 _ROW = re.compile(rf"\|\s*(?P<name>[\w/ .()\-]{{1,60}}?)\s*\|\s*(?P<value>{_NUMBER})?\s*\|")
+# Names in tables of reinforcement learning.
+_OF_POLICIES = ("ep_rew_mean", "ep_len_mean", "exploration_rate", "n_updates", "policy_loss")
 # The logarithm, to the base 2, of the loss scale.
 _POWER = "lg_loss_scale"
 # Bytes of a line, and lines of a table; both chosen.
@@ -48,15 +52,25 @@ class ValueTables:
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
             if self._values is None and at in known:
-                self._values, self._num_lines = {}, 0
+                self._open(block, at, bare)
             if self._values is not None and not self._add(block[at:end], bare):
                 if (reading := _reading_of(self._values)) is not None:
                     found[at] = TableRow(reading, " ".join(self._values).encode(), {})
                 self._values = None
             at = end + 1
             if self._values is None:
-                at = min((one for one in known if one >= at), default=len(block))
+                place = bisect_left(starts, at)
+                at = starts[place] if place < len(starts) else len(block)
         return found
+
+    def _open(self, block: bytes, at: int, bare: Bare | None) -> None:
+        """Open a table with the lines before its first one with a mark."""
+        self._values, self._num_lines = {}, 0
+        while at > 0:
+            begin = block.rfind(b"\n", 0, at - 1) + 1
+            if not self._add(block[begin : at - 1], bare):
+                break
+            at = begin
 
     def _add(self, line: bytes, bare: Bare | None) -> bool:
         """Add a line to the open table; return whether it is one of it."""
@@ -87,6 +101,13 @@ def _reading_of(values: Mapping[str, float]) -> Reading | None:
         if place < best.get(field_name, (1 << 30, 0.0))[0]:
             best[field_name] = (place, value * factor)
     numbers = {name: value for name, (_, value) in best.items()}
+    if any(name.rpartition("/")[2] in _OF_POLICIES for name in values):
+        # Losses of reinforcement learning rise and wander in healthy runs.
+        numbers = {
+            name: value
+            for name, value in numbers.items()
+            if name != "loss" or not math.isfinite(value)
+        }
     step = whole(numbers.pop("step", None))
     if numbers.keys().isdisjoint(("loss", "grad_norm", "validation_loss")):
         return None

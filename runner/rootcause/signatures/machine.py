@@ -53,7 +53,7 @@ MACHINE = (
         # The same over two lines.
         r"|\bexceeds the memory usage threshold of 0\.\d|Task \S{1,200} failed due to oom\b"
         # Backend.AI and other runtimes of containers.
-        r"|\bout[- ]of[- ]memory detected\b|\boom[- ]killed (?:process|container|pod|task)\b",
+        r"|(?:^|: )Out-of-memory detected\b|\bdetected (?:potentially )?oom-killed (?:process|container|pod|task)\b",
         source="Slurm, slurmstepd; Kubernetes, container status; Ray, its monitor of memory",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",
@@ -262,8 +262,8 @@ MACHINE = (
         r"|node with node id: \S+ .{0,200}has been marked dead|\bnode has bee[nm] marked (?:as )?dead\b"
         r"|\bNodeLost\b|unexpected(?:ly)? reboot(?:ed)?\b|\b[Nn]ode \S+ rebooted unexpectedly\b"
         r"|Unable to contact slurm controller|\bdown[*$]? .{0,160}\bNot responding[ \t\r]*$"
-        # Of health checks that take a node out for it: "cyclecloud_node_fail".
-        r"|\b\w{2,30}_node_fail(?:ed|ure)?\b"
+        # The reason for which CycleCloud's health check takes a node out.
+        r"|\bcyclecloud_node_fail\b"
         r"|\bNodeNotReady\b|Node \S+ (?:status is now: NodeNotReady|is unreachable|became unreachable)",
         fault="node_failure",
         is_lasting=True,

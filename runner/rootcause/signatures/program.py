@@ -301,7 +301,7 @@ PROGRAM = (
         # A module without a name, as a script prints it that caught the exception; and an ordinal beyond the GPUs that are visible.
         # Of Mellanox's plug-in for Kubernetes.
         r"|\bmissing RDMA device spec for device\b"
-        r"|\bcannot import name '\w+' from '[\w.]+'|device >= 0 && device < num_gpus"
+        r"|^Error\b.{0,80}: cannot import name '\w+' from '[\w.]+'|device >= 0 && device < num_gpus"
         r"|OutOfResources: out of resource|only supports \w+ GPUs or newer"
         r"|Driver/library version mismatch",
         source="argparse, Hydra, Megatron-LM, NCCL and PyTorch messages",

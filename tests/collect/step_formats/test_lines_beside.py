@@ -68,3 +68,26 @@ def test_a_validation_loss_on_a_line_of_its_own_is_that_of_the_step_before(
     (verdict,) = verdicts_of(log)
     assert (verdict.cause.fault, verdict.evidence[0].line) == ("loss_spike", log.count("\n"))
     assert faults(of_batches) == []
+
+
+def test_an_evaluation_before_the_first_step_is_none_of_a_step() -> None:
+    """It is one of the weights as they began; those behind each step count."""
+    overfit = "".join(
+        f"train loss {2.0 / 2**n:.4f}\nvalidation loss {2.1 + 0.3 * n * n:.4f}\n" for n in range(6)
+    )
+    assert faults(overfit) == faults(f"validation loss 9.9\n{overfit}") == ["validation_divergence"]
+
+
+def test_rates_hide_no_losses() -> None:
+    """Lines that only say how fast something is come before those of the training."""
+    rates = "".join(f"loaded shard {n} at {1234.5 + n} samples/s\n" for n in range(3))
+    losses = "".join(
+        f"train loss {loss}\n" for loss in (2.1, 2.0, 1.9, 1.95, "nan", "nan", "nan", "nan")
+    )
+    assert faults(rates + losses) == ["nan_loss"]
+
+
+def test_a_perplexity_of_0_is_no_perplexity() -> None:
+    """Some trainers print 0 for what they do not measure."""
+    assert faults("".join(f"step {10_000 + n} | loss 7.1{n} | ppl 0.00\n" for n in range(9))) == []
+    assert faults("".join(f"step {10_000 + n} | loss 17.1{n} | ppl 0.00\n" for n in range(9))) == []

@@ -47,3 +47,13 @@ def test_tables_of_policies_and_of_results_say_nothing() -> None:
     results = "| Metric | Value |\n|---|---|\n| train_loss | 0.2 |\n| eval_loss | 9.5 |\n\n"
     assert verdicts_of(policy) == []
     assert verdicts_of(results) == []
+
+
+def test_tables_of_rewards_and_of_hostile_lengths_are_read_quickly() -> None:
+    """Losses beside rewards wander; many tables in one block take no longer than they are long."""
+    wandering = "".join(
+        f"| ep_rew_mean | {n} |\n| loss | {1e-4 if n < 10 else 0.5} |\n{'-' * 28}\n"
+        for n in range(20)
+    )
+    assert verdicts_of(wandering) == []
+    assert verdicts_of("| loss | 1.0 |\nx\n" * 16_000) == []

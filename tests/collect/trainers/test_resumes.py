@@ -55,3 +55,31 @@ def test_a_jump_long_after_a_resume_is_a_jump() -> None:
 def test_weights_that_are_loaded_before_the_first_step_are_no_resume() -> None:
     """What came before them is not in the log."""
     assert faults(f"{SENTENCES[2]}\n{steps(1, 60, 5.5, 1)}") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "saved; the run can be resumed from out/ckpt_40.pt",
+        "Saved. To resume training, pass --resume out/ckpt_40.pt",
+        "Loading checkpoint shards: 100%|##########| 2/2 [00:01<00:00]",
+        "Stage 2: loading checkpoint out/stage1.pt",
+    ],
+)
+def test_a_line_that_only_mentions_a_checkpoint_is_no_resume(line: str) -> None:
+    """A jump behind it is a jump, and steps that begin again are those of another run."""
+    before = steps(1, 41, 2.5, 1)
+    assert "resume_mismatch" not in faults(f"{before}{line}\n{steps(41, 60, 5.5, 2)}")
+    assert "resume_mismatch" not in faults(f"{before}{line}\n{steps(31, 60, 3.1, 2)}")
+
+
+def test_another_stage_and_other_ranks_are_no_steps_made_again() -> None:
+    """A counter that begins again at its start, and the lines of several ranks for each new step."""
+    resumed = f"{steps(1, 41, 2.5, 1)}{SENTENCES[0]}\n"
+    assert "resume_mismatch" not in faults(resumed + steps(1, 60, 5.0, 2))
+    ranks = "".join(
+        f"[rank{rank}] step {n} loss {2.4 + 0.3 * rank:.2f}\n"
+        for n in range(41, 60)
+        for rank in (0, 1)
+    )
+    assert "resume_mismatch" not in faults(resumed + ranks)

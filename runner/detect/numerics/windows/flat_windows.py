@@ -1,13 +1,12 @@
-"""Losses and scores of a short log that is over, and that do not move from its first pass over the data on."""
+"""Losses and scores of a short log that is over, and that do not move: from its first pass over the data on, or at its end."""
 
-import math
 from collections.abc import Sequence
 from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
 from runner.detect.numerics.windows.learning_windows import CLASSES, FIRST_PASSES, LATE_STEP
-from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.samples import Samples, are_positive
 from runner.facts.faults import Fault
 
 # Passes whose training and validation losses are all within this share of the first training loss, from the first pass of the run
@@ -34,16 +33,10 @@ MIN_SAME, HIGH_ACCURACY, RISING_ACCURACY = 10, 0.75, 0.02
 MIN_EQUAL_EVALUATIONS, MANY_DIGITS, RESTING_SHARE = 4, 7, 0.01
 # Passes with the same loss, all digits of it, and the same accuracies; chosen.
 MIN_EQUAL_PASSES = 5
-# Samples with a gradient norm of 0, and how far their losses may be apart. Chosen: some trainers print 0 for what they do not
-# measure, but then the loss falls.
-MIN_WITHOUT_GRADIENTS, WANDERING_SHARE = 4, 0.05
+# Samples with a gradient norm and a learning rate of 0. Chosen: some trainers print 0 for a norm that they do not measure.
+MIN_WITHOUT_GRADIENTS = 4
 # Passes after which the accuracies of two sets of data or more are all exactly 1/N, in so many digits, and what was more. Chosen.
 MIN_GUESSED_PASSES, MIN_GUESSED_SETS, GUESS_DIGITS, LEARNED_RATIO = 5, 2, 4, 1.5
-# Evaluations in a row at which the validation accuracy falls, those before, and the share that is left at last. Chosen: noise falls
-# three times in a row, but not so far.
-MIN_ACCURACY_FALLS, MIN_BEFORE_FALL, LEFT_ACCURACY = 3, 2, 0.75
-# Fewer falls are enough beside a validation loss that rises by so much; chosen.
-FALLS_BESIDE_RISE, BESIDE_RISE = 2, 0.05
 
 
 def flat_from_start(samples: Samples) -> NumericFinding | None:
@@ -102,7 +95,8 @@ def same_evaluations(samples: Samples) -> NumericFinding | None:
     num = 0
     while num < len(evaluations) and evaluations[-1 - num][2] == evaluations[-1][2]:
         num += 1
-    if num < MIN_EQUAL_EVALUATIONS:
+    # What has been learned before may be all there is.
+    if num < MIN_EQUAL_EVALUATIONS or evaluations[-1][1] < LEFT_SHARE * evaluations[0][1]:
         return None
     step, _, validation = evaluations[-num]
     losses = [loss for _, loss, _ in evaluations[-num:]]
@@ -127,7 +121,8 @@ def same_passes(samples: Samples) -> NumericFinding | None:
         num += 1
     if not samples.steps_are_passes or num < MIN_EQUAL_PASSES:
         return None
-    if not has_digits(points[-1][1], MIN_DIGITS):
+    has_learned = abs(points[-1][1]) < LEFT_SHARE * abs(points[0][1])
+    if has_learned or not has_digits(points[-1][1], MIN_DIGITS):
         return None
     if not columns or any(len(set(column[-num:])) > 1 for column in columns):
         return None
@@ -139,28 +134,18 @@ def same_passes(samples: Samples) -> NumericFinding | None:
 
 
 def no_gradients(samples: Samples) -> NumericFinding | None:
-    """Find gradients, or a learning rate, of exactly 0 in all samples, beside a loss that rests: nothing is learned."""
-    records = [one for one in samples.records if one.loss is not None and one.loss > 0]
+    """Find gradients and a learning rate of exactly 0 in all samples, beside a loss that does not fall: nothing is learned."""
+    records = [one for one in samples.records if one.loss is not None]
     losses = [one.loss for one in records if one.loss is not None]
-    if len(records) < MIN_WITHOUT_GRADIENTS or not math.isfinite(max(losses)):
+    if len(records) < MIN_WITHOUT_GRADIENTS or not are_positive(losses):
         return None
     half = len(losses) // 2
     has_fallen = fmean(losses[-half:]) < (1 - RESTING_SHARE) * fmean(losses[:half])
-    if has_fallen or max(losses) > (1 + WANDERING_SHARE) * min(losses):
-        return None
-    zeros = [
-        name
-        for name, values in (
-            ("gradient norm", [one.grad_norm for one in records]),
-            ("learning rate", [one.lr for one in records]),
-        )
-        if all(value == 0 for value in values)
-    ]
-    if "gradient norm" not in zeros:
+    if has_fallen or any(one.grad_norm != 0 or one.lr != 0 for one in records):
         return None
     evidence = (
-        f"the {' and the '.join(zeros)} {'is' if len(zeros) == 1 else 'are'} 0 in all {len(records)} samples, and the loss stays "
-        f"between {number(min(losses))} and {number(max(losses))}"
+        f"the gradient norm and the learning rate are 0 in all {len(records)} samples, and the loss stays between "
+        f"{number(min(losses))} and {number(max(losses))}"
     )
     return incident("plateau", records[0].step, records[-1].step, evidence)
 
@@ -187,28 +172,6 @@ def guessed_accuracies(samples: Samples) -> NumericFinding | None:
         fault: Fault = "divergence" if has_learned else "plateau"
         return incident(fault, steps[0], steps[-1], evidence)
     return None
-
-
-def falling_accuracy(samples: Samples) -> NumericFinding | None:
-    """Find a validation accuracy that falls at each of the last evaluations, far below its best, while the training's rises."""
-    rows = samples.evaluated_scores("accuracy")
-    validation, training = [one for *_, one in rows], [one for _, _, one, _ in rows]
-    if len(rows) < MIN_BEFORE_FALL + MIN_ACCURACY_FALLS:
-        return None
-    # The last one of several.
-    best = max(range(len(rows)), key=lambda at: (validation[at], at))
-    since, losses = validation[best:], [one for *_, one in samples.evaluations()]
-    least = (
-        FALLS_BESIDE_RISE if losses[-1] > (1 + BESIDE_RISE) * min(losses) else MIN_ACCURACY_FALLS
-    )
-    has_fallen = since == sorted(set(since), reverse=True) and len(since) > least
-    if not has_fallen or since[-1] > LEFT_ACCURACY * since[0] or training[-1] < training[best]:
-        return None
-    evidence = (
-        f"the validation accuracy fell at each of the last {len(since) - 1} evaluations, from {number(since[0])} to "
-        f"{number(since[-1])}, while the training accuracy went from {number(training[best])} to {number(training[-1])}"
-    )
-    return incident("validation_divergence", rows[best + 1][0], rows[-1][0], evidence)
 
 
 def one_answer(samples: Samples) -> NumericFinding | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
@@ -26,12 +25,6 @@ MIN_WITHOUT_SUCCESS, FLAT_RATIO, LEAST_FLAT_LOSS = 6, 5e-3, 1.0
 # Losses that come again in the same order with every epoch: samples in a row that are equal to those one period before, different
 # ones among them, and their digits. No update leaves so many losses as they were. Chosen.
 MIN_REPEATED, MIN_DIFFERENT, MIN_REPEATED_DIGITS = 5, 4, 3
-
-# Perplexities of a language model that only knows how often words are; samples of them, the step from which on they are late,
-# how near each is to its loss, the loss's range, and how much lower its later half may be. All chosen: models of words, or of parts
-# of them, are below it after some hundred steps.
-PERPLEXITY_OF_FREQUENCIES, MIN_OF_FREQUENCIES, LATE_FREQUENCIES = 1000.0, 8, 10_000
-NEAR_PERPLEXITY, FLAT_FREQUENCIES, FALL_OF_FREQUENCIES = 0.02, 1.03, 0.003
 
 
 def loss_at_chance(samples: Samples) -> NumericFinding | None:
@@ -138,29 +131,6 @@ def loss_without_success(samples: Samples) -> NumericFinding | None:
         f"to step {points[-1][0]}, with an accuracy of 0 in all of them"
     )
     return incident("plateau", points[0][0], points[-1][0], evidence)
-
-
-def frequencies_only(samples: Samples) -> NumericFinding | None:
-    """Find a language model that is late in its training, knows no more than how often words are, and learns nothing more."""
-    rows = samples.scores("perplexity")
-    if len(rows) < MIN_OF_FREQUENCIES or rows[0][0] < LATE_FREQUENCIES:
-        return None
-    losses, half = [loss for _, loss, _ in rows], len(rows) // 2
-    if any(abs(math.log(perplexity) - loss) > NEAR_PERPLEXITY for _, loss, perplexity in rows):
-        return None
-    least = min(perplexity for *_, perplexity in rows)
-    has_fallen = fmean(losses[-half:]) < (1 - FALL_OF_FREQUENCIES) * fmean(losses[:half])
-    if (
-        least < PERPLEXITY_OF_FREQUENCIES
-        or max(losses) > FLAT_FREQUENCIES * min(losses)
-        or has_fallen
-    ):
-        return None
-    evidence = (
-        f"the perplexity is {number(least)} and more in all {len(rows)} samples from step {rows[0][0]} to step {rows[-1][0]}, and "
-        "does not fall: that of a model which only knows how often words are"
-    )
-    return incident("plateau", rows[0][0], rows[-1][0], evidence)
 
 
 def repeated_losses(samples: Samples) -> NumericFinding | None:

@@ -18,6 +18,8 @@ from runner.facts.messages.signals import StepRecord
 # A loss that rested, and has left its level: samples before and after, different ones among those before, their ratio, and times
 # the range of those before. Chosen: the data of another epoch change it by less.
 MIN_RESTING, MIN_LEFT, MIN_DIFFERENT, LEFT_RATIO, LEFT_RANGES = 5, 3, 3, 1.25, 10.0
+# What of a learning rate is a schedule that begins again, in times of the one before; chosen: a warm-up rises by less in a sample.
+RAISED_RATE = 2.0
 # Two metrics that agree need one sample before: a mean over an epoch and the validation after it double in no healthy run. Chosen.
 BOTH_RATIO = 2.0
 # Of both, what later evaluations still have. And passes with which the training loss rises, and the rise of both in all, where the
@@ -153,10 +155,10 @@ def risen_level(samples: Samples) -> NumericFinding | None:
     values = [value for _, value in points]
     if not are_positive(values) or len(values) < MIN_LEVELS:
         return None
-    if (found := _left_level(points)) is not None:
+    rates = samples.rates()
+    if (found := _left_level(points, rates)) is not None:
         return found
     interval = points[1][0] - points[0][0]
-    rates = samples.rates()
     is_rated = bool(rates) and max(rates) <= rates[0]
     for num in (1, 2):
         before, after = [math.log(one) for one in values[:num]], values[num:]
@@ -166,7 +168,7 @@ def risen_level(samples: Samples) -> NumericFinding | None:
         if num == 1 and points[0][0] < BEGIN_INTERVALS * interval:
             continue
         ratio, ranges = LEVEL_RATIO, LEVEL_RANGES
-        if num > 1 and is_rated and len(after) >= MIN_RATED:
+        if num > 1 and is_rated and len(after) >= MIN_RATED and after[-1] >= after[0]:
             ratio, ranges = RATED_RATIO, RATED_RANGES
         limit = max(math.log(ratio), ranges * (max(before) - min(before)))
         if math.log(min(after)) - max(before) < limit:
@@ -180,13 +182,18 @@ def risen_level(samples: Samples) -> NumericFinding | None:
     return None
 
 
-def _left_level(points: Points) -> NumericFinding | None:
-    """Find a loss that rested at a level, and lies far above it in each of the last samples, by its noise."""
+def _left_level(points: Points, rates: Sequence[float]) -> NumericFinding | None:
+    """Find a loss that rested at a level, and lies far above it in each of the last samples, by its noise.
+
+    `rates`: the learning rate of each of them, or none. A schedule that begins again with a higher one raises the loss.
+    """
     values = [math.log(value) for _, value in points]
     for num in range(MIN_RESTING, len(values) - MIN_LEFT + 1):
         before, after = values[:num], values[num:]
         limit = max(math.log(LEFT_RATIO), LEFT_RANGES * (max(before) - min(before)))
         if min(after) - max(before) < limit or len(set(before)) < MIN_DIFFERENT:
+            continue
+        if rates and max(rates[num:]) > RAISED_RATE * rates[num - 1]:
             continue
         fault = "divergence" if len(after) > MIN_LEFT and after[-1] >= after[0] else "loss_spike"
         evidence = (
@@ -203,7 +210,12 @@ def falling_scale(samples: Samples) -> NumericFinding | None:
     scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
     last = samples.records[-1] if samples.records else None
     # The sentence about a step may stand before the line of that step.
-    if scales and last is not None and scales[-1] == (last.step, 0.0):
+    if (
+        last is not None
+        and len(scales) > 1
+        and scales[-1] == (last.step, 0.0)
+        and scales[-2][1] > 0
+    ):
         evidence = f"the loss scale is 0 at step {last.step}: the gradients overflow whatever it is"
         return incident("loss_scale_floor", last.step, last.step, evidence)
     ended = scales and last is not None and last.step - scales[-1][0] <= 1

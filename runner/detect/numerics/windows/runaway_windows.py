@@ -41,11 +41,9 @@ LASTING_RATIO = 10.0
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
 # Of a weighted one: the weight at most, and how near it is, as six digits are printed.
 MOST_SATURATED, SATURATED_SHARE = 1000, 3e-6
-# A size that no loss of sound weights has, whatever it adds up, and the share of it below which it has come back; chosen.
-ABSURD_LOSS, BACK_SHARE = 1e12, 1e-3
-# Perplexities: words of the largest vocabularies, how near each is to its loss (as both are rounded), samples at the end that are
-# above it, and how much of the first of them the last one still is. Chosen: weights of an odd size begin above it, and fall.
-LARGEST_VOCABULARY, NEAR_PERPLEXITY, MIN_WORSE, WORSE_SHARE = 1e6, 0.02, 6, 0.95
+# A size that no loss of sound weights has beside others that are so much smaller, a size near the largest number of 32 bits, and
+# the share of the first one below which it has come back; chosen.
+ABSURD_LOSS, ABSURD_RATIO, LARGEST_LOSS, BACK_SHARE = 1e12, 1e6, 1e30, 1e-3
 
 
 def saturated_loss(samples: Samples) -> NumericFinding | None:
@@ -84,39 +82,28 @@ def _saturation(loss: float) -> int:
 
 
 def absurd_loss(samples: Samples) -> NumericFinding | None:
-    """Find a loss of a size that no weights give that are of any use; one that comes back was that of a few samples."""
-    losses = [(one.step, one.loss) for one in samples.records if one.loss is not None]
-    absurd = [(step, loss) for step, loss in losses if ABSURD_LOSS <= abs(loss) < math.inf]
+    """Find a loss of a size that no weights give that are of any use; one that comes back was that of a few samples.
+
+    The squares of large targets may be as large, but then all losses of the log are.
+    """
+    records = [one for one in samples.records if not one.skipped]
+    losses = [
+        (one.step, one.loss) for one in records if one.loss is not None and math.isfinite(one.loss)
+    ]
+    lowest = min((abs(loss) for _, loss in losses), default=0.0)
+    absurd = [
+        (step, loss)
+        for step, loss in losses
+        if abs(loss) >= max(ABSURD_LOSS, ABSURD_RATIO * lowest) or abs(loss) >= LARGEST_LOSS
+    ]
     if not absurd:
         return None
     step, loss = absurd[0]
     is_back = abs(losses[-1][1]) < BACK_SHARE * ABSURD_LOSS
-    meaning = "it came back" if is_back else "the weights are of no use"
+    meaning = "it came back" if is_back else f"{number(lowest)} is the smallest of the log"
     evidence = f"loss {number(loss)} at step {step}, beyond {ABSURD_LOSS:g}: {meaning}"
     fault: Fault = "loss_spike" if is_back else "divergence"
     return incident(fault, step, losses[-1][0], evidence)
-
-
-def worse_than_guesses(samples: Samples) -> NumericFinding | None:
-    """Find perplexities with which a log ends that are beyond any vocabulary: worse than a guess among all words."""
-    rows = samples.scores("perplexity")
-    guess, num = math.log(LARGEST_VOCABULARY), 0
-    while num < len(rows) and _is_worse(*rows[-1 - num][1:], guess):
-        num += 1
-    end = rows[len(rows) - num :]
-    if num < MIN_WORSE or end[-1][1] < WORSE_SHARE * end[0][1]:
-        return None
-    least = min(perplexity for *_, perplexity in end)
-    evidence = (
-        f"the perplexity is {number(least)} and more in the last {num} of {len(rows)} samples, and does not fall: worse than a "
-        f"guess among a million words, which has a loss of {guess:.1f}"
-    )
-    return incident("divergence", end[0][0], end[-1][0], evidence)
-
-
-def _is_worse(loss: float, perplexity: float, guess: float) -> bool:
-    """Whether a loss is the logarithm of this perplexity, and above that of a guess."""
-    return guess < loss < math.inf and abs(math.log(perplexity) - loss) <= NEAR_PERPLEXITY
 
 
 def divergence_from(samples: Samples, onset_step: int) -> NumericFinding | None:

@@ -10,7 +10,6 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.windows.flat_windows import (
     auc_of_guesses,
     equal_rewards,
-    falling_accuracy,
     flat_from_start,
     guessed_accuracies,
     no_gradients,
@@ -20,7 +19,6 @@ from runner.detect.numerics.windows.flat_windows import (
 )
 from runner.detect.numerics.windows.learning_windows import (
     fallen_to_chance,
-    frequencies_only,
     loss_at_chance,
     loss_without_success,
     repeated_losses,
@@ -42,6 +40,10 @@ from runner.detect.numerics.windows.norm_windows import (
     risen_norms,
     single_norm,
 )
+from runner.detect.numerics.windows.perplexity_windows import (
+    frequencies_only,
+    worse_than_guesses,
+)
 from runner.detect.numerics.windows.runaway_windows import (
     absurd_loss,
     divergence_from,
@@ -50,7 +52,6 @@ from runner.detect.numerics.windows.runaway_windows import (
     saturated_loss,
     second_level,
     turned_loss,
-    worse_than_guesses,
 )
 from runner.detect.numerics.windows.samples import Samples
 from runner.detect.numerics.windows.spike_windows import (
@@ -65,6 +66,7 @@ from runner.detect.numerics.windows.time_windows import (
     uneven_steps,
 )
 from runner.detect.numerics.windows.validation_windows import (
+    falling_accuracy,
     fitted_far_apart,
     leaving_validation,
     widening_gap,
@@ -162,6 +164,10 @@ class ShortLog:
     def trust_times(self) -> None:
         """Take step times to be of batches of one size: each line says so."""
         self._samples.has_one_batch_size = True
+
+    def doubt_times(self) -> None:
+        """Judge no step time and no throughput: its lines have sizes, which change."""
+        self._judges = tuple(one for one in self._judges if one not in OF_TIMES)
 
     def count_passes(self) -> None:
         """Take each step to be a pass over the data: its lines name no other counter."""

@@ -33,7 +33,7 @@ MIN_BEFORE_HOURS, HOURS_STEADY, HOURS_RATIO, LEAST_HOURS_SECONDS = 4, 1.5, 20.0,
 GAP_RANGES = 3.0
 # Samples per second that fell at the end: samples before, how far they are apart, samples of the end, and the ratio. Chosen: a save
 # or a validation makes one sample slow, not two; of tokens per second, which are printed more often, two are.
-MIN_STEADY, STEADY_RATIO, MIN_SLOW, SLOWER_RATIO = 4, 1.25, 2, 1.9
+MIN_STEADY, STEADY_RATIO, MIN_SLOW, END_RATE_RATIO = 4, 1.25, 2, 1.9
 OF_TIMES, OF_UNSIZED_TIMES = (4, 1.25), (5, 2.5)
 OF_RATES = ((4, 2.0), (8, 1.5))
 
@@ -43,7 +43,7 @@ def uneven_steps(samples: Samples) -> NumericFinding | None:
     known = [(one.step, one.step_seconds_max) for one in samples.records]
     points = [(step, seconds) for step, seconds in known if seconds is not None]
     times = [seconds for _, seconds in points]
-    if len(times) < MIN_TIMES or not are_positive(times):
+    if samples.steps_are_passes or len(times) < MIN_TIMES or not are_positive(times):
         return None
     fastest = min(times)
     least = max(SLOW_RATIO * fastest, LEAST_SLOW_SECONDS)
@@ -125,6 +125,9 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
     known = [(one.step, one.step_seconds_max) for one in samples.records]
     times = [(step, seconds) for step, seconds in known if seconds is not None]
     is_sized = samples.has_one_batch_size
+    if samples.steps_are_passes:
+        # More layers may be trained from some pass on.
+        times = []
     if (found := _slower(times, *(OF_TIMES if is_sized else OF_UNSIZED_TIMES))) is not None:
         before, after, onset = found
         sized = ", with the same batch size on each line" if is_sized else ""
@@ -155,7 +158,7 @@ def _slower_end(times: Points) -> tuple[Sequence[float], Sequence[float], int] |
     for num, num_between in product(range(MIN_SLOW, len(values) - MIN_STEADY + 1), (0, 1)):
         before, after = values[: len(values) - num - num_between], values[-num:]
         is_steady = len(before) >= MIN_STEADY and max(before) <= STEADY_RATIO * min(before)
-        if is_steady and min(after) >= SLOWER_RATIO * max(before):
+        if is_steady and min(after) >= END_RATE_RATIO * max(before):
             return before, after, times[-num][0]
     return None
 

@@ -39,8 +39,6 @@ HEART_RISE, HEART_SHARE = 2.0, 0.1
 # A rise in order that is small: the rise in all, and the order of the validation losses, which noise reaches in one of 50,000
 # orders, and of the training losses. Chosen.
 SMALL_RISE, STRICT_ORDER, FALLING_ORDER = 0.025, 0.9, 0.6
-# Fewer rises in a row than above, and a smaller one, which is as clear. Chosen.
-MIN_CLEAR_RISES, CLEAR_RISE = 4, 0.05
 # A validation loss so many times the training loss that all training data are known by heart, whether more is learned or not; rises
 # in a row, and their sum. Chosen.
 KNOWN_RATIO, MIN_KNOWN_RISES, KNOWN_RISE = 30.0, 2, 0.05
@@ -56,6 +54,11 @@ MIN_WIDENING, WIDENING_FALL, FIRST_SHARE, WIDENING_RISE, WIDENING_OVER_NOISE = (
     0.1,
     4.5,
 )
+# Evaluations in a row at which the validation accuracy falls, those before, and the share that is left at last. Chosen: noise falls
+# three times in a row, but not so far.
+MIN_ACCURACY_FALLS, MIN_BEFORE_FALL, LEFT_ACCURACY = 3, 2, 0.75
+# Fewer falls are enough beside a validation loss that rises by so much; chosen.
+FALLS_BESIDE_RISE, BESIDE_RISE = 2, 0.05
 # Evaluations that show their noise, or else how many intervals between two of them the run is old. Chosen.
 MIN_KNOWN, BEGIN_INTERVALS = 4, 2
 
@@ -130,11 +133,6 @@ class _Rise:
         is_long = len(self.since) > MIN_MARKED and len(self.evaluations) >= MIN_WITH_MARKED
         return is_long and self.share >= INCIDENT_RISE and self.is_clear
 
-    def is_clear_in_a_row(self) -> bool:
-        """Whether it is a few rises in a row, far above the noise."""
-        is_long = len(self.since) > MIN_CLEAR_RISES and self.share >= CLEAR_RISE
-        return is_long and self.is_clear
-
     def is_of_known_data(self) -> bool:
         """Whether the validation loss rises in a row where nothing of the training loss is left."""
         is_long = len(self.since) > MIN_KNOWN_RISES and self.share >= KNOWN_RISE
@@ -171,13 +169,7 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_small = rise.is_small_and_ordered()
     if rise.share < NOTE_RISE and not is_small:
         return None
-    in_a_row = (
-        rise.is_steady,
-        rise.is_marked,
-        rise.is_clear_in_a_row,
-        rise.is_apart,
-        rise.is_memorised,
-    )
+    in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
     in_order = is_small or rise.is_ordered() or rise.is_by_heart() or rise.is_of_known_data()
     if not (in_order or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
         return None
@@ -232,6 +224,28 @@ def widening_gap(samples: Samples) -> NumericFinding | None:
         f"which the training loss fell, from {number(training[0])} to {number(training[-1])}"
     )
     return incident("validation_divergence", evaluations[half][0], evaluations[-1][0], evidence)
+
+
+def falling_accuracy(samples: Samples) -> NumericFinding | None:
+    """Find a validation accuracy that falls at each of the last evaluations, far below its best; the training's does not fall."""
+    rows = samples.evaluated_scores("accuracy")
+    validation, training = [one for *_, one in rows], [one for _, _, one, _ in rows]
+    if len(rows) < MIN_BEFORE_FALL + MIN_ACCURACY_FALLS:
+        return None
+    # The last one of several.
+    best = max(range(len(rows)), key=lambda at: (validation[at], at))
+    since, losses = validation[best:], [one for *_, one in samples.evaluations()]
+    least = (
+        FALLS_BESIDE_RISE if losses[-1] > (1 + BESIDE_RISE) * min(losses) else MIN_ACCURACY_FALLS
+    )
+    has_fallen = since == sorted(set(since), reverse=True) and len(since) > least
+    if not has_fallen or since[-1] > LEFT_ACCURACY * since[0] or training[-1] < training[best]:
+        return None
+    evidence = (
+        f"the validation accuracy fell at each of the last {len(since) - 1} evaluations, from {number(since[0])} to "
+        f"{number(since[-1])}, while the training accuracy went from {number(training[best])} to {number(training[-1])}"
+    )
+    return incident("validation_divergence", rows[best + 1][0], rows[-1][0], evidence)
 
 
 def _order(values: Sequence[float]) -> float:

@@ -49,14 +49,33 @@ def test_two_samples_far_below_all_later_ones_are_the_level_that_was_left(
     assert found in (fault, "loss_spike" if fault else "")
 
 
-def test_a_loss_of_absurd_size_is_a_divergence() -> None:
-    """In reinforcement learning, too, where losses wander; sums of losses are far below it."""
-    for loss, fault in ((1.4e19, "divergence"), (-3e17, "divergence"), (4e9, "")):
-        log = ShortLog()
-        log.leave_out_losses()
-        log.add(StepRecord(step=1, loss=loss))
-        found = log.finding()
-        assert ("" if found is None else found.fault) == fault
+@pytest.mark.parametrize(
+    ("losses", "fault"),
+    [
+        ([0.3, 1.4e19], "divergence"),
+        ([-3e17, -2e6], "loss_spike"),
+        ([1.8e37], "divergence"),
+        ([0.26, 3.2e14, 0.25], "loss_spike"),
+        # Squares of large targets, and sums of losses.
+        ([3.2e16, 2.6e16, 2.1e16], ""),
+        ([0.3, 4e9], ""),
+    ],
+)
+def test_a_loss_of_absurd_size_is_a_fault(losses: list[float], fault: str) -> None:
+    """In reinforcement learning, too, where losses wander."""
+    log = ShortLog()
+    log.leave_out_losses()
+    for n, loss in enumerate(losses, 1):
+        log.add(StepRecord(step=n, loss=loss))
+    found = log.finding()
+    assert ("" if found is None else found.fault) == fault
+
+
+def test_gradient_norms_of_absurd_size_are_a_fault() -> None:
+    """Twice; those that are printed with their loss scale are smaller."""
+    assert fault_of(of(loss=[0.1, 0.14], grad_norm=[3e9, 2e9])) == "grad_norm_spike"
+    assert fault_of(of(loss=[0.1, 0.14], grad_norm=[3e9, 2.0])) == ""
+    assert fault_of(of(loss=[6.4, 6.3], grad_norm=[98_258.0, 219_645.0])) == ""
 
 
 @pytest.mark.parametrize(
@@ -208,20 +227,22 @@ def test_losses_that_both_rise_with_each_pass_diverge(
 
 
 @pytest.mark.parametrize(
-    ("losses", "norms", "fault"),
+    ("losses", "norm", "rate", "fault"),
     [
-        ([12.1, 12.06, 12.0, 12.07], [0.0] * 4, "plateau"),
+        ([12.1, 12.06, 12.0, 12.07], 0.0, 0.0, "plateau"),
         # Some trainers print 0 for what they do not measure.
-        ([12.1, 11.9, 11.6, 11.5], [0.0] * 4, ""),
-        ([12.1, 12.06, 12.0, 12.07], [0.0, 0.1, 0.0, 0.0], ""),
-        ([12.1, 12.06, 12.0], [0.0] * 3, ""),
+        ([12.1, 12.06, 12.0, 12.07], 0.0, 3e-5, ""),
+        ([12.1, 12.06, 12.0, 12.07], 0.1, 0.0, ""),
+        ([12.1, 11.9, 11.6, 11.5], 0.0, 0.0, ""),
+        ([12.1, 12.06, 12.0], 0.0, 0.0, ""),
     ],
 )
-def test_gradients_of_0_beside_a_loss_that_rests_are_a_plateau(
-    losses: list[float], norms: list[float], fault: str
+def test_gradients_and_rates_of_0_beside_a_loss_that_rests_are_a_plateau(
+    losses: list[float], norm: float, rate: float, fault: str
 ) -> None:
     """In each sample: nothing is learned."""
-    assert fault_of(of(loss=losses, grad_norm=norms)) == fault
+    num = len(losses)
+    assert fault_of(of(loss=losses, grad_norm=[norm] * num, lr=[rate] * num)) == fault
 
 
 def test_a_validation_loss_of_many_digits_that_never_moves_is_a_plateau() -> None:
@@ -264,6 +285,46 @@ def test_a_step_of_hours_after_steady_ones_is_a_stall() -> None:
     assert fault_of(of(step_seconds_max=[72.0, 372.0, 73.0, 89.0, 4977.0])) == ""
 
 
-def test_a_loss_scale_of_0_is_a_floor() -> None:
-    """With which the log ends."""
-    assert fault_of([StepRecord(step=440_620, loss=9.5, loss_scale=0.0)]) == "loss_scale_floor"
+def test_a_loss_scale_that_ends_at_0_is_a_floor() -> None:
+    """One that always was 0 is not measured."""
+    scales = [4.0, 1.0, 0.0]
+    assert fault_of(of(loss=[9.5, 9.4, 9.6], loss_scale=scales)) == "loss_scale_floor"
+    assert fault_of(of(loss=[9.5, 9.4, 9.6], loss_scale=[0.0] * 3)) == ""
+
+
+def test_a_loss_and_accuracies_that_no_pass_moves_are_a_plateau() -> None:
+    """To all digits; losses below 0, too. Where much was learned before, it is an end."""
+    for first, level, accuracy, fault in (
+        (1.9112, 1.9105, 0.5378, "plateau"),
+        (-55.0254, -55.0284, 0.1141, "plateau"),
+        (3.1234, 0.2989, 0.9, ""),
+    ):
+        log = ShortLog()
+        log.count_passes()
+        for n in range(1, 7):
+            log.add(StepRecord(step=n, loss=first if n == 1 else level), [accuracy])
+        found = log.finding()
+        assert ("" if found is None else found.fault) == fault
+
+
+def test_a_schedule_that_begins_again_raises_the_loss() -> None:
+    """Its learning rate is printed; at a rate that stays the same rise has another cause."""
+    losses = [0.5, 0.502, 0.498, 0.501, 0.499, 0.7, 0.68, 0.66]
+    assert fault_of(of(loss=losses, lr=[1e-5] * 5 + [0.1] * 3)) == ""
+    assert fault_of(of(loss=losses, lr=[1e-5] * 8)) == "loss_spike"
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "fault"),
+    [
+        ([0.034, 0.034, 0.034], [3.196, 3.32, 3.37], "yes"),
+        ([0.034, 0.034, 0.034], [3.196, 3.22, 3.25], ""),
+        ([0.34, 0.34, 0.34], [3.196, 3.32, 3.37], ""),
+    ],
+)
+def test_a_validation_loss_that_rises_where_nothing_is_left_to_learn_diverges(
+    training: list[float], validation: list[float], fault: str
+) -> None:
+    """Whatever the training loss does: it is next to nothing."""
+    found = fault_of(of(loss=training, validation_loss=validation))
+    assert found == ("validation_divergence" if fault else "")
