@@ -306,7 +306,7 @@ class Log:
                 rank = self._origin.rank if line.match.rank is None else line.match.rank
                 self.matches.append(replace(line.match, rank=rank))
                 if line.match.role == "resumed":
-                    self._resumes.resume(line.match.text)
+                    self._resumes.note_resume(line.match.text)
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:
@@ -318,7 +318,7 @@ class Log:
                     self._add_step(record, number, line.with_numbers)
 
     def _add_validation(self) -> None:
-        """Add the validation loss that stood on a line of its own below the last step."""
+        """Add the validation loss of a line of its own below the last step."""
         for number, record in self._order.validation():
             self._add_step(record, number, b"")
 

@@ -38,7 +38,7 @@ class LogResumes:
         # A line says that the run is resumed, and no step with a loss came since.
         self._is_resuming = False
 
-    def resume(self, text: str) -> None:
+    def note_resume(self, text: str) -> None:
         """Note a line that may say that the run is resumed."""
         self._is_resuming |= _IS_NO_RESUME.search(text) is None
 

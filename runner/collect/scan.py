@@ -21,7 +21,7 @@ from runner.collect.step_formats.formats import own_format as own_format_of
 from runner.collect.step_formats.line_shapes import Shapes
 from runner.collect.step_formats.name_value_pairs import Reading
 from runner.collect.step_formats.printed_tables import HEADER, PrintedTables, TableRow
-from runner.collect.step_formats.value_tables import MARK, ValueTables
+from runner.collect.step_formats.value_tables import FIRST_ROW, ValueTables
 from runner.errors import UserError
 from runner.facts.matches import MAX_TEXT, Match, Role
 from runner.facts.messages.signals import StepRecord
@@ -85,7 +85,7 @@ class Scan:
         self._first_format = len(signatures)
         self._announced = self._first_format + (len(FORMATS) if own_format is None else 1)
         self._header = self._announced + 1
-        self._first_value = self._header + 1
+        self._first_row = self._header + 1
         self._tables, self._values = PrintedTables(), ValueTables()
         # Lines of their own have losses, so that tables only repeat them.
         self._has_losses = False
@@ -203,7 +203,7 @@ class Scan:
 
     def _rows(self, block: bytes, hits: Mapping[int, Mapping[int, int]]) -> Mapping[int, TableRow]:
         headers = sorted(start for start, indexes in hits.items() if self._header in indexes)
-        values = sorted(start for start, indexes in hits.items() if self._first_value in indexes)
+        values = sorted(start for start, indexes in hits.items() if self._first_row in indexes)
         rows = self._tables.rows(block, headers, self._bare)
         return {**rows, **self._values.rows(block, values, self._bare)}
 
@@ -310,7 +310,9 @@ def engine_for(
     Raises UserError for an own pattern that no engine can search for.
     """
     patterns = [signature.pattern for signature in signatures]
-    every = make_engine([*patterns, *(known.mark for known in FORMATS), ANNOUNCED, HEADER, MARK])
+    every = make_engine(
+        [*patterns, *(known.mark for known in FORMATS), ANNOUNCED, HEADER, FIRST_ROW]
+    )
     if own_format is None:
         return every
     mark = own_format_of(own_format).mark

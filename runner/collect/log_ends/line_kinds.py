@@ -79,7 +79,7 @@ _JOB_FAILED = re.compile(
     r"(?i)\b(?:job|run|training|experiment|workflow|trial|pipeline|task|replica)s?\b(?: \S{1,40}){0,3} (?:has |have |was )?failed"
     r"(?: with errors?)?(?:\s*[.!]?$|[.!:] )|\b(?:state|status|phase|result|conclusion)\b[\"']?\s*[:=]\s*[\"']?fail(?:ed"
     r"|ure)(?:_[a-z]+)*\b"
-    # DeepSpeed's launcher, once a process of its has failed or a person ends it.
+    # DeepSpeed's launcher, once one of its processes has failed or a person ends it.
     r"|\bsigkill_handler\] killing subprocess \d"
 )
 # What C libraries call the causes of failed calls, and shells the commands that they cannot run, at the end of a line.

@@ -89,8 +89,7 @@ _TIME_SECONDS = re.compile(
 _TOOK = re.compile(
     r"\b(?:[Ii]teration|[Ss]tep|[Bb]atch)(?: (\d{1,12})(?:/\d{1,12})?)? took:? (\d+(?:\.\d+)?) ?(ms|s|sec|secs|seconds)\b"
 )
-# "Speed: 356.23 samples/sec", "245.1 img/sec per GPU", "800 examples per second"; of a whole number before the name, in bars and in
-# tables of benchmarks, it may be anything else.
+# "Speed: 356.23 samples/sec", "245.1 img/sec per GPU", "800 examples per second".
 _SAMPLES = (
     r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|sentences?|utterances?|clips?|frames?)"
 )

@@ -17,7 +17,7 @@ from runner.collect.step_formats.printed_tables import TableRow
 
 _NUMBER = r"[-+]?(?:\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|nan|inf)"
 # The first line of a table that counts, for a set engine: those before it have nothing of ours.
-MARK = (
+FIRST_ROW = (
     r"\|[ \t]+(?:(?:\w{1,20}/)?(?:\w{0,20}_)?loss|grad_norm|lg_loss_scale)[ \t]+\|"
     rf"[ \t]*{_NUMBER}[ \t]*\|[ \t]*(?:[\r\n]|$)"
 )
@@ -43,7 +43,7 @@ class ValueTables:
     ) -> Mapping[int, TableRow]:
         """Return what each table in a block of whole lines shows, by the offset of the line behind its last one.
 
-        `starts`: offsets of the lines in which MARK was found, in order. `bare`: what a bare number before each line is.
+        `starts`: offsets of the lines in which FIRST_ROW was found, in order. `bare`: what a bare number before each line is.
         """
         found: dict[int, TableRow] = {}
         known = frozenset(starts)

@@ -9,13 +9,29 @@ _SLURM = "Slurm, slurmstepd and srun"
 _STATES = "Slurm, states of jobs: scontrol, sacct and mails"
 # In records, in mails, and in tables beside an exit code.
 _STATE = r"JobState=(?:{0})|Run time \S+, (?:{0})|\b(?:{0})\+? +-?\d{{1,3}}:\d"
-# Of nodes and of jobs: "exit reason": "Deleted", exit_reason=OOMKilled.
-_EXIT_REASON = r"\b[Ee]xit[ _][Rr]eason\W{{1,6}}(?:{0})\b"
-_DLROVER = "DLRover, its enumerations NodeExitReason and JobExitReason"
 
 _ended = partial(Signature, fault="preemption", layer="scheduler", scope="scheduler")
 _launcher = partial(Signature, fault="unknown", layer="launcher", scope="rank")
 _other = partial(Signature, fault="unknown", layer="other", scope="rank")
+
+# As DLRover writes it about a node: `reason` is one of its enumerations NodeExitReason and JobExitReason.
+_OF_NODE = '{{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "{reason}"}}'
+
+
+def _node_exit(name: str, reasons: str, fault: str = "preemption") -> Signature:
+    """Return the signature of nodes that end for these reasons."""
+    was_taken = fault == "preemption"
+    return Signature(
+        name,
+        rf"\b[Ee]xit[ _][Rr]eason\W{{1,6}}(?:{reasons})\b",
+        fault=fault,
+        layer="scheduler" if was_taken else "machine",
+        scope="scheduler" if was_taken else "node",
+        source="DLRover, its enumerations NodeExitReason and JobExitReason",
+        sample=_OF_NODE.format(reason=reasons.partition("|")[0]),
+        near=_OF_NODE.format(reason="UnknownError"),
+    )
+
 
 ENDING = (
     _ended(
@@ -112,43 +128,11 @@ ENDING = (
         sample="rank-7-of-8   0/1     ErrImagePull   0          12s",
         near="rank-7-of-8   0/1     ContainerCreating   0          12s",
     ),
-    _ended(
-        "node-exit-deleted",
-        _EXIT_REASON.format("Deleted"),
-        source=_DLROVER + ": a pod of a rank was taken away",
-        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "Deleted"}',
-        near='{"from_state": "Pending", "to_state": "Running", "node": "job-worker-3", "exit reason": ""}',
-    ),
-    _ended(
-        "node-exit-memory",
-        _EXIT_REASON.format("OOMKilled|WorkerOOM|PSOOM|EvaluatorOOM"),
-        fault="host_oom",
-        layer="machine",
-        scope="node",
-        source=_DLROVER,
-        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "OOMKilled"}',
-        near='{"from_state": "Running", "to_state": "Succeeded", "node": "job-worker-3", "exit reason": "Succeeded"}',
-    ),
-    _ended(
-        "node-exit-hardware",
-        _EXIT_REASON.format("HardwareError"),
-        fault="host_hardware",
-        layer="machine",
-        scope="node",
-        source=_DLROVER,
-        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "HardwareError"}',
-        near='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "Error"}',
-    ),
-    _ended(
-        "node-exit-silent",
-        _EXIT_REASON.format("NoHeartBeat|CheckFailure"),
-        fault="node_failure",
-        layer="machine",
-        scope="node",
-        source=_DLROVER + ": its agent reports no more, or its check failed",
-        sample='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "NoHeartBeat"}',
-        near='{"from_state": "Running", "to_state": "Failed", "node": "job-worker-3", "exit reason": "UnknownError"}',
-    ),
+    # A pod of a rank was taken away; its agent reports no more, or its check failed.
+    _node_exit("node-exit-deleted", "Deleted"),
+    _node_exit("node-exit-memory", "OOMKilled|WorkerOOM|PSOOM|EvaluatorOOM", fault="host_oom"),
+    _node_exit("node-exit-hardware", "HardwareError", fault="host_hardware"),
+    _node_exit("node-exit-silent", "NoHeartBeat|CheckFailure", fault="node_failure"),
     _ended(
         "cancelled",
         r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: \*\*\*| DUE TO (?:[^T]|T[^A])|[ \t\r]*$)|scancel(?:led)?: "

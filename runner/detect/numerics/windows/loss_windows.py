@@ -209,7 +209,7 @@ def falling_scale(samples: Samples) -> NumericFinding | None:
     """Find a loss scale below 1 that fell at each of the last samples: gradients overflow whatever the scale."""
     scales = [(one.step, one.loss_scale) for one in samples.records if one.loss_scale is not None]
     last = samples.records[-1] if samples.records else None
-    # The sentence about a step may stand before the line of that step.
+    # The sentence about a step may come before the line of that step.
     if (
         last is not None
         and len(scales) > 1
