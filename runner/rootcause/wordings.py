@@ -1,7 +1,7 @@
 """Wordings: what an error line of no list most likely means, by its words and by its family.
 
 The model is naive Bayes over words and pairs of words of all catalogues (`tools/catalogues/wordings.py` makes it), so it knows how
-programs word each fault, whatever emitter they are. Where a family (`families.py`) shows the emitter or the event, the family
+programs word each fault, whatever emitter they are. Where a family (`families/`) shows the emitter or the event, the family
 decides, unless words contradict it strongly. Pure: the table is handed in (`runner/collect/wordings.py` reads it).
 """
 

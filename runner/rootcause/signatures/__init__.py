@@ -1,20 +1,20 @@
 """Signatures: the lines that logs are searched for. Tables only: `collect.scan` searches, `rootcause.correlation` judges."""
 
-from runner.rootcause.signatures.ascend_codes import ASCEND
-from runner.rootcause.signatures.bmc import BMC
-from runner.rootcause.signatures.device import DEVICE
-from runner.rootcause.signatures.driver_status import DRIVER_STATUS
-from runner.rootcause.signatures.heat import HEAT
+from runner.rootcause.signatures.devices.ascend_codes import ASCEND
+from runner.rootcause.signatures.devices.driver_status import DRIVER_STATUS
+from runner.rootcause.signatures.devices.gpus import DEVICE
+from runner.rootcause.signatures.devices.heat import HEAT
 from runner.rootcause.signatures.job_end import ENDING
-from runner.rootcause.signatures.machine import MACHINE
+from runner.rootcause.signatures.machines.bmc import BMC
+from runner.rootcause.signatures.machines.machine import MACHINE
+from runner.rootcause.signatures.machines.parts import PARTS
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
-from runner.rootcause.signatures.parts import PARTS
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
-from runner.rootcause.signatures.tool_sections import TOOL_SECTIONS
-from runner.rootcause.signatures.tool_tables import TOOL_TABLES
+from runner.rootcause.signatures.tools.sections import TOOL_SECTIONS
+from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),

@@ -1,0 +1,1 @@
+"""Signatures of accelerators: their drivers, codes, heat."""

@@ -1,0 +1,1 @@
+"""Signatures of machines: the kernel, parts, management controllers."""

@@ -1,0 +1,1 @@
+"""Signatures of what tools print about devices."""
