@@ -33,6 +33,8 @@ LOST_LINES = 20
 OVER_CONFIDENCE = 0.3
 # srun's lines about the tasks of a step.
 _ASKED_TO_END = re.compile(r"\btasks? [\d,\-]+: Terminated\b")
+# How schedulers say that a job used up its time.
+_TIME_LIMIT = re.compile(r"(?i)\b(?:time[ -]?limit|wall[ -]?time|run[ -]?limit|TERM_RUNLIMIT)\b")
 _CRASHED = re.compile(
     r"\btasks? [\d,\-]+: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
 )
@@ -97,6 +99,9 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
     if root.fault == "node_failure" and (taken := _taken_back(root, naming)) is not None:
         # The node is gone because the cloud or the scheduler wanted it, or had none to give.
         return taken, [taken]
+    if root.fault == "preemption" and (stalled := _stalled_before(root, naming)) is not None:
+        # The time of the job ran out while ranks waited for one of them.
+        return stalled, [stalled]
     if root.fault == "preemption" and (died := _died_in(root, naming)) is not None:
         # The launcher ended the other tasks of the step because of this one.
         return died, [died]
@@ -181,6 +186,18 @@ def _taken_before(root: Match, naming: Sequence[Match]) -> Match | None:
         if match.known_by == "signature" and match.file == root.file and match.line < root.line
     ]
     return _first(taken) if taken else None
+
+
+def _stalled_before(root: Match, naming: Sequence[Match]) -> Match | None:
+    """Return the collective that had timed out, with no step after it, before the job's time ran out; None: none had."""
+    if not _TIME_LIMIT.search(root.text):
+        return None
+    stalled = [
+        match
+        for match in naming
+        if match.fault == "nccl_timeout" and match.known_by != "family" and _is_before(match, root)
+    ]
+    return _first(stalled) if stalled else None
 
 
 def _died_in(root: Match, naming: Sequence[Match]) -> Match | None:

@@ -240,3 +240,21 @@ def test_processes_that_cannot_hand_each_other_a_tensor_save_no_checkpoint() -> 
 def test_an_exception_whose_message_is_on_the_next_line_is_never_nothing(name: str) -> None:
     """Its class alone ends the log."""
     assert [one.cause.fault for one in verdicts_of(f"{name}:\nINTERNAL: no plan\n")] == ["unknown"]
+
+
+STALLED = (
+    "[rank4]:[E ProcessGroupNCCL.cpp:629] [Rank 4] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=52,"
+    " OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800044 milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize("reason", ["TIME LIMIT", "PREEMPTION"])
+@pytest.mark.parametrize("steps_after", ["", "step 5 loss 2.0\nstep 6 loss 2.0\n"])
+def test_a_job_whose_time_ran_out_while_its_ranks_waited_had_stalled(
+    reason: str, steps_after: str
+) -> None:
+    """The scheduler's own wish is its own reason, and so is the end of a job that made steps again."""
+    end = f"slurmstepd: error: *** JOB 71 ON n2 CANCELLED AT 2026-05-03T11:00:00 DUE TO {reason} ***\n"
+    has_stalled = reason == "TIME LIMIT" and not steps_after
+    expected = "nccl_timeout" if has_stalled else "preemption"
+    assert judged(f"{STEPS}{STALLED}{steps_after}{end}").cause.fault == expected
