@@ -50,6 +50,8 @@ from runner.rootcause.tracebacks.objects import Traceback
 PROBED_BYTES, BINARY_RATIO = 4096, 0.05
 # Matches of one signature in one file that are returned, and numeric incidents of one log.
 MAX_REPEATS, MAX_NUMERIC = 2, 100
+# A blank that does not break lines, as pages and documents have it where a log was copied from.
+HARD_BLANK = "\N{NO-BREAK SPACE}".encode()
 # Faults of short windows that outrank a cause that is unknown.
 OF_ONE_SAMPLE = ("nan_loss", "grad_norm_spike", "loss_scale_floor")
 # Lines of source and marks below the last frame of a traceback that the end of a log cut off; chosen.
@@ -175,7 +177,7 @@ class Log:
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
             self.num_bytes += len(block)
-            self._read(self._margin.feed(block))
+            self._read(self._margin.feed(block.replace(HARD_BLANK, b" ")))
 
     def finish(self) -> None:
         """Add a last line without an end."""

@@ -140,3 +140,15 @@ def test_the_marks_of_a_comment_are_a_margin() -> None:
     margin = Margin()
     read = margin.feed(text.encode()) + margin.finish()
     assert read == b"Epoch 1/20\n\n313/313 [====] - 16s 51ms/step - loss: 0.6966\n"
+
+
+def test_blanks_of_a_web_page_are_blanks(engine: Engine) -> None:
+    """Pages write blanks that do not break lines; what is read has its usual words."""
+    text = PASTED.replace(" ", "\N{NO-BREAK SPACE}").encode()
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("page.txt")
+    log.feed(text)
+    log.finish()
+    (verdict,) = diagnosis.verdicts()
+    assert verdict.cause.fault == "cuda_oom"
+    assert verdict.evidence[0].text.startswith("torch.OutOfMemoryError: CUDA out of memory. ")
