@@ -33,6 +33,7 @@ from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.context.line_context import in_context, with_start, without_warnings
+from runner.rootcause.context.quotations import is_quotation
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
 from runner.rootcause.log_ends import (
@@ -266,6 +267,8 @@ class Log:
             return []
         is_unmet = match.fault == "rendezvous"
         if not is_unmet and match.line in [one.line for one in judged if one.weight == "benign"]:
+            return []
+        if is_quotation(match.text):
             return []
         if match.fault == "unknown" and self._scan.is_harmless(match.text):
             return []

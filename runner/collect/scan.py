@@ -25,6 +25,7 @@ from runner.collect.step_formats.value_tables import FIRST_ROW, ValueTables
 from runner.errors import UserError
 from runner.facts.matches import MAX_TEXT, Match, Role
 from runner.facts.messages.signals import StepRecord
+from runner.rootcause.context.quotations import is_quotation
 from runner.rootcause.signatures import SIGNATURES, Signature
 
 # To feed at a time: the best between 64 KB and 4 MB, which differ by 15 % (measured).
@@ -244,7 +245,7 @@ class Scan:
     ) -> Iterator[ScannedLine]:
         known = [self._signatures[index] for index in indexes if index < self._first_format]
         match = self._catalogued.match(line, hits, self._bare, known)
-        if match is not None:
+        if match is not None and not is_quotation(match.text):
             match = replace(match, file=self.file, line=self._line)
             yield ScannedLine(line=self._line, match=match)
 
@@ -269,6 +270,8 @@ class Scan:
             return None
         wrapped = shown_part(line, end).decode(errors="replace")
         shown = unwrapped(wrapped, self._bare)
+        if signature.fault and is_quotation(shown.text):
+            return None
         pattern = self._patterns[index]
         # Some matches lie within the wrapping, or go across it.
         found = pattern.search(shown.text) or pattern.search(wrapped)
