@@ -37,6 +37,7 @@ from runner.rootcause.context.quotations import is_quotation
 from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.error_lines import with_likeliest
 from runner.rootcause.log_ends import (
+    PLAIN_STATEMENT,
     LogEnding,
     match_of_cut,
     match_of_end,
@@ -270,7 +271,8 @@ class Log:
             return []
         if is_quotation(match.text):
             return []
-        if match.fault == "unknown" and self._scan.is_harmless(match.text):
+        is_vague = match.fault == "unknown" or match.signature == PLAIN_STATEMENT
+        if is_vague and self._scan.is_harmless(match.text):
             return []
         return [match if match.rank is not None else replace(match, rank=self._origin.rank)]
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from runner.facts.faults import FAULTS
 from runner.facts.matches import ECHOES, Match
+from runner.rootcause.statements import statement_of, with_statement
 from runner.rootcause.tracebacks.single_lines import (
     QUALIFIED_CLASS,
     finding_of_line,
@@ -61,6 +62,8 @@ def _likeliest(match: Match, wordings: Wordings) -> Match:
     if finding is not None:
         scope = FAULTS[finding.fault].scope
         return replace(match, fault=finding.fault, layer=finding.layer, scope=scope)
+    if (statement := statement_of(match.text)) is not None:
+        return with_statement(match, statement)
     verdict = judge_line(match.text, wordings)
     if (
         verdict is None

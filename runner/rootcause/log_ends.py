@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.wire import Value
 from runner.rootcause.families import family_of
+from runner.rootcause.statements import statement_of, with_statement
 from runner.rootcause.tracebacks.messages import unclassed
 
 # Lines of one kind that show a hang, with times that span so long; without times, so many; all chosen.
@@ -22,6 +23,8 @@ MIN_UNMET, MIN_UNMET_OF_ANY = 2, 3
 LAST_LINES = 3
 # Without progress while other lines go on, in seconds and in longest gaps between two progresses before; chosen.
 MIN_SILENT_SECONDS, MIN_SILENT_RATIO = 1800.0, 20.0
+# How a match of a statement in plain words is called.
+PLAIN_STATEMENT = "plain-statement"
 # Families of the kernel: its catalogues have the lines that are errors, so that the others are none.
 _CATALOGUED = (
     *("gpu-driver", "storage-device-gone", "kernel-file-systems", "kernel-hardware"),
@@ -71,7 +74,8 @@ class LogEnding(Value):
 
     `num_after_errors`: lines after the last error, counted as those of a line are. `is_complete`: the last progress reached
     its total. `ended_well`: the last line that says so. `exit_code` and `signal` are those
-    of `exit`, where it names them. `failures`: the last lines that read like failures and have no level. `num_waiting`
+    of `exit`, where it names them. `failures`: the last lines that read like failures and have no level; `statement`: the first
+    that states a fault in plain words. `num_waiting`
     lines of one kind waited `waited_seconds` (None: they have no times), the last of them `last_waiting`. `meeting`: the last of
     `num_meeting` lines in which one rank waits for its peers at a start. `has_steps`: whether any step was read.
     `silent_seconds`: from the last progress to the last line, and `usual_seconds` between two progresses before it, where lines
@@ -91,6 +95,7 @@ class LogEnding(Value):
     num_after_errors: int = 0
     failures: tuple[EndLine, ...] = ()
     failed_call: EndLine | None = None
+    statement: EndLine | None = None
     waiting: EndLine | None = None
     last_waiting: EndLine | None = None
     num_waiting: int = 0
@@ -156,6 +161,8 @@ def match_of_end(end: LogEnding) -> Match | None:
         # The first error after the last progress tells more than the exit.
         best = end.first_error or end.exit
         return _match(end, "log-ends-sick", "unknown", best) if best is not None else None
+    if (stated := _match_of_statement(end)) is not None:
+        return stated
     if (failure := _failure(end)) is not None:
         return _match(end, "log-ends-sick", "unknown", failure)
     if (unmet_line := unmet(end)) is not None:
@@ -186,6 +193,8 @@ def match_of_last_step(step: LoggedStep) -> Match:
 
 def match_of_failure(end: LogEnding) -> Match | None:
     """Return a line of the end whose family names a fault, though its emitter wrote no level; None: there is none."""
+    if (stated := _match_of_statement(end)) is not None:
+        return stated
     failure = _failure(end)
     if failure is None:
         return None
@@ -203,6 +212,16 @@ def match_of_cut(end: LogEnding) -> Match | None:
     if end.last is None or end.ended_well is not None:
         return None
     return _match(end, "log-ends-in-a-traceback", "unknown", end.last)
+
+
+def _match_of_statement(end: LogEnding) -> Match | None:
+    """Return what a line of the end states in plain words; None: no line does, or the log ends well below it."""
+    line = end.statement
+    statement = statement_of(line.text) if line is not None else None
+    if line is None or statement is None or end.is_complete or end.ended_well is not None:
+        return None
+    found = _match(end, PLAIN_STATEMENT, "unknown", line)
+    return with_statement(found, statement)
 
 
 def _failure(end: LogEnding) -> EndLine | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from runner.collect.log_ends.error_levels import LEVEL, STACK_LINE
 from runner.rootcause.log_ends import RAISED, SIGNAL_BASE
 from runner.rootcause.missing_programs import is_refused
+from runner.rootcause.statements import statement_of
 from runner.rootcause.tracebacks.messages import is_message
 
 # Signals, as <signal.h> of Linux numbers them; Python's own module differs by platform.
@@ -194,6 +195,8 @@ def kind_of(text: str) -> Kind:
         return Kind("failed-call")
     if STACK_LINE.match(text):
         return Kind("stack")
+    if not _LOWER_LEVEL.search(text) and statement_of(text) is not None:
+        return Kind("statement")
     if _WAITING.search(text):
         return Kind("waiting")
     if _WELL.search(text):

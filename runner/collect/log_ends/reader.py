@@ -71,7 +71,7 @@ class EndReader:
                 continue
             line = unwrapped(text)
             kind = kind_of(line.text)
-            if number == last_step_line and kind.name not in ("error", "exit"):
+            if number == last_step_line and kind.name not in ("error", "exit", "statement"):
                 # The line of an error may hold a step too.
                 kind = Kind("progress")
             end_line = _end_line(number, line, num_after, below)
@@ -156,6 +156,7 @@ class _Found:
         self.failed_call: EndLine | None = None
         # The last of lines that read like failures.
         self.failures: list[EndLine] = []
+        self.statement: EndLine | None = None
         self.stacks: EndLine | None = None
         # Waiting lines by their kind: the first, the last, how many.
         self.waiting: dict[str, tuple[EndLine, EndLine, int]] = {}
@@ -178,6 +179,8 @@ class _Found:
             self.failed_call = self.failed_call or line
         elif kind.name == "failure":
             self.failures = [*self.failures, line][-LAST_LINES:]
+        elif kind.name == "statement":
+            self.statement = self.statement or line
         elif kind.name == "stacks":
             self.stacks = self.stacks or line
         elif kind.name == "waiting":
@@ -214,6 +217,7 @@ class _Found:
             num_after_errors=self.errors[-1].num_after if self.errors else 0,
             failures=tuple(self.failures),
             failed_call=self.failed_call,
+            statement=self.statement,
             waiting=most[0] if most is not None else None,
             last_waiting=most[1] if most is not None else None,
             num_waiting=most[2] if most is not None else 0,

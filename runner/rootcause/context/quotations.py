@@ -12,6 +12,8 @@ _QUOTATION = re.compile(
     # Tests that ended as they should, of pytest, unittest, Go, Rust and googletest.
     r"|\S{1,200}::\S.{0,200}\b(?:PASSED|XFAIL|XPASS|SKIPPED)\b|test_\w+ \(.{1,200}\) \.\.\. (?:ok|skipped|expected failure)\b"
     r"|\s*--- (?:PASS|SKIP): |test \S{1,200} \.\.\. (?:ok|ignored)\b|\[ +(?:OK|RUN|SKIPPED) +\] "
+    # One line for each commit of a history.
+    r"|\W{0,6}[0-9a-f]{7,12} (?:\(.{1,60}\) )?(?:fix|feat|chore|docs?|merge|revert|refactor|tests?|perf|ci|build)\b"
     # Alerts that are over.
     r"|\W{0,3}RESOLVED\b|.{0,400}[\"']?\bstatus[\"']?\s*[:=]\s*[\"']?resolved\b"
 )
