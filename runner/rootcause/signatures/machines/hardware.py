@@ -38,7 +38,7 @@ HARDWARE = (
     ),
     _part(
         "pcie-transaction-lost",
-        r"\[ ?(?:4\] DLP|5\] SDES|13\] FCP|14\] CmpltTO|17\] RxOF|18\] MalfTLP)\b"
+        r"\[ ?(?:4\] DLP|5\] SDES|13\] FCP|14\] CmpltTO|17\] RxOF|18\] MalfTLP) *(?:\(First\))?\s*$"
         r"|\bAER: subordinate device reset failed|\bEEH: .{0,80}\b(?:permanently disabled|failure detected)",
         is_lasting=False,
         source="Linux, drivers/pci/pcie/aer.c: the bits of an error that is not corrected; arch/powerpc/kernel/eeh.c",

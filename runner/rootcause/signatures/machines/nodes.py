@@ -35,7 +35,7 @@ NODES = (
     ),
     _stopped(
         "first-process-died",
-        r"\bsystemd\[1\]: (?:Caught <[A-Z]+>|Freezing execution)",
+        r"\bsystemd\[1\]: (?:Caught <(?:SEGV|ILL|FPE|BUS|QUIT|ABRT)>|Freezing execution)",
         source="systemd, src/core/crash-handler.c: nothing is started or ended on that machine any more",
         sample="systemd[1]: Caught <SEGV>, dumped core as pid 9112.",
         near="systemd[1]: Caught up with the clock",
@@ -78,7 +78,8 @@ NODES = (
         "power-of-site-lost",
         r"\bBattery charge below low limit|\bUPS \S+ battery is low\b|\bExecuting automatic power-fail shutdown"
         r"|\bReached (?:remaining time percentage|run time) limit on batteries"
-        r"|(?:^|[:|\]] *)(?:[Cc]oolant|[Ll]iquid|[Ww]ater) leak(?:age)? (?:was |has been )?detected\b",
+        r"|(?:^|[:|\]] *)(?:[Cc]oolant|[Ll]iquid|[Ww]ater) leak(?:age)? (?:was |has been )?detected"
+        r"(?:\s*$|[.!,;]| (?:on|at|in|by|under) )",
         is_lasting=False,
         source="apcupsd; Network UPS Tools, upsmon; controllers of liquid cooling",
         sample="upsmon[9]: Executing automatic power-fail shutdown",

@@ -11,7 +11,8 @@ STORAGE = (
         "mount-failed",
         r"\bmount(?:\.\w+)?: .{0,160}(?:\bcan't read superblock|\bwrong fs type, bad option, bad superblock"
         r"|\bmount system call failed|\bspecial device \S+ does not exist)"
-        r"|\bmount error ?(?:\((?:2|5|6|16|101|110|111|112|113|115)\)|(?:2|5|6|16|101|110|111|112|113) = |: no mds server)"
+        r"|\bmount\.\w+: (?:No route to host|Network is unreachable|Host is down|Input/output error) for "
+        r"|(?:^|[\]:] )mount error ?(?:\((?:2|5|6|16|101|110|111|112|113|115)\)|(?:2|5|110|111|112|113) = |: no mds server)"
         r"|\bceph mount failed with \(|\bFailed to mount (?:\S+\.mount - )?/\S"
         r"|\bDependency failed for (?:\S+\.mount - )?(?:/\S|Local File Systems|Remote File Systems)"
         r"|\S+\.mount: (?:Mounting timed out|Mount process exited, code=exited, status=(?:[1-9]|\d\d))"
@@ -28,7 +29,8 @@ STORAGE = (
         r"|\bcsum (?:hole found|failed))|\bF2FS-fs \(\S+\): .{0,60}(?:\binconsistent|\bcorrupt)"
         r"|\berofs: .{0,60}\bcorrupt|\bDelayed block allocation failed for inode \d|\bThis should not happen!! Data will be lost"
         r"|\bUNEXPECTED INCONSISTENCY; RUN fsck MANUALLY|\bBad magic number in super-block while"
-        r"|\bStructure needs cleaning|\boverlayfs: failed to create directory \S+ \(errno: \d+\); mounting read-only"
+        r"|: Structure needs cleaning\.?(?:[\s'\"(]|$)"
+        r"|\boverlayfs: failed to create directory \S+ \(errno: \d+\); mounting read-only"
         r"|\b(?:cannot access|reading directory|cannot open) .{1,200}: Cannot send after transport endpoint shutdown",
         source="Linux, fs/ext4, jbd2, btrfs, f2fs, erofs, overlayfs; e2fsck; EUCLEAN and ESHUTDOWN, as coreutils print them",
         sample="BTRFS info (device sdb1: state EA): forced readonly",
@@ -57,7 +59,7 @@ STORAGE = (
     ),
     _storage(
         "remote-disk-silent",
-        r"\bnvme (?P<subject>nvme\d+): (?:Failed reconnect attempt [1-9]|Removing (?:ctrl|controller)\b"
+        r"\bnvme (?P<subject>nvme\d+): (?:Failed reconnect attempt [1-9]|Removing controller(?: \(-?\d+\))?\.\.\."
         r"|(?:rdma|tcp) connection establishment failed|failed to connect socket: -\d|queue \d+: timeout cid)",
         role="interrupted",
         source="Linux, drivers/nvme/host/fabrics.c, rdma.c, tcp.c: disks of other hosts, until they are reached again",
@@ -80,7 +82,7 @@ STORAGE = (
         r"|\[[EX]\] Unmounting file system \S|\bDaemon failed to start; quorum lost|\bLost membership in cluster\b"
         r"|\bIO status: STOPPED\b|\bwekafs\w*: .{0,60}(?:\btimed out|\bLost connection|\bIO is blocked|\bhung)"
         r"|\bUnable to connect to, is the node offline\?|\bstorage target is offline\b"
-        r"|\b(?:ERR|ERROR|[Ff]ailed|error)\b.{0,200}\bDER_(?:TIMEDOUT|UNREACH|NOSPACE|IO|EXCLUDED|DATA_LOSS|NO_SERVICE|HG)\(-\d"
+        r"|\b(?:ERR|ERROR|[Ff]ailed)\b.{0,200}\bDER_(?:TIMEDOUT|UNREACH|NOSPACE|IO|EXCLUDED|DATA_LOSS|NO_SERVICE|HG)\(-\d"
         r"|\bhas not responded in the last \d+ seconds, disconnecting|\blibceph: (?:mon|osd|mds)\d+ .{0,60}\bsocket error on",
         source="Lustre, LNet; IBM Storage Scale, mmfs.log; WEKA; BeeGFS, MessagingTk; DAOS; GlusterFS; Linux, net/ceph",
         sample="beegfs: Unable to connect to, is the node offline? node: beegfs-storage st3 [ID: 3]; Message type: 3015",
@@ -92,7 +94,7 @@ STORAGE = (
         r"|\balluxio\.\S{1,80}Exception: Failed to connect to (?:master|worker|remote)"
         r"|\breached its minimum free drive threshold|\bXMinio(?:StorageFull|ServerNotInitialized|BackendDown)\b"
         r"|\bcmd\.(?:StorageFull|InsufficientReadQuorum|InsufficientWriteQuorum)\b|\bdrive is faulty, please investigate"
-        r"|\bnamenode\.SafeModeException\b|\bCVMFS\b.{0,40}\bfile catalog failure|\bFailed to initialize root file catalog",
+        r"|\bnamenode\.SafeModeException\b|\bCVMFS\b.{0,40}\bfile catalog failure|\bFailed to initialize root file catalog \(\d",
         source="s3fs-fuse, curl.cpp; Mountpoint for Amazon S3; Alluxio; MinIO, cmd/object-api-errors.go; HDFS; CernVM-FS",
         sample="Storage backend has reached its minimum free drive threshold. Please delete a few objects to proceed.",
         near="The minimum free drive threshold is 10 %.",
@@ -101,8 +103,9 @@ STORAGE = (
         "errno-of-storage-in-other-words",
         r"\bE(?:ROFS: read-only file system|IO: i/o error|STALE: stale file handle|DQUOT: disk quota"
         r"|NOSPC: no space left on device)"
-        r"|\bAudit daemon has no space left|(?:^|[\s:])/\S+ is (?:at )?(?:99|100)% full\b"
-        r"|\b(?:inode|disk) usage (?:is )?(?:at )?100(?:\.0+)?%",
+        r"|\bAudit daemon has no space left|"
+        r"(?:^|[\s:])/(?:scratch|local|data|mnt|tmp|home|var|work|lustre|gpfs|nvme|raid)\S* is (?:at )?(?:99|100)% full\b"
+        r"|\b(?:inode|disk) usage (?:is )?(?:at )?100(?:\.0+)?%(?: on /|[,;.]?\s*$)",
         source="libuv, uv_strerror, as Node.js prints it; auditd; monitors of disks",
         sample="Error: EROFS: read-only file system, open '/scratch/x'",
         near="/scratch is 82% full",
