@@ -6,8 +6,12 @@ from runner.rootcause.signatures.devices.gpus import DEVICE
 from runner.rootcause.signatures.devices.heat import HEAT
 from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machines.bmc import BMC
+from runner.rootcause.signatures.machines.hardware import HARDWARE
 from runner.rootcause.signatures.machines.machine import MACHINE
+from runner.rootcause.signatures.machines.memory import MEMORY
+from runner.rootcause.signatures.machines.nodes import NODES
 from runner.rootcause.signatures.machines.parts import PARTS
+from runner.rootcause.signatures.machines.storage import STORAGE
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
 from runner.rootcause.signatures.program import PROGRAM
@@ -17,6 +21,8 @@ from runner.rootcause.signatures.tools.sections import TOOL_SECTIONS
 from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
+    # Of two rows for one line the first counts: what stopped a kernel, before that it stopped.
+    *(*MEMORY, *HARDWARE, *NODES, *STORAGE),
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
 )

@@ -50,6 +50,8 @@ _HARMLESS = re.compile(
     r"|initialization|^Transition to (?:OK|Non-critical from)|reconfigured|unspecified|monitor$|^Starting",
     re.IGNORECASE,
 )
+# A server that was switched off, or off and on, by request as a rule.
+_ORDINARY = ("Power Unit Power off/down", "Power Unit Power cycle")
 RULES = (
     Rule(
         r"^(?:Memory|Processor).*(?:uncorrectable|parity|IERR|scrub failed)",
@@ -106,8 +108,8 @@ def _rows(tree: SourceTree) -> Iterator[Row]:
     (table,) = tree.files(_TABLE)
     for number, event in _EVENT.findall(table.read_text(errors="replace")):
         if sensor := _SENSORS.get(int(number, 16)):
-            is_fault = not _HARMLESS.search(event)
-            yield _row(sensor, event.strip(), "error" if is_fault else "info")
+            is_harmless = _HARMLESS.search(event) or f"{sensor} {event.strip()}" in _ORDINARY
+            yield _row(sensor, event.strip(), "info" if is_harmless else "error")
     for sensor in ("Temperature", "Fan", "Voltage", "Power Supply", "Power Unit"):
         for event, level in _THRESHOLDS:
             yield _row(sensor, event, "error" if level == "error" else "warning")

@@ -57,7 +57,7 @@ BMC = (
         r"\bUncorrectable (?:Memory|PCI Express|Machine Check|I/O) (?:Error|Exception)\b"
         r"|\bUnrecoverable (?:System|I/O|Memory) (?:Error|Failure)\b|\bPOST Error: \S|\bProcessor Uncorrect\w+ Error"
         r"|\bSystem Power Supplies? Not Redundant\b|\bPower Supply (?:Failure|Failed|Input Failure)\b"
-        r"|\bDrive Array (?:Device|Controller) Failure\b|\bSystem Board (?:Fault|Failure)\b",
+        r"|\bDrive Array (?:Device|Controller) Failure\b|\bSystem Board (?:Fault|Failure)\b|\bServer Critical Fault \(",
         source="HPE, integrated management log of iLO",
         sample="Critical | Uncorrectable Memory Error (Processor 1, Memory Module 5)",
         near="Repaired | Corrected Memory Error threshold was reset",
@@ -78,6 +78,26 @@ BMC = (
         source="Supermicro, Intel and OpenBMC: processors and buses in the system event log",
         sample="CPU1 CATERR | Assertion",
         near="CPU1 presence | Assertion",
+    ),
+    _part(
+        "memory-or-bus-of-server",
+        r"\b[Uu]ncorrectable (?:memory|bus|system memory) error (?:has (?:occurred|been detected)|was detected) on\b"
+        r"|\b[Uu]ncorrectable error detected for DIMM|\bFault in slot .{1,24} on system\b"
+        r"|\bmachine check error has occurred on [Pp]rocessor|\bDIMM\S* .{0,40}\bhas (?:an )?uncorrectable\b"
+        r"|\bDIMM \S+ on server \S+ operability: inoperable"
+        r"|\bThe resource property \S*(?:CPU|DIMM|MemoryCtrl|ProcessorModule)\S*.{0,60} has detected errors of type 'Uncorrect",
+        source="Lenovo, XClarity controller; Supermicro; Cisco UCS Manager; Redfish, ResourceErrorsDetected",
+        sample="An uncorrectable bus error has occurred on bus PCIe Slot 3",
+        near="An uncorrectable bus error on bus PCIe Slot 3 was cleared",
+    ),
+    _part(
+        "power-not-redundant",
+        r"\| Power (?:Unit|Supply|Supplies)\b[^|\n]{0,24}"
+        r"\| *(?:Redundancy Lost|Non-Redundant: Insufficient\S*)[^|\n]{0,24}\| Asserted",
+        is_lasting=False,
+        source="IPMI 2.0, the generic event of redundancy, as ipmitool prints it",
+        sample="6 | 05/02/2024 | 03:11:00 | Power Unit #0x01 | Redundancy Lost | Asserted",
+        near="6 | 05/02/2024 | 03:11:00 | Power Unit #0x01 | Fully Redundant | Asserted",
     ),
     _part(
         "sensor-of-power-critical",
