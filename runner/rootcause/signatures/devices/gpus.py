@@ -8,7 +8,7 @@ _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-f
 # The driver's own lines, and those of the device plugin for Kubernetes about them.
 # People who show a log to others take the address out.
 _XID = (
-    rf"(?:NVRM: Xid \((?:(?:PCI:)?{_GPU}(?: GPU-I:\d+)?|(?:PCI:)?[^)\w]{{1,20}}|(?:PCI:)?[xX*:.]{{1,20}})\): "
+    rf"(?:\bXid \((?:(?:PCI:)?{_GPU}(?: GPU-I:\d+)?|(?:PCI:)?[^)\w]{{1,20}}|(?:PCI:)?[xX*:.]{{1,20}})\): "
     r"|XidCriticalError: Xid=)"
 )
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
@@ -223,7 +223,10 @@ DEVICE = (
         "nvswitch-fatal",
         r"(?i)detected NVSwitch fatal error"
         r"|fabric ?manager.*(?:[^-a-z]fatal|failed to (?:initialize|configure))"
-        r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady",
+        r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady"
+        # Of the log of the fabric manager, and of IMEX.
+        r"|\] \[(?:ERROR|CRITICAL)\] \[tid \d+\] (?:failed|unable|fatal|cannot|could not|detected (?:an? )?nvlink"
+        r"|.{1,100}\b(?:is not reachable|lost|timed out|has failed))",
         scope="node",
         is_lasting=False,
         source="NVIDIA fabric manager; CUDA runtime, cudaErrorSystemNotReady",
