@@ -6,6 +6,7 @@ from runner.rootcause.signatures.devices.gpu_programs import GPU_PROGRAMS
 from runner.rootcause.signatures.devices.gpus import DEVICE
 from runner.rootcause.signatures.devices.heat import HEAT
 from runner.rootcause.signatures.devices.monitors import MONITORS
+from runner.rootcause.signatures.devices.plain_words import PLAIN_WORDS
 from runner.rootcause.signatures.devices.vendors import VENDORS
 from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machines.bmc import BMC
@@ -22,7 +23,7 @@ from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
-    *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *DEVICE_REPORTS),
+    *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *PLAIN_WORDS, *DEVICE_REPORTS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
 )
 

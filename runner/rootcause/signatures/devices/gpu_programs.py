@@ -33,9 +33,13 @@ GPU_PROGRAMS = (
     ),
     _kernel(
         "kernel-fault-by-number",
-        _NUMBER + r"(?:7(?:00|1[0-9]|20))\b|\[7(?:00|1[4-9])\] Call to cu\w+ results in"
+        _NUMBER + r"(?:7(?:00|1[0-9]|20))\b|\bcall to (?:cu|hip)\w+ returned error 7(?:00|1[0-9])\b"
+        r"|\[7(?:00|1[4-9])\] Call to cu\w+ results in"
         r"|\b(?:cuda|cudart|hip)\w*\(?\)? ?(?:failed|returned)(?: with)?(?: error)?(?: code)?[ :=]{1,3}7(?:00|1[0-9])\b"
-        r"|\bERROR_(?:ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|HARDWARE_STACK_ERROR|INVALID_PC"
+        r"|\bcudaSuccess \((?:4|59|7[2-7]|70[0]|71[0-9]|719) vs\. 0\)|\bHSA_STATUS_ERROR_MEMORY_FAULT\b"
+        r"|\bSegmentation fault from GPU at 0x|\bCU(?:DNN|BLAS)_STATUS_MAPPING_ERROR\b"
+        r"|\bamdgpu\b.{0,60}\bsq_intr: error\b|\bERROR_(?:ILLEGAL_ADDRESS|MISALIGNED_ADDRESS"
+        r"|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|HARDWARE_STACK_ERROR|INVALID_PC"
         r"|ASSERT)\b",
         source=_NUMBERS,
         sample="train: CUDA error code 700 at scatter.cu:88",
@@ -46,14 +50,32 @@ GPU_PROGRAMS = (
         r"\bOut of GPU memory trying to allocate\b|\b(?:cuda|hip|musa|cu)M(?:alloc|emAlloc|emCreate)\w*(?:\(\))? (?:has )?failed:"
         r" (?:CUDA error: )?out of memory\b|\bfailed to allocate (?:CUDA|ROCm|HIP|SYCL|Vulkan|MUSA|CANN)\d+ buffer of size\b"
         r"|\bCall to cuMem\w+ results in (?:CUDA_ERROR_)?OUT_OF_MEMORY|\b(?:CUDA|HIP)_?ERROR_OUT_OF_MEMORY\b"
+        r"|\b(?:CUDA|HIP|MUSA)(?: [Rr]untime| [Dd]river)?(?: [Ee]rror)?(?: \d+)?: (?:CUDA: )?out of memory\b"
+        r"|\bError Code \d+: OutOfMemory\b|\bMemorySpace named \"(?:Cuda|HIP|SYCL)\w*\" failed\b"
+        r"|\bcudaSuccess \(2 vs\. 0\)|\bNo available memory for the cache blocks\b"
+        r"|\bis less than desired GPU memory utilization\b|\bmemory isn't enough and alloc failed\b"
+        r"|\bFailed to CUDA (?:calloc|malloc|host alloc)\b|\brmm::out_of_memory\b|\bMaximum pool size exceeded\b"
         r"|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b|\bZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b",
         source="CUDA.jl, ggml, numba, oneAPI",
         sample="ERROR: LoadError: Out of GPU memory trying to allocate 7.450 GiB",
         near="Effective GPU memory usage: 99.12% (23.400 GiB/23.607 GiB)",
     ),
     Signature(
+        "device-memory-as-exception",
+        r"\bout_of_memory: CUDA error\b|\bstd::bad_alloc: (?:out_of_memory: )?(?:CUDA|cuda|RMM)"
+        r"|\b[Oo]ut of memory allocating \d+ bytes of device memory\b|\bcall to (?:cu|hip)Mem\w+ returned error 2\b"
+        r"|\b(?:[Aa]llocator|ran|is|was) out of device memory\b",
+        fault="cuda_oom",
+        # Beside the name of an exception that means memory of the host elsewhere.
+        layer="device",
+        scope="user",
+        source="RAPIDS memory manager; OpenACC runtime; tinygrad",
+        sample="MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /rmm/mr/device/cuda_memory_resource.hpp",
+        near="MemoryError: std::bad_alloc",
+    ),
+    Signature(
         "memory-error-by-number",
-        _NUMBER + r"214\b",
+        _NUMBER + r"214\b|\bcall to (?:cu|hip)\w+ returned error 214\b",
         fault="gpu_ecc",
         layer="device",
         scope="gpu",
@@ -63,7 +85,8 @@ GPU_PROGRAMS = (
     ),
     _config(
         "settings-by-number",
-        _NUMBER + r"(?:35|100|101|209|218|222|803|804)\b",
+        _NUMBER
+        + r"(?:35|100|101|209|218|222|803|804)\b|\bcudaSuccess \((?:8|10|35|38|48|100|101|209|222|803) vs\. 0\)",
         source=_NUMBERS
         + ": the driver is too old, no device, no such device, no kernel image, no fit of driver and library",
         sample="train: CUDA error code 209 at scatter.cu:88",
@@ -85,7 +108,13 @@ GPU_PROGRAMS = (
         r"|\bcudaErrorUnsupportedPtxVersion\b|\bUnsupported \.version \d+\.\d+; current version is\b"
         r"|\bValue 'sm_\w+' is not defined for option 'gpu-name'|\bnvcc fatal +: |\bUnsupported gpu architecture 'compute_"
         r"|\bThe engine plan file is (?:not compatible with this version|generated on an incompatible device)"
-        r"|\bis not compatible with the current PyTorch installation\b",
+        r"|\bis not compatible with the current PyTorch installation\b"
+        r"|\bCU(?:DNN|BLAS|SPARSE|SOLVER)_STATUS_(?:ARCH_MISMATCH|VERSION_MISMATCH|LICENSE_ERROR|SUBLIBRARY_VERSION_MISMATCH)\b"
+        r"|\b(?:gfx\d\w{2,5}|sm_\d+\w?|compute_\d+\w?) (?:is )?(?:not supported|unsupported) (?:by|in|with) (?:this|the)\b"
+        r"|\bkernel version \S+ does not match DSO version\b|\bLoaded runtime CuDNN library: \S+ but source was compiled with\b"
+        r"|\bNo CUDA device code available\b|\b(?:NVML_)?ERROR_(?:LIBRARY_NOT_FOUND|DRIVER_NOT_LOADED|LIB_RM_VERSION_MISMATCH)\b"
+        r"|\bNo adapter found for graphics API\b|\[NCC_[A-Z]{4}\d{3}\]|\bneuronx?-?cc\S{0,40}: ERROR: "
+        r"|\bNRT_(?:INVALID_INSTANCE|UNSUPPORTED_NEFF_VERSION)\b|\bcould not create a primitive\b",
         source="rocBLAS, ptxas, nvcc, TensorRT, PyTorch: built for another device or another version",
         sample="rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: No such file or directory",
         near="rocBLAS: /opt/rocm/lib/rocblas/library/TensileLibrary.dat was read",
@@ -94,6 +123,9 @@ GPU_PROGRAMS = (
         "devices-not-opened",
         r"\bUnable to open /dev/kfd (?:read-write|.{0,40}): |\bunable to open file /dev/kfd\b"
         r"|\bnvidia-fs(?:\.ko)? driver (?:not loaded|initialization error|is not loaded)\b"
+        r"|\bmodprobe: (?:FATAL|ERROR): (?:Module|could not insert) '?(?:nvidia|amdgpu|i915|xe|habanalabs|gdrdrv|neuron)\w*"
+        r"|\bError! Bad return status for module build on kernel\b|\bdcmi (?:module|model) initialized? failed\b"
+        r"|\bROCk module is NOT loaded\b"
         r"|\bUnable to (?:en|dis)able MIG Mode for GPU\b|\bUnable to create a GPU instance\b|\bFailed to (?:create|destroy) GPU"
         r" instances?\b",
         source=_SETTINGS,

@@ -116,7 +116,7 @@ DEVICE = (
     _lost(
         "gpu-does-not-start",
         r"NVRM: .*(?:RmInitAdapter failed|rm_init_adapter failed|unexpected WPR2 already up|Cannot initialize GSP firmware"
-        r"|likely in a bad state and may need to be reset)|amdgpu.*Fatal error during GPU init",
+        r"|likely in a bad state and may need to be reset|GPU likely needs to be reset)|amdgpu.*Fatal error during GPU init",
         source="NVIDIA kernel module; Linux, drivers/gpu/drm/amd: the driver cannot bring the GPU, or its firmware, up",
         sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
         near="NVRM: GPU 0000:66:00.0: RmInitAdapter succeeded",
@@ -384,7 +384,7 @@ DEVICE = (
     _driver(
         "amd-gpu-reset",
         r"amdgpu.*(?:GPU reset begin!|Mode2 reset failed|"
-        r"poison is consumed|qcm fence wait loop timeout)",
+        r"poison is consumed|poison consumption|qcm fence wait loop timeout)",
         source=_AMD,
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",

@@ -96,7 +96,7 @@ DEVICE_REPORTS = (
     ),
     _heat(
         "row-of-violations",
-        r"^.{0,40}\s\d+(?:\s+(?:\d+|-)){4,14}\s+(?P<tviol>1)[ \t\r]*$",
+        r"(?:^|[:\d]) {2,8}\d{1,2}(?: {1,8}(?:\d+|-)){5,14} {1,8}(?P<tviol>1)[ \t\r]*$",
         role="in-section",
         source="nvidia-smi dmon -s v",
         sample="    3    120     93    101     99     40      0      0      0      1",
