@@ -111,7 +111,7 @@ def test_rows_of_reports_count_by_what_they_are_about(text: str, fault: str) -> 
     [
         ('habanalabs hl2: Received H/W interrupt 412 ["HBM_2_DERR"]', "gpu_ecc"),
         ('habanalabs hl2: Received H/W interrupt 411 ["HBM_2_SERR"]', ""),
-        ("habanalabs 0000:19:00.0: port 8: link is down", "nvlink_error"),
+        ("habanalabs 0000:19:00.0: port 8: link is down", "nccl_network"),
         (
             "habanalabs 0000:19:00.0: port 8: link is down\nhabanalabs 0000:19:00.0: port 8: link is up",
             "",

@@ -77,6 +77,7 @@ def test_a_sentence_about_a_device_shows_its_fault(line: str, fault: str) -> Non
         'node gpu-17 resumed: previous reason "GPU 3 uncorrectable ECC" cleared by admin',
         "NodeName=gpu-17 State=IDLE Reason=kernel update for nvidia driver [root@2025]",
         "no double-bit error on GPU 3 since boot",
+        "WARN HikariPool-1 - Maximum pool size exceeded, a request waits",
         "row remapping: correctable 0, uncorrectable 0, pending No, failure No",
         "GPU 3: temperature 71C is below the limit of 90C",
         "GPU temperature limits: slowdown 90C, shutdown 95C",

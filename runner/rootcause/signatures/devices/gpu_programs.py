@@ -39,8 +39,7 @@ GPU_PROGRAMS = (
         r"|\bcudaSuccess \((?:4|59|7[2-7]|70[0]|71[0-9]|719) vs\. 0\)|\bHSA_STATUS_ERROR_MEMORY_FAULT\b"
         r"|\bSegmentation fault from GPU at 0x|\bCU(?:DNN|BLAS)_STATUS_MAPPING_ERROR\b"
         r"|\bamdgpu\b.{0,60}\bsq_intr: error\b|\bERROR_(?:ILLEGAL_ADDRESS|MISALIGNED_ADDRESS"
-        r"|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|HARDWARE_STACK_ERROR|INVALID_PC"
-        r"|ASSERT)\b",
+        r"|ILLEGAL_INSTRUCTION|HARDWARE_STACK_ERROR|INVALID_PC)\b",
         source=_NUMBERS,
         sample="train: CUDA error code 700 at scatter.cu:88",
         near="train: CUDA error code 0 at scatter.cu:88",
@@ -54,7 +53,8 @@ GPU_PROGRAMS = (
         r"|\bError Code \d+: OutOfMemory\b|\bMemorySpace named \"(?:Cuda|HIP|SYCL)\w*\" failed\b"
         r"|\bcudaSuccess \(2 vs\. 0\)|\bNo available memory for the cache blocks\b"
         r"|\bis less than desired GPU memory utilization\b|\bmemory isn't enough and alloc failed\b"
-        r"|\bFailed to CUDA (?:calloc|malloc|host alloc)\b|\brmm::out_of_memory\b|\bMaximum pool size exceeded\b"
+        r"|\bFailed to CUDA (?:calloc|malloc|host alloc)\b|\brmm::out_of_memory\b"
+        r"|\bpool_memory_resource\b.{0,40}\bMaximum pool size exceeded\b"
         r"|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b|\bZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b",
         source="CUDA.jl, ggml, numba, oneAPI",
         sample="ERROR: LoadError: Out of GPU memory trying to allocate 7.450 GiB",

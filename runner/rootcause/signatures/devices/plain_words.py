@@ -31,7 +31,8 @@ PLAIN_WORDS = (
     Signature(
         "device-is-only-spoken-of",
         # Of instructions and of notes of a release; formats in source code; an error with the number 0.
-        r"\b[Ii]f (?:(?:a|an|the|any|one|you see|you get|you hit|there is|there are) )?(?:\w+ ){0,2}(?:GPUs?|Xid|XID|ECC)\b"
+        r"(?:^|[:;*-] )[Ii]f (?:(?:a|an|the|any|one|you see|you get|you hit|there is|there are) )?(?:\w+ ){0,2}"
+        r"(?:GPUs?|Xid|XID|ECC)\b"
         r"|\b[Rr]unbook:|(?:^|[:*-] )[Ff]ix(?:ed|es)?(?: in [\w.]+)?: |(?:^|[:*-] )[Ff]ix(?:ed|es) an? (?:issue|bug|problem)\b"
         r'|"[^"\n]{0,100}%[dusx][^"\n]{0,100}\b(?:ECC|Xid|XID|NvLink|NVLink)\b'
         r'|"[^"\n]{0,100}\b(?:ECC|Xid|NvLink)\b[^"\n]{0,60}%[dusx]'

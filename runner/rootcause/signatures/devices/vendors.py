@@ -18,6 +18,7 @@ _ACL = r"\b(?:error code(?: is)?|[Ee]rr(?:or)?[Cc]ode|ret(?:[Cc]ode)?|rtRet|stat
 _ecc = partial(Signature, fault="gpu_ecc", layer="device", scope="gpu")
 _lost = partial(Signature, fault="gpu_lost", layer="device", scope="gpu")
 _links = partial(Signature, fault="nvlink_error", layer="link", scope="gpu")
+_ports = partial(Signature, fault="nccl_network", layer="network", scope="node")
 _driver = partial(Signature, fault="gpu_xid_other", layer="device", scope="gpu")
 _memory = partial(Signature, fault="cuda_oom", layer="program", scope="user")
 _kernel = partial(Signature, fault="cuda_illegal_access", layer="program", scope="rank")
@@ -43,7 +44,7 @@ VENDORS = (
         sample='habanalabs hl2: Received H/W interrupt 411 ["HBM_2_SERR"]',
         near='habanalabs hl2: Received H/W interrupt 412 ["HBM_2_DERR"]',
     ),
-    _links(
+    _ports(
         "gaudi-link-down",
         r"\bhabanalabs(?:_cn)?\b.{0,60}\b(?P<subject>(?:NIC \d+ )?[Pp]ort ?\d+):? link (?:is )?down\b",
         role="interrupted",
@@ -51,7 +52,7 @@ VENDORS = (
         sample="habanalabs 0000:19:00.0: port 8: link is down",
         near="habanalabs 0000:19:00.0: port 8: link is up",
     ),
-    _links(
+    _ports(
         "gaudi-link-up",
         r"\bhabanalabs(?:_cn)?\b.{0,60}\b(?P<subject>(?:NIC \d+ )?[Pp]ort ?\d+):? link (?:is )?up\b",
         role="cleared",
