@@ -7,6 +7,8 @@ from runner.facts.matches import Match
 # From the title of a section of a report to its last row; chosen.
 SECTION_LINES = 14
 _PORT = re.compile(r"Port (\d+)")
+# Names of columns of nvidia-smi: a cap of power is none of them, which is normal.
+_SLOWDOWN = re.compile(r"_reasons\.(?:hw_\w*slowdown|sw_thermal_slowdown)")
 
 
 class ReportSections:
@@ -45,8 +47,16 @@ class ReportSections:
     def _is_in_section(self, match: Match) -> bool:
         if self._title is None or not self._is_near(match):
             return False
+        if "columns" in match.named:
+            return _has_slowdown(self._title.text, match.text)
         first = _name_of(self._title).casefold().replace("_", " ").split(" ")[0]
         return any(first == group.split("_")[0] for group in match.named)
+
+
+def _has_slowdown(title: str, row: str) -> bool:
+    """Whether a row of columns has `Active` in one about a slowdown by the hardware, or for heat, by the names in the title."""
+    columns = zip(title.split(","), row.split(","), strict=False)
+    return any(value.strip() == "Active" for name, value in columns if _SLOWDOWN.search(name))
 
 
 def _name_of(title: Match) -> str:

@@ -26,7 +26,7 @@ GPUS = (
     gpu(
         "gpu-links",
         r"\b(?:nv ?link|nv ?switch\d*|nvlsm|xgmi|sxid|infinity fabric|fabric ?manager|GPU fabric|nvlink-c2c|mnnvl"
-        r"|imex)\b" + TROUBLE,
+        r"|imex|hccs|mtlink|mlu-?link|xe ?link|ici link)\b" + TROUBLE,
         "nvlink_error",
         sample="nvidia-nvswitch3: SXid (PCI:0000:c3:00.0): 20034, fatal, LTSSM fault up",
         near="NVLink is up on 18 links",
@@ -62,6 +62,15 @@ GPUS = (
         "gpu_xid_other",
         sample="NVRM: gpuHandleSanityCheckRegReadError_GM107: Possible bad register read",
         near="the nvidia driver was loaded",
+        confidence=0.6,
+    ),
+    gpu(
+        "drivers-of-other-devices",
+        r"\b(?:mtgpu|hydcu|mxgpu|habanalabs(?:_cn)?|devdrv|xpurt\w*|tenstorrent|cndrv|cambricon-drv|iluvatar|MXKW|TOPSRT|CNRT"
+        r"|CNDrv)\b",
+        "gpu_xid_other",
+        sample="[XPURT_ERROR] the queue of device 3 was aborted, ret=-712",
+        near="the driver of the device was loaded",
         confidence=0.6,
     ),
 )  # fmt: skip

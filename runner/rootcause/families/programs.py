@@ -27,7 +27,10 @@ PROGRAMS = (
         r"\b(?:cuda|gpu|hip|device|vram|hbm|xpu|npu|xla|(?:cuda|hip)Malloc\w*)\b.{0,60}"
         r"\b(?:out[ _]of[ _]memory|OOM|memory exhausted)\b"
         r"|\b(?:out[ _]of[ _]memory|OOM)\b.{0,60}\b(?:cuda|gpu|hip|device|vram|hbm)\b"
-        r"|\b(?:failed|unable|cannot) to allocate\b.{0,40}\b(?:device|gpu|cuda|hbm)\b",
+        r"|\b(?:failed|unable|cannot) to allocate\b.{0,40}\b(?:device|gpu|cuda|hbm)\b"
+        r"|\b(?:not enough|insufficient|ran out of|running out of)\b.{0,20}\b(?:gpu|device|cuda|vram|hbm|npu|xpu|mlu|hpu|card)\b"
+        r".{0,12}\bmemory\b|\b(?:gpu|device|vram|hbm|npu|xpu|mlu|hpu|dcu|gcu|ipu)\b.{0,40}\bmemory (?:is )?(?:not enough"
+        r"|isn't enough|insufficient|exhausted)\b",
         "cuda_oom",
         sample="allocator: GPU out of memory, 2.0 GiB were asked for",
         near="memory of the device was freed",

@@ -2,8 +2,12 @@
 
 from runner.rootcause.signatures.devices.ascend_codes import ASCEND
 from runner.rootcause.signatures.devices.driver_status import DRIVER_STATUS
+from runner.rootcause.signatures.devices.gpu_programs import GPU_PROGRAMS
 from runner.rootcause.signatures.devices.gpus import DEVICE
 from runner.rootcause.signatures.devices.heat import HEAT
+from runner.rootcause.signatures.devices.monitors import MONITORS
+from runner.rootcause.signatures.devices.plain_words import PLAIN_WORDS
+from runner.rootcause.signatures.devices.vendors import VENDORS
 from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machines.bmc import BMC
 from runner.rootcause.signatures.machines.hardware import HARDWARE
@@ -17,6 +21,7 @@ from runner.rootcause.signatures.network import NETWORK
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
+from runner.rootcause.signatures.tools.device_reports import DEVICE_REPORTS
 from runner.rootcause.signatures.tools.sections import TOOL_SECTIONS
 from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
@@ -24,6 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     # Of two rows for one line the first counts: what stopped a kernel, before that it stopped.
     *(*MEMORY, *HARDWARE, *NODES, *STORAGE),
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
+    *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *PLAIN_WORDS, *DEVICE_REPORTS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
 )
 

@@ -41,7 +41,8 @@ DRIVER_STATUS = (
         _NVRM + r"(?:TIMEOUT|TIMEOUT_RETRY|GPU_IN_FULLCHIP_RESET|FLCN_ERROR|FATAL_ERROR|RC_ERROR"
         r"|MEMORY_TRAINING_FAILED"
         r"|RISCV_ERROR|INSUFFICIENT_POWER)\b"
-        r"|NVRM: nvAssertFailed(?:NoLog)?: Assertion failed: |NVRM: rm_init_adapter failed",
+        r"|NVRM: nvAssertFailed(?:NoLog)?: Assertion failed: |NVRM: rm_init_adapter failed"
+        r"|NVRM: .{0,120}\b(?:RpcSanityCheckFailure|waiting for RPC response from|GPU is probably locked)",
         fault="gpu_xid_other",
         sample="NVRM: nvAssertOkFailedNoLog: Assertion failed: Timeout occurred [NV_ERR_TIMEOUT] (0x00000065) returned from "
         "kgspWaitForRmInitDone(pGpu) @ kernel_gsp.c:4321",

@@ -8,7 +8,7 @@ _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-f
 # The driver's own lines, and those of the device plugin for Kubernetes about them.
 # People who show a log to others take the address out.
 _XID = (
-    rf"(?:NVRM: Xid \((?:(?:PCI:)?{_GPU}(?: GPU-I:\d+)?|(?:PCI:)?[^)\w]{{1,20}}|(?:PCI:)?[xX*:.]{{1,20}})\): "
+    rf"(?:\bXid \((?:(?:PCI:)?{_GPU}(?: GPU-I:\d+)?|(?:PCI:)?[^)\w]{{1,20}}|(?:PCI:)?[xX*:.]{{1,20}})\): "
     r"|XidCriticalError: Xid=)"
 )
 _XIDS = "NVIDIA, Xid errors, catalogue of 2025"
@@ -116,7 +116,7 @@ DEVICE = (
     _lost(
         "gpu-does-not-start",
         r"NVRM: .*(?:RmInitAdapter failed|rm_init_adapter failed|unexpected WPR2 already up|Cannot initialize GSP firmware"
-        r"|likely in a bad state and may need to be reset)|amdgpu.*Fatal error during GPU init",
+        r"|likely in a bad state and may need to be reset|GPU likely needs to be reset)|amdgpu.*Fatal error during GPU init",
         source="NVIDIA kernel module; Linux, drivers/gpu/drm/amd: the driver cannot bring the GPU, or its firmware, up",
         sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
         near="NVRM: GPU 0000:66:00.0: RmInitAdapter succeeded",
@@ -223,7 +223,10 @@ DEVICE = (
         "nvswitch-fatal",
         r"(?i)detected NVSwitch fatal error"
         r"|fabric ?manager.*(?:[^-a-z]fatal|failed to (?:initialize|configure))"
-        r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady",
+        r"|CUDA error: system not yet initialized|cudaErrorSystemNotReady"
+        # Of the log of the fabric manager, and of IMEX.
+        r"|\] \[(?:ERROR|CRITICAL)\] \[tid \d+\] (?:failed|unable|fatal|cannot|could not|detected (?:an? )?nvlink"
+        r"|.{1,100}\b(?:is not reachable|lost|timed out|has failed))",
         scope="node",
         is_lasting=False,
         source="NVIDIA fabric manager; CUDA runtime, cudaErrorSystemNotReady",
@@ -381,7 +384,7 @@ DEVICE = (
     _driver(
         "amd-gpu-reset",
         r"amdgpu.*(?:GPU reset begin!|Mode2 reset failed|"
-        r"poison is consumed|qcm fence wait loop timeout)",
+        r"poison is consumed|poison consumption|qcm fence wait loop timeout)",
         source=_AMD,
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",

@@ -106,7 +106,7 @@ TOOL_SECTIONS = (
         "health-of-accelerator",
         r"\| *\d+ +(?:Ascend ?)?\d{3}\w{0,4}[ \t]*\| *(?:Alarm|Critical|UNKNOWN)[ \t]*\|"
         r"|\bHealth(?: Status)?[ \t]+: (?:Alarm|Critical)\b"
-        r"|\bStatus[ \t]+: (?:Malfunction|Needs [Rr]eset)\b",
+        r"|\bStatus[ \t]+: (?:Malfunction|Needs [Rr]eset)\b|\bDevice is in malfunction\b",
         fault="gpu_xid_other",
         source=f"{_NPU}; hl-smi -q: what the device says of its health",
         sample="| 3     910B3               | Alarm         | 93.3        40                0    / 0             |",
