@@ -100,6 +100,10 @@ _FAILURE = re.compile(
     # argparse, before the line of the error.
     r"|^usage: \S+ \["
 )
+# Settings that are printed as one object: limits of time are no failures.
+_SETTINGS = re.compile(
+    r"^\s*\{(?!.*\"(?:msg|message|error|err|event|text|log|reason|exception|detail\w*)\" ?:).*\"\w*timeout\w*\" ?: ?[\d\"]"
+)
 # Levels below a warning, and statements that others are at work.
 _LOWER_LEVEL = re.compile(
     r"(?:^|[\s\[(|<:,])(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arn(?:ing)?)(?=[\s\])|>:,]|$)|^[IWDV]\d{4} "
@@ -149,10 +153,14 @@ _MET = re.compile(
     r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready"
     r"|arrived|registered)\b"
 )
-# Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
+# Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout; debuggers that were attached, pystack,
+# elfutils, the JVM on request, the kernel's stack of a process, strace of one that waits, kernels of NCCL that run.
 _STACKS = re.compile(
     r"^Thread (?:\d+ |0x[\dA-Fa-f]+ )?\((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!"
     r"|^#* ?ProcessID=\d+, ThreadID=\d|^Process \d+: .*\bpython"
+    r"|^Thread \d+ \((?:Thread 0x[0-9a-f]+ \()?LWP \d+\)|^TID \d+:\s*$|^Traceback for thread \d+ \(|^Full thread dump \S"
+    r"|^\[<0>\] \w+(?:\+0x|\s*$)|^(?:\[pid +\d+\] )?futex\(0x[0-9a-f]+, FUTEX_WAIT\w*,"
+    r"|^\*? +\d+ +- +\d+ +\d+ Active .{0,60}\bnccl\w*Kernel|^\$ (?:sudo )?py-spy dump\b"
 )
 _PROGRESS = re.compile(
     r"\b(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d|(?P<bar>\d{1,3})%\|"
@@ -205,6 +213,7 @@ def kind_of(text: str) -> Kind:
         (_FAILURE.search(text) or RAISED.search(text) or is_message(text))
         and not is_survived
         and not _LOWER_LEVEL.search(text)
+        and not _SETTINGS.search(text)
     )
     if is_failure:
         return Kind("failure")

@@ -10,6 +10,11 @@ from runner.rootcause.signatures.machines.machine import MACHINE
 from runner.rootcause.signatures.machines.parts import PARTS
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
+from runner.rootcause.signatures.networks.cards_and_switches import CARDS_AND_SWITCHES
+from runner.rootcause.signatures.networks.collective_libraries import COLLECTIVE_LIBRARIES
+from runner.rootcause.signatures.networks.hangs import HANGS
+from runner.rootcause.signatures.networks.meetings import MEETINGS
+from runner.rootcause.signatures.networks.mpi import MPI
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
@@ -18,6 +23,7 @@ from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
+    *(*COLLECTIVE_LIBRARIES, *MPI, *CARDS_AND_SWITCHES, *MEETINGS, *HANGS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
 )
 
