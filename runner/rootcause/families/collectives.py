@@ -35,10 +35,10 @@ COLLECTIVES = (
     ),
     Family(
         "collective-timeout",
-        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
-        r"|bkcl|cncl|mccl|hcl|oneccl|flagcx|deep_?ep|gloo)\b.{0,120}"
+        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl\w*|xccl\w*"
+        r"|bkcl|cncl|mccl|eccl|hcl|oneccl|flagcx|deep_?ep|gloo)\b.{0,120}"
         # Not a setting that is printed.
-        r"\b(?:timed ?out|time ?out(?!\w*[\"'])|deadline exceeded)\b"
+        r"\b(?:timed ?out|time ?out(?!\w*[\"']| is | set to )|deadline exceeded)\b"
         r"|\bstall\w* (?:ranks?|tensors?|ops?|time-?out)\b|\bmissing ranks\b|\branks?\b.{0,40}\btimed out\b"
         r"|\btimed out\b.{0,60}\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|\w*barrier)\b"
         r"|\branks?\b.{0,80}\b(?:failed to|did not|never|not yet) (?:pass|reach\w*|join\w*|enter\w*|arrive\w*)\b",

@@ -27,6 +27,19 @@ from tests.collect.diagnosed_logs import verdicts_of
         ("hang_no_error", "main thread stuck in forward for 1200 s (limit 900 s)\n"),
         ("hang_no_error", "no new logs for 47 min\n"),
         ("hang_no_error", "Found one Java-level deadlock:\n"),
+        ("hang_no_error", "Rank 3 appears to be hung: the last batch ended 45 minutes ago\n"),
+        ("hang_no_error", "heartbeat file /tmp/hb/rank_3 is stale (age 1312 s)\n"),
+        ("hang_no_error", "all 128 ranks last reported step 183 33.5 minutes ago\n"),
+        ("hang_no_error", "Not all ranks joining collective 20947 at entry 812\n"),
+        ("nccl_network", "Failed to modify QP to RTR: Connection timed out\nerrno: 110\n"),
+        ("nccl_network", "ibwarn: [4112] mad_rpc: _do_madrpc failed; dport (Lid 118)\n"),
+        ("nccl_network", "rdma_rxe: qp#33 retry limit exceeded, moved to error state\n"),
+        ("nccl_network", "hfi1 0000:5e:00.0: hfi1_0: set_link_state: current ACTIVE, new OFFLINE\n"),
+        ("nccl_network", "code 4 (Hold Timer Expired Error), Reason: holdtime expired for 10.0.0.1\n"),
+        ("nccl_network", "[UFM] WARNING Symbol error counter rate threshold exceeded. Threshold is 200\n"),
+        ("nvlink_error", "nvidia-imex[3311]: Node 3 status changed; domain state: DEGRADED\n"),
+        ("node_failure", "Worker failed to heartbeat for 322s; attempting restart\n"),
+        ("rendezvous", "mpi/pmi2: failed to connect to stepd: 1, Connection refused\n"),
         ("hang_no_error", "Rank 17 has been blocked in all_gather since step 8812\n"),
     ],
 )  # fmt: skip
@@ -46,6 +59,13 @@ def test_what_is_lost_or_late_is_named(fault: str, text: str) -> None:
         "  --hang-action            what to do when training hangs: dump stacks, or abort\n",
         "the run is aborted if there is no progress for 600 s\n",
         "no hang detected, step 1120\n",
+        "[watchdog] last step 11 s ago (limit 1800 s), all 128 ranks alive\n",
+        "7711bb2 fix: all_gather timed out after 600 s on empty groups\n",
+        "class RendezvousTimeoutError(RendezvousError): raised when nodes do not come in time\n",
+        "collective timeout is 1800 s\n",
+        "the loss was stuck at 0.69 for 3 epochs\n",
+        "%ADJCHANGE: neighbor 10.0.0.1(spine1) in vrf default Up\n",
+        "waiting for master\nwaiting for master\nconnected to the master\n",
         'src/comm.py:90:     raise TimeoutError("collective timed out")\n',
         "client 10.0.0.3: connection closed by peer after EOF; 8 of 8 clients finished\n",
         '{"nccl": {"on_timeout": "abort"}, "rdzv": {"timeout": 900}, "barrier": {"timeout": 30}}\n',
@@ -77,7 +97,19 @@ def test_stacks_of_a_process_that_waits_show_a_hang(stacks: str) -> None:
     ]
 
 
-def test_stacks_of_a_process_that_crashed_show_no_hang() -> None:
-    """A debugger reads a core file, and says with which signal it ended."""
-    text = "Program terminated with signal SIGSEGV, Segmentation fault.\nThread 1 (Thread 0x7f8b (LWP 22110)):\n#0 0x7f in f ()\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Program terminated with signal SIGSEGV, Segmentation fault.\nThread 1 (Thread 0x7f8b (LWP 22110)):\n#0 0x7f in f ()\n",
+        "(gdb) bt\n#0  0x00007ffff3ea65f7 in raise () from /lib64/libc.so.6\n#1  0x00007ffff3ea7ce8 in abort ()\n",
+    ],
+)
+def test_stacks_of_a_process_that_crashed_show_no_hang(text: str) -> None:
+    """A debugger reads a core file, and says with which signal it ended, or shows the frames of an abort."""
     assert [one.cause.fault for one in verdicts_of(text)] == ["unknown"]
+
+
+def test_a_master_that_is_not_resolved_to_the_end_is_a_rendezvous() -> None:
+    """Each attempt alone is harmless."""
+    text = "nslookup: can't resolve 'job-master-0': Name does not resolve\nwaiting for master\n"
+    assert [one.cause.fault for one in verdicts_of(2 * text)] == ["rendezvous"]

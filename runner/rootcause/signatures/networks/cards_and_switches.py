@@ -84,4 +84,36 @@ CARDS_AND_SWITCHES = (
         sample="mib2d[811]: SNMP_TRAP_LINK_UP: ifIndex 531, ifAdminStatus up(1), ifOperStatus up(1), ifName et-0/0/12",
         near="mib2d[811]: SNMP_TRAP_LINK_DOWN: ifIndex 531, ifAdminStatus up(1), ifOperStatus down(2), ifName et-0/0/12",
     ),
+    _fabric(
+        "fabric-manager-event",
+        r"\b(?:[Ss]ymbol error|[Ll]ink downed|[Ll]ink error recovery|[Pp]ort receive errors?|[Ll]ocal link integrity"
+        r"|[Ee]xcessive buffer overrun|[Pp]ort xmit discards?|[Nn]on-critical BER|[Hh]igh BER)\w*.{0,40}\bthreshold (?:is "
+        r"|was )?exceeded"
+        r"|\b[Hh]old ?[Tt]imer? [Ee]xpired\b|\bstate changed (?:from )?[Aa]ctive (?:->|to) (?:[Dd]own|[Ii]nit)"
+        r"|\bpeer[- ]?link is down\b|\b[Ll]ink down \((?:remote|local) fault\)|\b(?:swp|sw)\d{1,3}\w*: link down\b",
+        source="UFM, its events; MLNX-OS; Cumulus Linux, switchd and clagd; BGP of Junos, Cisco and FRR",
+        sample="[UFM] WARNING [112] Symbol error counter rate threshold exceeded. Threshold is 200, calculated delta 41882",
+        near="[UFM] INFO [112] Symbol error counter rate threshold is 200",
+    ),
+    _fabric(
+        "management-datagram-lost",
+        r"\bibwarn: \[\d+\] (?:_?do_madrpc|mad_rpc\w*): .{0,60}\bfailed\b|\biberror: failed: \S"
+        r"|\bbad status 110; Connection timed out\b",
+        source="infiniband-diags and libibmad: a port did not answer",
+        sample="ibwarn: [99] _do_madrpc: recv failed: Connection timed out",
+        near="ibwarn: [99] mad_rpc_set_timeout: timeout is 3000 ms",
+    ),
+    _network(
+        "adapter-reset-or-down",
+        r"\bena \S.{0,60}(?:Found a Tx that wasn't completed on time|due to missing keep alive|Keep alive watchdog timeout)"
+        r"|\bhfi1 .{0,40}\b(?:[Ll]ink down reason: [1-9]|set_link_state: current ACTIVE, new (?:OFFLINE|DN_\w+))"
+        r"|\bhabanalabs \S.{0,40}\b(?:Loss of NIC link|port \d+ link down)\b|\bionic\w* .{0,80}\b(?:tx recovery failed"
+        r"|FW (?:is )?down)\b"
+        r"|\b(?:QP|qp)[ #]{0,2}\w{1,10}:? .{0,30}\b(?:moved|transitioned|went|goes|moving) (?:in)?to (?:the )?error state\b"
+        r"|\bqp#\d+ retry limit exceeded\b"
+        r"|\birdma \S.{0,80}\b(?:abnormal ae_id|Requesting a reset|reset requested|retries exceeded)",
+        source="Linux, drivers ena, hfi1, habanalabs, ionic, irdma, bnxt_re and rxe",
+        sample="ena 0000:00:05.0 eth0: Found a Tx that wasn't completed on time, qid 3, index 712.",
+        near="ena 0000:00:05.0 eth0: Local page cache is disabled for less than 16 channels",
+    ),
 )

@@ -13,6 +13,10 @@ COLLECTIVE_LIBRARIES = (
         "completion-with-error",
         r"\b(?:transport|RNR) retry (?:counter|count) exceeded\b|\bIBV_WC_(?:RNR_)?RETRY_EXC_ERR\b"
         r"|\b(?:wc\.|wc_|work completion )status ?[=:(] ?(?:12|13|10|4|9)\b|\bFailed status (?:12|13|10|4|9): wr_id \d"
+        r"|\bWC error: (?:status )?(?:12|13|10|9|4)\b|\b(?:RETRY_EXC|RNR_RETRY_EXC|REM_ACCESS|REM_OP|LOC_PROT|FATAL)_ERR\b"
+        r"|\b[Ff]ailed to modify QP to (?:INIT|RTR|RTS)\b|\bGot CQE with error\b|\bDEVICE_FATAL\b"
+        r"|\b(?:psm[23]|psmx[23])_\w+.{0,60}\bretur?ned error\b|\bPSM[23] can't open hfi unit|\bPSM[23]_(?:EP_NO_\w+|TIMEOUT"
+        r"|EPID_\w*(?:UNREACHABLE|UNKNOWN|NETWORK_ERROR))\b"
         r"|\bCompletion with error at (?:client|server)\b|\bBad CQ status: [1-9]|\bretry count between two MPI processes has been"
         # Slingshot: the retry handler, and its results.
         r"|\bgiving up after \d+ retries, timing out connection|\bC_RC_(?:UNDELIVERABLE|UNRELIABLE)\b"
@@ -26,6 +30,7 @@ COLLECTIVE_LIBRARIES = (
         r"\bNIXL_ERR_(?:REMOTE_DISCONNECT|BACKEND|CANCELED)\b|\bnixl(?:RemoteDisconnect|Backend|Cancel\w*)Error\b"
         r"|\bnvshmem\w*/\S{0,120}\b(?:ib\w*|transport\w*|connect\w*|libfabric|ucx)\.\w{1,4}:\d+: (?:NULL value|non-zero status)"
         r"|\bsrc/\S{0,80}/(?:ib\w*|transport\w*|libfabric|ucx)\.(?:cpp|cu|c):\d+: (?:NULL value|non-zero status: \d+)"
+        r"|\bKeepAliveTimedOut\b|\b[Kk]eep-?[Aa]live (?:watchdog )?(?:fired|timed out)\b"
         r"|\bmscclpp::IbError\b|\bIbError: a call to ibv_\w+",
         source="NIXL, nixl_types.h; NVSHMEM, its macros for errors in transports; MSCCL++",
         sample="postXferReq: NIXL_ERR_REMOTE_DISCONNECT: remote agent decode-3 disconnected",
@@ -46,11 +51,15 @@ COLLECTIVE_LIBRARIES = (
         r"|\b[Ff]ailed to send RPC to coordination service\b|\bleader task was preempted/died/restarted unexpectedly\b"
         r"|/task:\d+ is down, check your network\b|\btasks? (?:is|are) unhealthy \(stopped sending heartbeats\)"
         r"|\b(?:worker|server|scheduler|node)s? (?:node )?(?:id: ?\S{1,40}|\[?\d+\]?|\S{1,60}:\d{2,5}) is timeout\b"
+        r"|\bNode [WSH]\[\d+\] is dead\b|\bcheck health failed: peers?\b|\bWorker failed to heartbeat for \d"
+        r"|\bHeartbeat of (?:TaskManager|ResourceManager|JobManager) with id \S{1,80} timed out\b"
+        r"|\bTaskManager\b.{0,80}\b(?:heartbeat timed out|no longer reachable)\b|\bExecutor heartbeat timed out after \d"
+        r"|\bAssociation with remote system \[\S{1,120}\] has failed\b"
         r"|\bheartbeat (?:is )?lost for \d+ ?s\b|\b\d+ dead nodes?: [A-Z]\[\d",
         fault="node_failure",
         layer="collective",
         scope="node",
-        source="TensorFlow, coordination service and collective executor; MindSpore, its node manager; ps-lite, van.cc",
+        source="TensorFlow, coordination service and collectives; MindSpore, node manager; ps-lite; Flink, Akka, Spark, Dask",
         sample="/job:worker/replica:0/task:2 unexpectedly tried to connect with a different incarnation. It has likely restarted.",
         near="/job:worker/replica:0/task:2 has connected to coordination service. Incarnation: 9912",
     ),
@@ -85,6 +94,10 @@ COLLECTIVE_LIBRARIES = (
         r"|timeout"
         r" (?:after|expired|exceeded|reached)|did not (?:complete|finish|return) (?:in|within|after) \d"
         r"|for more than \d+ (?:seconds|minutes|s\b))"
+        r"|\b(?:ALLREDUCE|ALLGATHER|REDUCE_SCATTER|ALLTOALL|BROADCAST|[Cc]ollective|[Bb]arrier|[Aa]ll_?[Rr]educe"
+        r"|[Aa]ll_?[Gg]ather)\b.{0,60}"
+        r"\b(?:has been|is|was) (?:running|pending|outstanding|in flight|waiting) for (?:over |more than )?(?:\d{3,5} ?(?:s"
+        r"|sec|seconds)|\d{2,} min\w*|\d{6,} ?ms)\b"
         r"|\b[BX]KCL operation timed out\b|\bstarted but not finished: task \w"
         r"|\b[Rr]anks? [\d, ]{1,60}(?:has|have|did) (?:not|never) (?:yet )?(?:reach|enter|join|arrive|call|launch)\w*\b.{0,60}"
         r"\b(?:barrier|collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|after \d|within \d|for \d)"
@@ -103,5 +116,14 @@ COLLECTIVE_LIBRARIES = (
         source="oneCCL, internal_kvs_server.cpp; gloo, tcp/device.cc; NCCL, bootstrap.cc; Horovod, its driver service",
         sample="internal_kvs_server.cpp:66 fill_local_host_ip: can't find interface ib2 to get host IP",
         near="internal_kvs_server.cpp:70 fill_local_host_ip: use ib2:10.0.3.1",
+    ),
+    _network(
+        "link-domain-down",
+        r"\bIMEX domain (?:is |state: ?)?(?:DOWN|DEGRADED)\b|\b[Dd]omain [Ss]tate: ?(?:DOWN|DEGRADED)\b",
+        fault="nvlink_error",
+        layer="link",
+        source="NVIDIA IMEX, its service and nvidia-imex-ctl: nodes of one domain of NVLink that do not reach each other",
+        sample="nvidia-imex[3311]: Node 3 status changed: CONNECTED -> DISCONNECTED; domain state: DEGRADED",
+        near="nvidia-imex[3311]: Node 3 status changed: DISCONNECTED -> CONNECTED; domain state: UP",
     ),
 )

@@ -5,12 +5,8 @@ from functools import partial
 from runner.rootcause.signatures.signature import Signature
 
 _hang = partial(Signature, fault="hang_no_error", layer="collective", scope="rank")
-_WHO = (
-    r"(?:[Tt]raining|[Tt]rainers?|[Jj]obs?|[Rr]uns?|[Pp]rocess(?:es)?|[Ww]orkers?|[Rr]anks?|[Nn]odes?|[Pp]ods?|[Rr]eplicas?"
-    r"|[Tt]asks?"
-    r"|[Ll]earners?|[Mm]ain thread|[Ss]tep|[Ii]teration|[Ff]orward|[Bb]ackward|[Oo]ptimizer|GPUs?|[Dd]ata ?[Ll]oader)"
-)
 _LONG = r"\d[\d.,:]{0,11} ?(?:s|sec|secs|seconds?|m|min|mins|minutes?|h|hr|hrs|hours?)\b"
+_VERY_LONG = r"(?:\d{3,6}(?:\.\d+)? ?s\w*|\d{2,4}(?:\.\d+)? ?min\w*|\d{1,3}(?:\.\d+)? ?h\w*)"
 
 HANGS = (
     _hang(
@@ -21,23 +17,25 @@ HANGS = (
         r"|after)\b"
         rf"(?: (?:the |over |more than |about |at least |last |past ){{0,3}}{_LONG})"
         rf"|\b[Nn]o (?:new )?(?:logs?|output|log (?:lines?|output|entries)|steps?|iterations?|training steps?|progress"
-        r"|step progress|forward progress|activity)\b(?: (?:was |were |has been |have been )?(?:made|logged|seen|received"
+        r"|step progress|forward progress|activity|change in \S{1,80}|change of \S{1,80})\b(?: (?:was |were |has been "
+        r"|have been )?(?:made|logged|seen|received"
         r"|completed"
         rf"|detected|observed|printed|reported))?(?: by \S{{1,40}}(?: \d+)?)? (?:for|in|within|since)"
         rf" (?:the |over |more than |about |at least |last |past ){{0,3}}{_LONG}"
         rf"|\b[Ll]ogs? (?:has |have )?stopped (?:updating|growing)|\b[Ll]ast change {_LONG} ago"
-        rf"|\b[Ll]ast (?:step|progress|iteration|update|log line|output|activity) (?:was |seen |made |at )?{_LONG} ago",
+        rf"|\b[Ll]ast (?:step|progress|iteration|update|log line|output|activity) (?:was |seen |made |at )?{_VERY_LONG} ago"
+        rf"|\b[Ll]ast (?:reported|logged|completed|finished) (?:step|iteration|batch|epoch)\b.{{0,30}} {_VERY_LONG} ago",
         source="watchdogs of trainers, launchers and clusters, in the words that people write",
         sample="watchdog: rank 4 has not logged a step in 1800s; stacks dumped to /tmp/stacks",
         near="watchdog: rank 4 has logged a step in 1.8s",
     ),
     _hang(
         "stuck-for-a-while",
-        rf"\b{_WHO}(?: \d+)?(?: \(?[\w.:\-]{{1,40}}\)?)? (?:is |are |was |has been |have been |got |seems? |appears? |seems to be"
-        r" |appears to be )?(?:hang|hanging|hung|stuck|stalled|frozen|deadlocked|blocked|unresponsive)"
-        rf"\b(?:.{{0,80}}\b(?:for|since|after)\b.{{0,20}}(?:\d|step|iteration)| (?:at|in|on) (?:step|iteration|iter|barrier"
-        rf"|all_?reduce"
-        r"|all_?gather|reduce_?scatter|all_?to_?all|broadcast|collective|nccl\w*|forward|backward|epoch)\b)",
+        r"\b(?:hang|hangs|hanging|hung|stuck|stalled|deadlocked|blocked) (?:at|in|on) (?:the )?(?:step|iteration|iter|barrier"
+        r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|collective|All(?:Gather|Reduce|ToAll)|ReduceScatter"
+        r"|nccl\w*|forward|backward)\b"
+        rf"|\b(?:hung|stuck|hanging|deadlocked|unresponsive) (?:for|since) (?:step|iteration|{_LONG})"
+        rf"|\b(?:hung|stuck|hanging|deadlocked) (?:at|in|on) \S{{1,80}} (?:for|since) (?:step|iteration|\d\d:\d\d|{_LONG})",
         source="watchdogs of trainers and launchers; DLRover: all_running_node_hanged",
         sample="All running nodes hang at step 1120 and the job will be failed",
         near="All running nodes reached step 1120",
@@ -47,6 +45,8 @@ HANGS = (
         r"(?i)\bdid not get (?:initial |subsequent |any |a )?heartbeats?\b"
         r"|\bheartbeats? (?:of|from|for) (?:rank|worker|trainer|process|replica|learner)s? \S{1,40}"
         r" (?:(?:is|was|has been) )?(?:timed out|missing|expired|overdue|stale|lost)\b"
+        r"|\bheartbeat(?: file)? (?:\S{1,80} )?(?:is|was) (?:stale|too old|outdated|expired|overdue)\b"
+        r"|\bstale heartbeats? (?:of|from|for|in) \S"
         r"|\bhang(?:ed)? (?:was |has been |is )?(?:detected|found)\b.{0,40}\b(?:rank|step|iteration|node|launch|worker|pod)"
         r"|\bdetected (?:a )?(?:hang|hung|stalled|stuck|deadlocked?) (?:in|of|at|on|ranks?|workers?|process\w*|nodes?|training"
         r"|job|step)\b"
@@ -68,22 +68,35 @@ HANGS = (
         near="Opened section 'fwd', timeout 1800.0",
     ),
     _hang(
+        "hang-supposed",
+        r"\b(?:appears?|seems?) to (?:be|have) (?:hung|hanging|stuck|stalled|frozen|deadlocked)\b"
+        r"|\b(?:is|are|was|were) (?:considered|presumed|assumed|marked(?: as)?|declared|deemed|suspected(?: to be)?)"
+        r" (?:to be )?(?:hung|hanging|hang|stuck|stalled|deadlocked|frozen)\b"
+        r"|\b(?:[Hh]ang|[Dd]eadlock|[Ss]tall) (?:is |was )?suspected\b|\b[Ss]uspected (?:\w+ )?(?:hang|deadlock|stall)\b"
+        r"|\b(?:[Pp]robable|[Ll]ikely) (?:\w+ )?(?:hang|deadlock)\b",
+        source="monitors of clusters and launchers: what they conclude from silence",
+        sample="Rank 3 appears to be hung: the last batch ended 45 minutes ago",
+        near="Rank 3 appears to be ready: the last batch ended 45 seconds ago",
+    ),
+    _hang(
         "deadlock-found",
-        r"\bFound (?:one|\d+) Java-level deadlocks?\b|\ball goroutines are asleep - deadlock!"
-        r"|\bpossible GIL induced hang\b|\bGIL checker.{0,60}\bhang\b",
-        source="JVM, its thread dump; Go, proc.go; PyTorch, ProcessGroupNCCL.cpp: its monitor's check of the interpreter's lock",
+        r"\bNot all ranks joining collective\b|\bFound (?:one|\d+) Java-level deadlocks?\b|\bDead[Ll]ock detected from rank\b"
+        r"|\ball goroutines are asleep - deadlock!",
+        source="JVM, its thread dump; Go, proc.go; Lightning; PyTorch, the analysis of its flight records",
         sample="fatal error: all goroutines are asleep - deadlock!",
         near="goroutine 1 is asleep: no deadlock",
     ),
     Signature(
         "hang-only-spoken-of",
         # A condition, a test, a setting, a help text.
-        r"(?i)\b(?:if|when|whenever|unless|until|in case|should|would|may|might|could|can|avoids?|prevents?|to detect|detects"
-        r"|simulat\w+|fix(?:ed|es)?|after) (?:\w+ ){0,4}(?:hangs?|hung|hanging|stuck|stall(?:s|ed)?|deadlock(?:s|ed)?|frozen"
+        r"\b(?:if|when|whenever|unless|until|in case|avoids?|prevents?|to detect|detects"
+        r"|simulat\w+|fix(?:ed|es)?) (?:\w+ ){0,6}(?:hangs?|hung|hanging|stuck|stall(?:s|ed)?|deadlock(?:s|ed)?|frozen"
         r"|no (?:progress|output|logs?|heartbeats?|steps?))\b"
         r"|\b(?:no|not|never|0|without) (?:a |any )?(?:hangs?|hung|hanging|stuck|stalled|deadlocks?)\b"
         r"|^\s*-{1,2}[\w\-]+(?:[ =]\S+)?  +\S.{0,200}\b(?:hangs?|hung|stuck|stall\w*|no progress)\b"
         # A line of source that a search printed.
+        r"|^\s*class \w+(?:Error|Exception)\(|^\*? ?[0-9a-f]{7,40} (?:\([^)]{1,80}\) )?(?:fix|feat|docs?|chore|test|tests"
+        r"|refactor|perf|ci|build|style|revert|add)\b"
         r"|^[\w./\-]+\.(?:py|cc|cpp|cu|h|hpp|go|rs|java):\d+: +(?:raise|throw|#|//|/\*|\"\"\")",
         fault="",
         layer="other",

@@ -52,9 +52,8 @@ MEETINGS = (
     ),
     Signature(
         "closed-on-purpose",
-        r"(?i)\b(?:disconnect\w*|connections?|peers?|sockets?|channels?|streams?)\b.{0,60}\b(?:gracefully|cleanly|normally"
-        r"|as expected"
-        r"|on purpose|after EOF|at shutdown|during (?:a )?(?:normal |clean )?shutdown)\b",
+        r"(?i)\b(?:disconnect(?:ed|ing)|connections? (?:\w+ ){0,2}(?:closed|dropped|lost|reset))\b.{0,60}\b(?:gracefully|cleanly"
+        r"|normally|as expected|on purpose|after EOF|at shutdown|during (?:a )?(?:normal |clean )?shutdown)\b",
         fault="",
         layer="other",
         scope="rank",

@@ -26,6 +26,9 @@ MPI = (
         r"\bunable to run (?:bstrap_)?proxy on \S+|\bORTE was unable to reliably start one or more daemons\b"
         r"|\bPRTE was unable to reliably start one or more daemons\b|\bHYDT?_?(?:dmx|bstrap)\w*.{0,80}\berror waiting for event\b"
         r"|\b(?:orted|prted) (?:executable )?could not be (?:found|started)\b"
+        r"|\bmpi/pmi\w*: .{0,120}\b(?:failed to connect|[Cc]onnection refused|timed out|unreachable)\b"
+        r"|\bPMIX ERROR: (?:ERROR|PMIX_ERROR|(?:PMIX_ERR_)?(?:TIMEOUT|UNREACH\w*|LOST\w*|INIT))\b"
+        r"|\bPMIx was unable to reach its server\b"
         r"|\bkex_exchange_identification: .{0,60}\b(?:closed|reset)|\bssh_exchange_identification: "
         r"|\bssh: connect to host \S+ port \d+: (?:No route|Network is unreachable|Host is down)",
         fault="rendezvous",
