@@ -101,6 +101,10 @@ _FAILURE = re.compile(
     # argparse, before the line of the error.
     r"|^usage: \S+ \["
 )
+# Settings that are printed as one object: limits of time are no failures.
+_SETTINGS = re.compile(
+    r"^\s*\{(?!.*\"(?:msg|message|error|err|event|text|log|reason|exception|detail\w*)\" ?:).*\"\w*timeout\w*\" ?: ?[\d\"]"
+)
 # Levels below a warning, and statements that others are at work.
 _LOWER_LEVEL = re.compile(
     r"(?:^|[\s\[(|<:,])(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arn(?:ing)?)(?=[\s\])|>:,]|$)|^[IWDV]\d{4} "
@@ -139,6 +143,7 @@ _MEETING = re.compile(
     r"|\b(?:client socket|store|rendezvous)\b.{0,120}\b(?:will retry|retrying)\b|\bwaiting for \S{0,40}(?:rendezvous|pmix|pmi\d?)\b"
     r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
     r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
+    r"|\bnslookup: can't resolve\b|\bwaiting for (?:the )?(?:master|head|chief|coordinator|leader)(?: node| pod)?\W*$"
     r"|\b0/\d+ nodes are available\b|\bno quorum, only have \d+ participants?, need \d"
     # Lightning: each rank once, so that two nodes that write the same one will not meet.
     r"|\binitializing (?:ddp|distributed|deepspeed)\w*: GLOBAL_RANK: \d+, MEMBER: \d+/\d+"
@@ -150,10 +155,20 @@ _MET = re.compile(
     r"(?i)\b(?:complet(?:ed?|ion)|success(?:ful(?:ly)?)?|joined|assigned|started|established|connected|initiali[sz]ed|ready"
     r"|arrived|registered)\b"
 )
-# Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout.
+# Dumps of stacks of processes that go on: py-spy, and faulthandler after a timeout; debuggers that were attached, pystack,
+# elfutils, the JVM on request, the kernel's stack of a process, strace of one that waits, kernels of NCCL that run.
 _STACKS = re.compile(
     r"^Thread (?:\d+ |0x[\dA-Fa-f]+ )?\((?:active|idle|active\+gil)\)|^Timeout \(\d+:\d\d:\d\d\)!"
     r"|^#* ?ProcessID=\d+, ThreadID=\d|^Process \d+: .*\bpython"
+    r"|^Thread \d+ \((?:Thread 0x[0-9a-f]+ \()?LWP \d+\)|^TID \d+:\s*$|^Traceback for thread \d+ \(|^Full thread dump \S"
+    r"|^\[<0>\] \w+(?:\+0x|\s*$)|^(?:\[pid +\d+\] )?futex\(0x[0-9a-f]+, FUTEX_WAIT\w*,"
+    r"|^\((?:cuda-|roc)?gdb\) (?:bt|backtrace|thread apply|info cuda kernels)\b|^\(lldb\) (?:bt|thread backtrace)\b"
+    r"|^\*? +\d+ +- +\d+ +\d+ Active .{0,60}\bnccl\w*Kernel|^\$ (?:sudo )?py-spy dump\b"
+)
+# In stacks of debuggers: the process had ended itself.
+_ABORTED = re.compile(
+    r"^#\d+ +(?:0x[0-9a-f]+ in )?(?:(?:__GI_)?(?:raise|abort)|__pthread_kill\w*|std::terminate|__assert_fail\w*) ?\("
+    r"|^#\d+ +<signal handler called>"
 )
 _PROGRESS = re.compile(
     r"\b(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d|(?P<bar>\d{1,3})%\|"
@@ -181,7 +196,7 @@ def kind_of(text: str) -> Kind:
     """Return what a line of a program, without its wrapping, is."""
     if _STACKS.search(text):
         return Kind("stacks")
-    left = _exit_of(text)
+    left = Kind("exit", signal=6) if _ABORTED.search(text) else _exit_of(text)
     if left is not None:
         return left
     is_survived = _is_survived(text)
@@ -208,6 +223,7 @@ def kind_of(text: str) -> Kind:
         (_FAILURE.search(text) or RAISED.search(text) or is_message(text))
         and not is_survived
         and not _LOWER_LEVEL.search(text)
+        and not _SETTINGS.search(text)
     )
     if is_failure:
         return Kind("failure")

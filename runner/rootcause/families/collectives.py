@@ -35,9 +35,10 @@ COLLECTIVES = (
     ),
     Family(
         "collective-timeout",
-        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl|xccl"
-        r"|gloo)\b.{0,120}"
-        r"\b(?:timed? ?out|timeout|deadline exceeded)\b"
+        r"\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|broadcast|\w*barrier|watchdog|nccl\w*|rccl\w*|hccl\w*|xccl\w*"
+        r"|bkcl|cncl|mccl|eccl|hcl|oneccl|flagcx|deep_?ep|gloo)\b.{0,120}"
+        # Not a setting that is printed.
+        r"\b(?:timed ?out|time ?out(?!\w*[\"']| is | set to )|deadline exceeded)\b"
         r"|\bstall\w* (?:ranks?|tensors?|ops?|time-?out)\b|\bmissing ranks\b|\branks?\b.{0,40}\btimed out\b"
         r"|\btimed out\b.{0,60}\b(?:collective|all_?reduce|all_?gather|reduce_?scatter|\w*barrier)\b"
         r"|\branks?\b.{0,80}\b(?:failed to|did not|never|not yet) (?:pass|reach\w*|join\w*|enter\w*|arrive\w*)\b",
@@ -50,9 +51,10 @@ COLLECTIVES = (
     ),
     Family(
         "rendezvous",
-        r"\b(?:rendezvous|rdzv|etcd|tcp_?store|coordinat(?:or|ion service)|master (?:addr|port)|init_process_group"
-        r"|process group)\b.{0,120}"
-        r"\b(?:fail\w*|timed? ?out|timeout|closed|refused|unreachable|unavailable|in use|never|lost|could not|cannot|unable"
+        r"\b(?:rendezvous|rdzv|etcd\w*|tcp_?store|coordinat(?:or|ion service)|master (?:addr|port)|init_process_group"
+        r"|process group|lighthouse|quorum|meta server|cluster topology|internal_kvs\w*|kvs)\b.{0,120}"
+        r"\b(?:fail\w*|timed ?out|time ?out(?!\w*[\"'])|closed|refused|unreachable|unavailable|in use|never|lost|could not"
+        r"|cannot|unable"
         r"|error)\b"
         r"|\b(?:unable|failed) to (?:reliably )?(?:start|launch|reach|contact)\b.{0,40}\bdaemons?\b"
         r"|\baddress already in use\b",
@@ -67,8 +69,9 @@ COLLECTIVES = (
         "collective-libraries",
         r"\b(?:NCCL|RCCL|libfabric|ofi|efa|ucx|ucp|uct|ibv_\w+|verbs|rdma\w*|infiniband|roce|gloo|openib|psm\d|cxi|(?-i:SHARP"
         r"|sharp:)"
-        r"|hcoll|ucc|nvshmem)\b"
-        r"(?=" + TROUBLE + r")|\bWARN\b.{0,20}\bNET/|\b(?:NCCL|RCCL) (?:WARN|ERROR)|\blibfabric:\d+",
+        r"|hcoll|ucc|nvshmem|nixl\w*|mooncake|sharp_\w+|megascale|mscclpp|oneccl|hsn\d|gloo/transport/\w+)\b"
+        r"(?=" + TROUBLE + r")|\bgloo/transport/\w+/\w+\.cc:\d+|\bWARN\b.{0,20}\bNET/|\b(?:NCCL|RCCL) (?:WARN|ERROR)"
+        r"|\blibfabric:\d+",
         "nccl_network",
         sample="libfabric:812:1727440000:efa:ep_ctrl:efa_rdm_ep_close(): an endpoint failed to drain",
         confidence=0.55,

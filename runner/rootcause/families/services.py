@@ -132,7 +132,9 @@ SERVICES = (
         r"\b(?:connection (?:reset|refused|closed|aborted|lost|timed out)|broken pipe|no route to host"
         r"|network is (?:unreachable|down)"
         r"|host is (?:down|unreachable)|socket (?:closed|error|hang up)|peer (?:died|lost|closed|gone|disconnected)"
-        r"|lost peer)\b",
+        r"|lost peer|(?-i:ECONNREFUSED|ECONNRESET|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|ENOTFOUND|UnknownHostException"
+        r"|NoRouteToHostException|ConnectException)|connection from \S{1,80} is closed|(?:stream|channel) (?:is )?closed"
+        r"|dial (?:tcp|udp)\b.{0,120}\b(?:i/o timeout|no such host|server misbehaving|refused|unreachable))\b",
         "nccl_network",
         layer="network",
         scope="fabric",

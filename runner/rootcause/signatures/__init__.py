@@ -18,6 +18,11 @@ from runner.rootcause.signatures.machines.parts import PARTS
 from runner.rootcause.signatures.machines.storage import STORAGE
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
+from runner.rootcause.signatures.networks.cards_and_switches import CARDS_AND_SWITCHES
+from runner.rootcause.signatures.networks.collective_libraries import COLLECTIVE_LIBRARIES
+from runner.rootcause.signatures.networks.hangs import HANGS
+from runner.rootcause.signatures.networks.meetings import MEETINGS
+from runner.rootcause.signatures.networks.mpi import MPI
 from runner.rootcause.signatures.program import PROGRAM
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
@@ -30,6 +35,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *(*MEMORY, *HARDWARE, *NODES, *STORAGE),
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
     *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *PLAIN_WORDS, *DEVICE_REPORTS),
+    *(*COLLECTIVE_LIBRARIES, *MPI, *CARDS_AND_SWITCHES, *MEETINGS, *HANGS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
 )
 

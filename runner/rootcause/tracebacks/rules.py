@@ -91,6 +91,7 @@ _SOURCES: tuple[tuple[str, ShownFault], ...] = (
     ("socket.cpp", ShownFault("rendezvous", "class", "network")),
     ("inline_container", ShownFault("checkpoint_io", "class")),
     ("ProcessGroupGloo", ShownFault("nccl_network", "class", "collective")),
+    ("gloo/transport/", ShownFault("nccl_network", "class", "collective")),
     ("ProcessGroupNCCL", ShownFault("nccl_network", "class", "collective")),
 )
 _LATE = ShownFault("nccl_timeout", "class", "collective")
