@@ -11,6 +11,12 @@ from runner.rootcause.signatures.machines.parts import PARTS
 from runner.rootcause.signatures.markers import MARKS
 from runner.rootcause.signatures.network import NETWORK
 from runner.rootcause.signatures.program import PROGRAM
+from runner.rootcause.signatures.programs.checkpoints import CHECKPOINTS
+from runner.rootcause.signatures.programs.data import DATA
+from runner.rootcause.signatures.programs.memory import MEMORY
+from runner.rootcause.signatures.programs.numbers import NUMBERS
+from runner.rootcause.signatures.programs.settings import SETTINGS
+from runner.rootcause.signatures.programs.survived import SURVIVED
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
 from runner.rootcause.signatures.tools.sections import TOOL_SECTIONS
@@ -19,6 +25,7 @@ from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 SIGNATURES: tuple[Signature, ...] = (
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
+    *(*MEMORY, *DATA, *CHECKPOINTS, *SETTINGS, *NUMBERS, *SURVIVED),
 )
 
 __all__ = ["SIGNATURES", "Signature"]
