@@ -14,11 +14,16 @@ _NOT_OPENED = r"(?:cannot|can't|could ?n[o']t|unable to|failed to) (?:open|find|
 
 # Commands of scripts, which go on without what is not there.
 _TOOLS = r"(?:\S*/)?(?:ls|cp|mv|rm|rmdir|cat|stat|find|du|ln|mkdir|tail|head|grep|chmod|chown|rsync|touch|wc|source|realpath)"
+# What a program does without it: the first run has none.
+_WITHOUT = (
+    r"(?:from scratch|\bfresh\b|\btraining from|initiali[sz]|default|optional|\bcreat|\bbuild|download"
+    r"|first run|tokeniz|\bskip|\bwill\b)"
+)
 
 
 def _not_there(path: str) -> str:
     missing = rf"{path}\S{{0,120}}[ :>'\"\])].{{0,60}}\b{_NOT_THERE}|\b{_NOT_THERE}.{{0,60}}{path}"
-    return rf"^(?!{_TOOLS}: ).{{0,2000}}?(?:{missing}|\b{_NOT_OPENED}\b.{{0,40}}{path})"
+    return rf"^(?!{_TOOLS}: |.{{0,400}}{_WITHOUT}).{{0,2000}}?(?:{missing}|\b{_NOT_OPENED}\b.{{0,40}}{path})"
 
 
 SERVICES = (

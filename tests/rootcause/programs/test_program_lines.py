@@ -24,7 +24,10 @@ SICK = [
     ("data_error", "RuntimeError: ERROR No valid images found in /sets/images/train"),
     ("data_error", "ValueError: Dataset is empty"),
     ("data_error", "2023/10/02 11:21:01 loader: open /data/shards/part-00081.bin: no such file or directory\nexit status 1"),
+    ("data_error", "[2023-01-01 10:00:00] Error: Parallel corpus files have different number of lines: a.en and a.de"),
+    ("data_error", "ValueError: Sample 0 has label length 41 longer than input length 32 for CTC"),
     # ---- checkpoints
+    ("checkpoint_io", "ERROR: tensor 'blk.0' data is not within the file bounds, model is corrupted or incomplete"),
     ("checkpoint_io", "Error: Error while deserializing header: header too large"),
     ("checkpoint_io", "gguf_init_from_file: invalid magic characters '<htm'"),
     ("checkpoint_io", 'ValueError: DATA_LOSS: Error reading "params/.zarray" in OCDBT database at gs://b/120/: Checksum mismatch'),
@@ -38,6 +41,7 @@ SICK = [
     ("config_error", 'Exception in thread "main" java.lang.NoClassDefFoundError: org/nd4j/linalg/factory/Nd4j'),
     ("config_error", "ERROR: license check failed: FlexNet Licensing error:-5,357 No such feature exists."),
     ("config_error", "2024/01/01 10:00:00 config: yaml: line 12: mapping values are not allowed in this context"),
+    ("config_error", "fatal: Authentication failed for 'https://huggingface.co/x/y/'"),
     # ---- numbers
     ("nan_loss", "RuntimeError: NaN detected in latents: /sets/10_a/0041.png"),
     ("nan_loss", "torch._C._LinAlgError: linalg.svd: failed to converge: the input matrix contained non-finite values."),
@@ -57,6 +61,11 @@ HEALTHY = [
     "java -XX:+HeapDumpOnOutOfMemoryError -jar prep.jar",
     "12 files: 0 failed to decode audio, 0 missing",
     "Building extension module fused_adam...\nninja: no work to do.",
+    "checkpoint not found at /ckpt/run7, starting from scratch",
+    "No checkpoint found at '/ckpt/run7'; training from scratch.",
+    "=> no checkpoint found at '/ckpt/run7/model.pth'; a fresh run",
+    "/data/tok/train.idx not found, building it",
+    "INFO both corpora have no different number of samples; no model file is truncated",
     "Found 0 NaN in model weights, 0 Inf in optimizer state",
 ]
 

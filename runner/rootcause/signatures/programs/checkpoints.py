@@ -17,8 +17,12 @@ CHECKPOINTS = (
         r"|read error: read \d+ (?:blocks|bytes) instead of|unknown Torch class <"
         r"|File not found: \S{1,300}\.(?:caffemodel|solverstate)|Failed to parse NetParameter file: \S{1,300}\.caffemodel"
         r"|checkpoint file\b.{0,200}\b(?:may be damaged|has been corrupted|crc check failed)|Failed to read the checkpoint file"
-        r"|No (?:such )?checkpoint (?:file )?(?:found |exists )?(?:at|in) '?/\S|Checkpoint at \S{1,300} not found"
-        r"|Destination \S{1,300} already exists\.|Could not find checkpoint (?:at|in|file) \S"
+        r"|FileNotFoundError: Checkpoint at \S{1,300} not found"
+        r"|Error: Destination \S{1,300} already exists\."
+        r"|: (?:[Tt]he |[Yy]our )?(?:[Mm]odel|[Ww]eights) (?:file )?(?:is|are|appears?|seems?)(?: to be)?"
+        r" (?:corrupt(?:ed)?|truncated)"
+        r"|not within the file bounds, model"
+        r"|\.bin has wrong file format"
         r"|not an HDF5 weights? file|Unable to (?:synchronously )?(?:create|write) (?:file|dataset) \(",
         source="safetensors, ONNX Runtime, llama.cpp, TensorStore, Torch, Caffe, MindSpore, Orbax, HDF5",
         sample="Error: Error while deserializing header: header too large",

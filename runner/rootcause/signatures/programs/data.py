@@ -66,6 +66,9 @@ DATA = (
         r"|An error occurred while generating the dataset|Mismatch in the number of (?:source and target|lines)"
         r"|(?:[Ss]ource|[Tt]arget|src|tgt) and (?:[Ss]ource|[Tt]arget|src|tgt) (?:files? )?(?:have|must have|do not have|differ in)"
         r" (?:the same |different |a different )?(?:number|numbers) of"
+        r"|\b(?:different|unequal|mismatched) numbers? of (?:lines|sentences|segments)\b"
+        r"|Not enough time for target transition sequence"
+        r"|\blabel length \d+ longer than input|\b[Ii]nput length \d+ (?:is )?(?:shorter|smaller) than (?:the )?(?:target|label)"
         r"|invalid since max_positions=|EOF while parsing a (?:string|value|list|object)|stream did not contain valid UTF-8"
         r"|invalid utf-8 sequence of",
         source="TensorFlow, Spark, LightGBM, MindSpore, pandas, datasets, fairseq, serde",

@@ -45,6 +45,8 @@ SETTINGS = (
         r"|\b40[13] Client Error: \S{1,40} for url: |\b404 Client Error: [\w ]{1,40} for url: https?://huggingface\.co"
         r"|An error occurred \((?:AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|NoSuchBucket"
         r"|UnrecognizedClientException|InvalidClientTokenId|UnauthorizedOperation|AuthFailure)\)"
+        r"|\bThe requested URL returned error: 40[13]|\bthe requested URL returned error: 40[13]|fatal: Authentication failed for '"
+        r"|fatal: could not read Username for '"
         r"|Couldn't instantiate the backend tokenizer"
         r"|Loaded runtime CuDNN library: .{1,60} but source was compiled with",
         source="Hydra, OmegaConf, gin, Hugging Face's hub, protobuf's text format, pydantic, OpenMMLab, MXNet, Caffe, Paddle, XLA",

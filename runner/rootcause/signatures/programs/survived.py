@@ -44,6 +44,13 @@ SURVIVED = (
         near="ERROR: cannot identify image file '/data/zh/12.png'",
     ),
     _benign(
+        "no-checkpoint-yet",
+        r"=> no checkpoint found at |\b[Nn]o checkpoints? (?:was |were )?found\b.{0,200}\b(?:from scratch|fresh|first run)\b",
+        source="examples of PyTorch, timm and others: a first run has none to resume from",
+        sample="No checkpoint found at '/ckpt/run7'; training from scratch.",
+        near="ValueError: No checkpoint found at '/ckpt/run7'",
+    ),
+    _benign(
         "task-tried-again",
         r"\bWARN (?:scheduler\.)?TaskSetManager: Lost task \d",
         source="Spark: a task that is lost is tried again; what gives up is an error",
