@@ -159,7 +159,7 @@ def match_of_end(end: LogEnding) -> Match | None:
     """Return how a log ends as a match with its best line; None: it ends well, or simply stops."""
     if is_sick(end):
         # The first error after the last progress tells more than the exit.
-        best = end.first_error or end.exit
+        best = end.first_error or _known_failure(end) or end.exit
         return _match(end, "log-ends-sick", "unknown", best) if best is not None else None
     if (stated := _match_of_statement(end)) is not None:
         return stated
@@ -195,6 +195,12 @@ def match_of_failure(end: LogEnding) -> Match | None:
     """Return a line of the end whose family names a fault, though its emitter wrote no level; None: there is none."""
     if (stated := _match_of_statement(end)) is not None:
         return stated
+    failure = _known_failure(end)
+    return _match(end, "log-ends-sick", "unknown", failure) if failure is not None else None
+
+
+def _known_failure(end: LogEnding) -> EndLine | None:
+    """Return the line of `_failure` whose family names a fault, or that is an exception's; None: there is none."""
     failure = _failure(end)
     if failure is None:
         return None
@@ -204,7 +210,7 @@ def match_of_failure(end: LogEnding) -> Match | None:
         or RAISED.search(failure.text)
         or unclassed(failure.text) is not None
     )
-    return _match(end, "log-ends-sick", "unknown", failure) if is_known else None
+    return failure if is_known else None
 
 
 def match_of_cut(end: LogEnding) -> Match | None:

@@ -97,7 +97,7 @@ _FAILED_CALL = re.compile(
 _FAILURE = re.compile(
     r"(?i)\b(?:fail(?:ed|ure|s)|fatal|cannot|can't|could not|couldn't|unable to|refused|denied|abort(?:ed|ing)?|panic"
     r"|corrupt(?:ed|ion)?|timed out|time-?out|not found|exceeded|lost|unreachable|unavailable|not responding|dead|died"
-    r"|crash(?:ed)?|killed|expired|evicted|preempted|out of memory)\b"
+    r"|crash(?:ed)?|killed|expired|evicted|preempted|out of memory|no such (?:file|key|object))\b"
     # argparse, before the line of the error.
     r"|^usage: \S+ \["
 )

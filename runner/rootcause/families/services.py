@@ -2,6 +2,30 @@
 
 from runner.rootcause.families.family import UNREADABLE, UNREADABLE_BEFORE, Family, program, storage
 
+# Paths of checkpoints and of training data, by a word of their own, and that nothing is there.
+_CHECKPOINT_PATH = r"(?:[/_.\-]|\b)(?:checkpoints?|ckpts?|safetensors|pth|caffemodel|pdparams|weights|snapshots?|gguf|distcp)\b"
+_DATA_PATH = (
+    r"(?:/(?:\S{0,120}[/_.-])?(?:data|data_?sets?|shards?|corpus|corpora|train|tokenized|tfrecords?|parquet|jsonl|arrow|wav|flac|mp3|mp4"
+    r"|jpe?g|png|tar|lmdb|npy|idx|mds|t7|webdataset|array_?records?|manifests?)\b|\b(?:data|datasets|corpora|shards)/\S)"
+)
+_NOT_THERE = r"(?:no such (?:file|object|key|directory)|does ?n[o']t exist|not found|NoSuchKey|cannot be found|is missing)"
+_NOT_OPENED = r"(?:cannot|can't|could ?n[o']t|unable to|failed to) (?:open|find|locate|stat|access)"
+
+
+# Commands of scripts, which go on without what is not there.
+_TOOLS = r"(?:\S*/)?(?:ls|cp|mv|rm|rmdir|cat|stat|find|du|ln|mkdir|tail|head|grep|chmod|chown|rsync|touch|wc|source|realpath)"
+# What a program does without it: the first run has none.
+_WITHOUT = (
+    r"(?:from scratch|\bfresh\b|\btraining from|initiali[sz]|default|optional|\bcreat|\bbuild|download"
+    r"|first run|tokeniz|\bskip|\bwill\b)"
+)
+
+
+def _not_there(path: str) -> str:
+    missing = rf"{path}\S{{0,120}}[ :>'\"\])].{{0,60}}\b{_NOT_THERE}|\b{_NOT_THERE}.{{0,60}}{path}"
+    return rf"^(?!{_TOOLS}: |.{{0,400}}{_WITHOUT}).{{0,2000}}?(?:{missing}|\b{_NOT_OPENED}\b.{{0,40}}{path})"
+
+
 SERVICES = (
     storage(
         "disk-full",
@@ -45,7 +69,8 @@ SERVICES = (
     program(
         "checkpoints",
         r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b" + UNREADABLE
-        + r"|\b(?:checkpoint\w*|ckpts?)\b.{0,40}\b(?:sav|writ|load|restor|read|upload|download)\w*\b.{0,20}\b(?:failed|failure"
+        + r"|\b(?:failed|unable) to (?:load|restore|read|save|write) (?:\w+ ){0,3}weights\b"
+        r"|\b(?:checkpoint\w*|ckpts?)\b.{0,40}\b(?:sav|writ|load|restor|read|upload|download)\w*\b.{0,20}\b(?:failed|failure"
         r"|timed? ?out)\b|" + UNREADABLE_BEFORE
         + r"\b(?:checkpoint\w*|ckpts?|state_?dict|safetensors|distcp)\b",
         "checkpoint_io",
@@ -65,6 +90,23 @@ SERVICES = (
         sample="reader: shard 12 of the corpus is truncated",
         near="the dataset has 12 shards",
         confidence=0.65,
+    ),
+    program(
+        "checkpoint-not-there",
+        _not_there(_CHECKPOINT_PATH),
+        "checkpoint_io",
+        scope="storage",
+        sample="loader: open /runs/7/ckpt/step-800.bin: no such file or directory",
+        near="loader: open /runs/7/ckpt/step-800.bin: 3 parts",
+        confidence=0.6,
+    ),
+    program(
+        "data-not-there",
+        _not_there(_DATA_PATH),
+        "data_error",
+        sample="loader: open /mnt/data/part-00081: no such file or directory",
+        near="loader: open /opt/run/part-00081: no such file or directory",
+        confidence=0.6,
     ),
     program(
         "files-not-opened",
@@ -119,7 +161,8 @@ SERVICES = (
         "build-or-arguments",
         r"\b(?:undefined symbol|shared object|version .{0,40}not found|unrecognized (?:argument|option)|unknown (?:argument"
         r"|option|key|flag)"
-        r"|missing required|is required|usage(?=: )|no module named|command not found|not installed|no such (?:option|command)"
+        r"|missing required|is required|usage(?=: )|no module named|(?:missing|unknown) field [`'\"]?\w+"
+        r"|command not found|not installed|no such (?:option|command)"
         r"|unsupported|exec format error|cannot execute"
         r"|must be|not supported|invalid (?:argument|value|option|config\w*|choice|parameter)|incompatible)\b",
         "config_error",

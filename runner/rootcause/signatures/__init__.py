@@ -12,7 +12,7 @@ from runner.rootcause.signatures.job_end import ENDING
 from runner.rootcause.signatures.machines.bmc import BMC
 from runner.rootcause.signatures.machines.hardware import HARDWARE
 from runner.rootcause.signatures.machines.machine import MACHINE
-from runner.rootcause.signatures.machines.memory import MEMORY
+from runner.rootcause.signatures.machines.memory import HOST_MEMORY
 from runner.rootcause.signatures.machines.nodes import NODES
 from runner.rootcause.signatures.machines.parts import PARTS
 from runner.rootcause.signatures.machines.storage import STORAGE
@@ -24,6 +24,12 @@ from runner.rootcause.signatures.networks.hangs import HANGS
 from runner.rootcause.signatures.networks.meetings import MEETINGS
 from runner.rootcause.signatures.networks.mpi import MPI
 from runner.rootcause.signatures.program import PROGRAM
+from runner.rootcause.signatures.programs.checkpoints import CHECKPOINTS
+from runner.rootcause.signatures.programs.data import DATA
+from runner.rootcause.signatures.programs.memory import PROGRAM_MEMORY
+from runner.rootcause.signatures.programs.numbers import NUMBERS
+from runner.rootcause.signatures.programs.settings import SETTINGS
+from runner.rootcause.signatures.programs.survived import SURVIVED
 from runner.rootcause.signatures.signature import Signature
 from runner.rootcause.signatures.taken_back import TAKEN_BACK
 from runner.rootcause.signatures.tools.device_reports import DEVICE_REPORTS
@@ -32,11 +38,12 @@ from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 
 SIGNATURES: tuple[Signature, ...] = (
     # Of two rows for one line the first counts: what stopped a kernel, before that it stopped.
-    *(*MEMORY, *HARDWARE, *NODES, *STORAGE),
+    *(*HOST_MEMORY, *HARDWARE, *NODES, *STORAGE),
     *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
     *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *PLAIN_WORDS, *DEVICE_REPORTS),
     *(*COLLECTIVE_LIBRARIES, *MPI, *CARDS_AND_SWITCHES, *MEETINGS, *HANGS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
+    *(*PROGRAM_MEMORY, *DATA, *CHECKPOINTS, *SETTINGS, *NUMBERS, *SURVIVED),
 )
 
 __all__ = ["SIGNATURES", "Signature"]

@@ -6,7 +6,7 @@ from runner.rootcause.signatures.signature import Signature
 
 _oom = partial(Signature, fault="host_oom", layer="machine", scope="node")
 
-MEMORY = (
+HOST_MEMORY = (
     Signature(
         "not-ended-for-memory",
         r"\b[Oo][Oo][Mm]Killed\"?[:=] ?\"?[Ff]alse\b",
