@@ -10,12 +10,14 @@ CLOUDS = (
         r"|\bResourcesSoldOut\b|\bResourceInsufficient\.\w|\bout_of_stock\b|\bNotEnoughResources\b|\bSkuNotAvailable\b"
         r"|\bno longer any instances available\b|\b(?:GCE_|TPU_)?STOCKOUT\b|\bCAPACITY:INSUFFICIENT_INSTANCE_CAPACITY\b"
         r"|\bCapacity-?(?:Oversubscribed|NotAvailable)\b|\bcapacity-(?:not-available|oversubscribed)\b"
-        r"|\b(?:no|insufficient|not enough|lack of) (?:spot |gpu |GPU |compute |reserved |free )?(?:capacity|instances)"
+        r"|\b(?:no|insufficient|not enough|lack of) (?:(?:spot |gpu |GPU |compute |reserved |free )?capacity|(?:spot|gpu|GPU"
+        r"|EC2|on-demand)"
+        r" instances)"
         r" (?:is |are |was )?(?:currently )?(?:available|in (?:the )?(?:region|zone|availability))\b"
         r"|\b(?:\w{1,40}_)?NO_CAPACITY\b|\bNO_OFFERS\b|\bcannot currently connect to a GPU due to usage limits\b"
         r"|\bout of resources in (?:the )?(?:zone|region)\b|\bBookingExpired=True\b|\bCapacityRevoked\b"
-        r"|\b(?:is|are) sold out\b|\bAWS_INSUFFICIENT_\w+|\bThere is no Spot capacity available\b"
-        r"|\bis not available in the requested (?:zone|region)\b",
+        r"|\b(?:[Ii]nstances?|[Ff]lavor|types?|GPUs?|[Rr]esources?|SKU|[Mm]achines?) \S{0,60} ?(?:is|are) sold out\b"
+        r"|\bAWS_INSUFFICIENT_\w+|\bThere is no Spot capacity available\b",
         role="node-taken-back",
         source="error codes of SageMaker, AWS Batch, EC2, Vertex AI, Google Compute Engine, Azure, Lambda, RunPod, Alibaba"
         " Cloud, Tencent "
@@ -65,7 +67,7 @@ CLOUDS = (
         r"|\brequested instance type \(\S+\) is not supported in your requested\b|\bFAILED_PULL\b"
         r"|\bRequired '[\w.]+' permission for '|\bPermission '[\w.]+' denied on resource\b"
         r"|\bContainer(?:InvalidImage|InvalidRegistry\w*|PoolNotSupported)\b|\b(?:container|docker|Docker|runtime) image\b.{0,200}"
-        r"\b(?:not found|does not exist|could not be (?:pulled|found)|cannot be pulled)(?:[.;)\"']|[ \t\r]*$)"
+        r"\b(?:not found|does not exist|could not be (?:pulled|found)|cannot be pulled)(?:[.)\"']|[ \t\r]*$)"
         r"|\bImageBuildFailure\b|\bNoCloudAccessError\b|\bInvalidCloudConfigs\b|\bInvalidSkyPilotConfigError\b"
         r"|\((?:AccessDenied(?:Exception)?|UnauthorizedAccess|ExpiredToken(?:Exception)?|InvalidClientTokenId|AuthFailure"
         r"|UnrecognizedClientException|SignatureDoesNotMatch)\) when calling the (?:Create|Run|Start|Submit|Describe|Register"

@@ -19,11 +19,11 @@ FRAMEWORKS = (
     ),
     node_gone(
         "state-of-node-changes",
-        r"\b(?:[Nn]ode|[Hh]ost|[Aa]gent|[Mm]achine|[Ii]nstance|poolNode)\b.{0,80}(?:->|=>| to) ?\W?(?:unusable"
-        r"|startTaskFailed|LOST|[Ll]ost"
-        r"|DEAD|[Dd]ead|UNREACHABLE|[Uu]nreachable|NotReady|NOT_READY|OFFLINE|[Oo]ffline|UNHEALTHY|[Uu]nhealthy|CRASHED"
-        r"|[Cc]rashed)\b"
-        r"|\b[Nn]ode entered the unusable state\b",
+        r"\b(?:[Rr]unning|RUNNING|[Ii]dle|IDLE|[Rr]eady|READY|[Aa]live|ALIVE|[Aa]ctive|ACTIVE|[Hh]ealthy|HEALTHY|[Oo]nline"
+        r"|ONLINE|UP)"
+        r"['\"]? ?(?:->|=>|to) ?['\"]?(?:unusable|startTaskFailed|LOST|[Ll]ost|DEAD|[Dd]ead|UNREACHABLE|[Uu]nreachable"
+        r"|NotReady|NOT_READY|OFFLINE"
+        r"|UNHEALTHY|[Uu]nhealthy|DOWN)\b|\b[Nn]ode entered the unusable state\b",
         source="Azure Batch, and the words of other masters that log each change of a node's state",
         sample="node tvm-1_1 state changed: running -> unusable",
         near="node tvm-1_1 state changed: starting -> idle",
@@ -47,8 +47,8 @@ FRAMEWORKS = (
     ),
     node_gone(
         "agent-of-node-silent",
-        r"\b(?:node|worker|agent|pod|host|instance)\b[ \w\-./]{0,60}\bhas not (?:sent a )?heartbeat\w* (?:for|in|since)\b"
-        r"|\b(?:exit\w* (?:with )?reason|relaunch reason|reason)\W{1,3}no_heartbeat\b"
+        r"\bhas not (?:sent a )?heartbeat\w* (?:for|in|since) \d|\b(?:exit\w* (?:with )?reason|relaunch reason"
+        r"|reason)\W{1,3}no_heartbeat\b"
         r"|\b[Nn]o heartbeats? (?:was |were )?(?:received )?from (?:node|worker|agent|host|pod|instance)\b.{0,60}\b(?:for|in"
         r"|since) \d",
         source="DLRover, and the words of other masters that count heartbeats of their nodes",

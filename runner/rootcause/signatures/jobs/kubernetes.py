@@ -78,7 +78,7 @@ KUBERNETES = (
     ),
     node_gone(
         "pod-has-its-container",
-        r"\b(?:kubelet|Started)\b.{0,40}\bStarted container\b",
+        r"\bStarted container \S",
         layer="launcher",
         role="cleared",
         weight="supporting",
@@ -114,7 +114,8 @@ KUBERNETES = (
     ),
     refused(
         "spec-is-not-valid",
-        r"\b(?:\w{1,20}(?:Job|Cluster|Service|Workflow|Set)|Pod|Workload)\b(?: \S{1,80})? (?:spec(?:ification)? "
+        r"\b(?:\w{1,20}(?:Job|Cluster|Service|Workflow|JobSet|StatefulSet|ReplicaSet)|Pod"
+        r"|Workload)\b(?: \S{1,80})? (?:spec(?:ification)? "
         r"|manifest )?is (?:invalid|not"
         r" valid)\b|\bunknown field \\?\"spec\.|\bno matches for kind \\?\"|\bis invalid: (?:spec|metadata)\.\w",
         layer="launcher",
@@ -137,8 +138,7 @@ KUBERNETES = (
     ),
     storage(
         "volume-attached",
-        r"\bAttachVolume\.Attach succeeded for volume\b|\bMountVolume\.SetUp succeeded for volume\b|\b(?:kubelet|Started)\b.{0,40}"
-        r"\bStarted container\b",
+        r"\bAttachVolume\.Attach succeeded for volume\b|\bMountVolume\.SetUp succeeded for volume\b|\bStarted container \S",
         layer="launcher",
         role="cleared",
         weight="supporting",
@@ -190,7 +190,8 @@ KUBERNETES = (
         + r"|\bNode condition (?:K|G|X|C|Nv|NV|Fr|Net|Hard|Hw|HW|Ib|IB|R[^e])\w* is now: True\b"
         r"|\b(?:NotReady|Unknown)(?:,SchedulingDisabled)? +(?:<none>|[\w\-,]{3,40}) +\d+[dhms]\w* +v1\.\d"
         r"|\bPLEG is not healthy\b|\bKubelet stopped posting node status\b"
-        r"|[:=] ?(?:NodeFailure|NodeFault|NodeHardwareFault|NodeLost|NodeDown)\b"
+        r"|\b(?:restarted|failed|relaunched|evicted|ended|terminated|killed|migrated)\b.{0,60}[:=(] ?(?:NodeFailure|NodeFault"
+        r"|NodeHardwareFault|NodeLost|NodeDown)\b"
         r"|\bNode \S+ status is now: Node(?:NotReady|Unreachable)\b|\bNode \S+ has been rebooted, boot id\b",
         layer="launcher",
         source="Kubernetes, the node controller and kubelet; services of clouds that name a node's fault as a reason",
@@ -215,7 +216,7 @@ KUBERNETES = (
         "reason-taken",
         _REASON.format(
             "TaintManagerEviction|DeletionByTaintManager|PreemptionByScheduler|EvictionByEvictionAPI|TerminationByKubelet"
-            "|NodeShutdown|Shutdown|Terminated by user|PreemptContainer|SpotInterruption|TaskRunTimeout|PipelineRunTimeout"
+            "|NodeShutdown|Terminated by user|PreemptContainer|SpotInterruption|TaskRunTimeout|PipelineRunTimeout"
             "|TaskRunCancelled|PipelineRunCancelled"
             "|ActiveDeadlineExceeded"
         )

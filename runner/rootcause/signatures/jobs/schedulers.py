@@ -199,14 +199,15 @@ BATCH_SYSTEMS = (
     # ---- Flux
     ended(
         "flux-exception-of-time-or-person",
-        r"\b(?:job\.)?exception\b.{0,80}\btype\W{1,3}(?:timeout|cancel|preempt\w*|scheduler-restart)\b",
+        r"\bjob\.exception\b.{0,80}\btype\W{1,3}(?:timeout|cancel|preempt\w*|scheduler-restart)\b"
+        r"|\bname\W{1,4}exception\b.{0,80}\btype\W{1,4}(?:timeout|cancel|preempt\w*)\b|\bexception type=(?:timeout|cancel|preempt)",
         source="Flux, the event log of a job",
         sample="1743.2s: job.exception type=cancel severity=0 userid=5012 canceled for maintenance",
         near="1743.2s: job.exception type=exec severity=0 task 3 failed",
     ),
     refused(
         "flux-exception-of-request",
-        r"\b(?:job\.)?exception\b.{0,80}\btype\W{1,3}(?:alloc|validate|dependency|frobnicator|feasibility)\b"
+        r"\bjob\.exception\b.{0,80}\btype\W{1,3}(?:alloc|validate|dependency|frobnicator|feasibility)\b"
         r"|\bunsatisfiable request\b|\balloc denied due to type=",
         source="Flux, the event log of a job and flux submit",
         sample='0.031s: job.exception type=alloc severity=0 alloc denied due to type="unsatisfiable"',
@@ -214,7 +215,7 @@ BATCH_SYSTEMS = (
     ),
     node_gone(
         "flux-exception-of-node",
-        r"\b(?:job\.)?exception\b.{0,80}\btype\W{1,3}(?:node-failure|prolog|epilog)\b|\blost contact with broker on\b"
+        r"\bjob\.exception\b.{0,80}\btype\W{1,3}(?:node-failure|prolog|epilog)\b|\blost contact with broker on\b"
         r"|\bbroker\.err\b.{0,80}\b(?:lost|transitioned to LOST|disconnected)\b",
         source="Flux, the event log of a job and its brokers",
         sample="job.exception type=node-failure severity=0 lost contact with broker on tioga21 (rank 4)",

@@ -4,7 +4,7 @@ from runner.rootcause.signatures.jobs.rows import ended, failed, memory, node_go
 
 # Units of a machine that only serve it fail on healthy ones, too.
 _UNIT = (
-    r"[\w@.\-]*(?:train|torch|llm|model|finetun|slurmstepd|worker|launch|deepspeed|accelerate|jupyter|ray)[\w@.\-]*"
+    r"[\w@.\-]*(?:train|torch|llm|model|finetun|slurmstepd|worker|deepspeed|accelerate|jupyter|raylet)[\w@.\-]*"
     r"\.(?:service|scope)"
 )
 
@@ -37,7 +37,8 @@ SUPERVISORS = (
         "workflow-stopped",
         r"\bexternally set to (?:failed|success|skipped|removed|up_for_retry)\b|\bAirflowTaskTimeout\b|\bworkflow shutdown with"
         r" strategy\b|\b[Tt]he runner has received a shutdown signal\b|\bhas exceeded the maximum execution time of \d"
-        r"|\bexecution took longer than \d\w+|^Finished: ABORTED[ \t\r]*$|\bThe operation was canceled\.[ \t\r]*$"
+        r"|\bexecution took longer than \d\w+|^Finished: ABORTED[ \t\r]*$|(?:Error: "
+        r"|\[error\])The operation was canceled\.[ \t\r]*$"
         r"|\btimeout: sending signal '?(?:TERM|KILL|INT|HUP|\d+)'? to command\b|\b[Ss]tep exceeded its deadline\b"
         r"|\b[Mm]ax duration limit exceeded\b"
         r"|\b[Ss]topped with strategy '(?:Stop|Terminate)'",
@@ -67,11 +68,8 @@ SUPERVISORS = (
     ),
     ended(
         "job-ended-for-its-machine",
-        r"\b(?:[Jj]ob|[Rr]un|[Tt]ask|[Pp]od|[Tt]rial|[Ww]orkload|[Tt]raining|[Ss]ession|[Ww]orker)\b.{0,60}\b(?:was|were|been"
-        r"|is being|got)"
-        r" (?:stopped|ended|killed|evicted|terminated|requeued|cancell?ed|interrupted|suspended)\b.{0,60}\b(?:maintenance"
-        r"|drain(?:ed|ing)?"
-        r"|reclaim\w*|spot|higher[- ]priority|more important)\b",
+        r"\b(?:was|were|been|got) (?:stopped|ended|killed|evicted|terminated|requeued|cancell?ed|interrupted|suspended)\b.{0,60}"
+        r"\b(?:maintenance|drain(?:ed|ing)?|reclaim\w*|spot|higher[- ]priority|more important)\b",
         source="the words of services that end a job since they need its machine",
         sample="Run llm-7b was stopped: node r7z2 drained by admin for maintenance; run will be requeued",
         near="Run llm-7b was started: node r7z2 is back from maintenance",
@@ -81,10 +79,10 @@ SUPERVISORS = (
         r"\b(?:[Rr]eceived|[Dd]etected|[Cc]aught|[Gg]ot)(?: an?)? (?:KeyboardInterrupt|[Kk]eyboard [Ii]nterrupt"
         r"|[Cc]trl[ +\-][Cc])\b"
         r"|\b[Ii]nterrupted by (?:the )?(?:user|operator)\b|^KeyboardInterrupt[ \t\r]*$|^\^C[ \t\r]*$|^\^C[A-Z]"
-        r"|\b(?:[Jj]ob|[Rr]un|[Tt]ask|[Tt]raining|[Ee]xperiment|[Ww]orkflow|[Tt]rial|[Ss]ession|[Pp]od|[Cc]luster|[Ii]nstance"
-        r"|[Aa]pplication)(?: \S{1,60})?(?: (?:was|has been|is|got|were|had been))?"
-        r" (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted) by (?:the |an? )?(?:user|admin\w*|operator"
-        r"|owner|root)\b",
+        r"|\b(?:was|has been|had been|got|were) (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted)"
+        r" by (?:the |an? )?(?:user|admin\w*|operator|owner|root)\b"
+        r"|\b(?:[Jj]ob|[Rr]un|[Tt]ask|[Tt]raining|[Ee]xperiment|[Ww]orkflow|[Tt]rial|[Ss]ession|[Pp]od|[Ii]nstance|[Aa]pplication)"
+        r" (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted) by (?:user|admin\w*|operator|owner|root)\b",
         layer="launcher",
         source="Python, Lightning, shells; services that name who ended a job",
         sample="Detected KeyboardInterrupt, attempting graceful shutdown ...",
