@@ -103,7 +103,7 @@ _FAILURE = re.compile(
 # Of failures that a line counts as none, rules for, or lists.
 _OF_NO_FAILURE = re.compile(
     r"(?i)\b(?:no|0|zero|without)(?: \w+)? (?:fail(?:ed|ures?)|errors?|lost|crash\w*|dead|killed|evict\w*|preempt\w*|time-?outs?)\b"
-    r"|\bon[ _-](?:fail(?:ure)?|errors?|preemption|eviction|time-?out|oom|crash)\b| op=Exists\b|^\s*--?[a-z][\w-]*[ =]"
+    r"|\bon[ _-](?:failure|preemption|eviction|oom|crash)\b| op=Exists\b|^\s*--?[a-z][\w-]*[ =]"
     r"|\b(?:exit|return|error|status) (?:codes|statuses|(?:code|status) meanings?): -?\d+ ?[=:(]? ?[a-z]"
     r"|\b(?:fail\w*|crash\w*|lost|dead|killed|evict\w*|preempt\w*|time-?outs?)[:=] ?(?:0|false|none|null)\b"
 )

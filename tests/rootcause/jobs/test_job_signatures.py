@@ -124,6 +124,13 @@ def test_what_ended_a_job_is_named(fault: str, log: str) -> None:
         "8 of 8 instances available; InsufficientInstanceCapacity count in last 24h: 0",
         "  --max-restarts N  restarts after a node failure\n  --kill-timeout S  time between SIGTERM and SIGKILL",
         "systemd[1]: fwupd-refresh.service: Failed with result 'exit-code'.",
+        "retry_on: [NodeFailure, SpotInterruption], max_retries: 3",
+        "WARNING: no instances available for class 31 in val split",
+        "slurmstepd: debug:  mpi/pmix_v4: pmixp_coll_ring_init: collective timeout is set to 300",
+        "# A job that was cancelled by the user exits with 130; see docs.",
+        "handlers: {NodeDiedError: restart, OutOfMemoryError: fail, KilledWorker: retry}",
+        "QuotaExceeded alerts in last 24h: 0",
+        "HF hub: instance set to offline mode",
         "node_failures=0 preemptions=0 oom_kills=0 evictions=0",
     ],
 )

@@ -5,7 +5,7 @@ from runner.rootcause.signatures.jobs.rows import ended, failed, memory, node_go
 FRAMEWORKS = (
     node_gone(
         "node-of-worker-died",
-        r"\bNodeDiedError\b|\b(?:due to|because|as) (?:the|its|their) node (?:dying|died|has died|was lost)\b"
+        r"\bNodeDiedError(?:: [A-Z]|\(|[ \t\r]*$)|\b(?:due to|because|as) (?:the|its|their) node (?:dying|died|has died|was lost)\b"
         r"|\bContainer released on a \*?lost\*? node\b|\bExit status: -100\b|\bexit status: -100\b"
         r"|\b[Ll]ost executor \S+ on \S+: (?:Executor heartbeat timed out|Slave lost|[Ww]orker lost|Remote RPC client disassociated"
         r"|Container released on)|\bReason: (?:Executor heartbeat timed out|Slave lost|Worker lost|REASON_(?:SLAVE|AGENT)_\w+)"
@@ -96,7 +96,8 @@ FRAMEWORKS = (
     ),
     failed(
         "workers-died",
-        r"\bKilledWorker\b|\bExecutorLostFailure\b|\b[Jj]ob aborted due to stage failure\b|\bfinal status: FAILED\b"
+        r"\bKilledWorker(?:: (?:Attempted|\()|\()|\bExecutorLostFailure\b|\b[Jj]ob aborted due to stage failure\b"
+        r"|\bfinal status: FAILED\b"
         r"|\bexit_type=(?:SYSTEM_ERROR|USER_ERROR)\b|\b[Jj]ob supervisor actor (?:died|could not be scheduled)\b",
         source="Dask, Spark, YARN, Ray",
         sample="distributed.scheduler.KilledWorker: Attempted to run task 'train-7c' on 4 different workers",

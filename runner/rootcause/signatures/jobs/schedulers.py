@@ -58,7 +58,8 @@ BATCH_SYSTEMS = (
     ),
     Signature(
         "processes-do-not-meet-in-pmix",
-        r"\bmpi/pmi\w*: .{0,160}(?:\bunexpected contrib\b|\bError handler invoked\b|[Cc]ollective timeout|\b_agent_timeout\b"
+        r"\bmpi/pmi\w*: .{0,160}(?:\bunexpected contrib\b|\bError handler invoked\b|[Cc]ollective timeout(?: seq| on "
+        r"|[ \t\r]*$)|\b_agent_timeout\b"
         r"|\bno progress\b|\bcan ?not (?:send|connect)\b|\bUnable to send\b)",
         fault="rendezvous",
         layer="network",

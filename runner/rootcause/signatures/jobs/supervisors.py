@@ -59,7 +59,7 @@ SUPERVISORS = (
         "workflow-step-failed",
         r"\b[Dd]etected zombie job\b|\bThis step is in (?:Failed|Error) state with this message\b|^\s*(?:Step failure:"
         r"|Workflow failed\.)"
-        r"|\bmarked build as failure\b|\bFinished: (?:FAILURE|UNSTABLE)[ \t\r]*$|\bKernelRestarter: restarting kernel\b"
+        r"|\bmarked build as failure\b|\bFinished: (?:FAILURE|UNSTABLE)[ \t\r]*$|KernelRestarter: restarting kernel\b"
         r"|\bDeadKernelError\b"
         r"|\b[Kk]ernel (?:died|appears to have died)\b|\bMarking task as FAILED\b|\bmain: Error \(exit code [1-9]",
         source="Airflow, Kubeflow Pipelines, Metaflow, Argo Workflows, Jenkins, Jupyter and papermill",
@@ -78,11 +78,11 @@ SUPERVISORS = (
         "ended-by-a-person",
         r"\b(?:[Rr]eceived|[Dd]etected|[Cc]aught|[Gg]ot)(?: an?)? (?:KeyboardInterrupt|[Kk]eyboard [Ii]nterrupt"
         r"|[Cc]trl[ +\-][Cc])\b"
-        r"|\b[Ii]nterrupted by (?:the )?(?:user|operator)\b|^KeyboardInterrupt[ \t\r]*$|^\^C[ \t\r]*$|^\^C[A-Z]"
+        r"|\b[Ii]nterrupted by (?:the )?(?:user|operator)\b|^\^C[A-Z]"
         r"|\b(?:was|has been|had been|got|were) (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted)"
-        r" by (?:the |an? )?(?:user|admin\w*|operator|owner|root)\b"
+        r" by (?:the |an? )?(?:user|admin\w*|operator|root)\b"
         r"|\b(?:[Jj]ob|[Rr]un|[Tt]ask|[Tt]raining|[Ee]xperiment|[Ww]orkflow|[Tt]rial|[Ss]ession|[Pp]od|[Ii]nstance|[Aa]pplication)"
-        r" (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted) by (?:user|admin\w*|operator|owner|root)\b",
+        r" (?:cancell?ed|stopped|killed|terminated|aborted|deleted|interrupted) by (?:user|admin\w*|operator|root)\b",
         layer="launcher",
         source="Python, Lightning, shells; services that name who ended a job",
         sample="Detected KeyboardInterrupt, attempting graceful shutdown ...",
