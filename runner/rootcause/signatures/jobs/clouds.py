@@ -14,7 +14,7 @@ CLOUDS = (
         r"|EC2|on-demand)"
         r" instances)"
         r" (?:is |are |was )?(?:currently )?(?:available|in (?:the )?(?:region|zone|availability))\b"
-        r"|\b(?:\w{1,40}_)?NO_CAPACITY\b|\bNO_OFFERS\b|\bcannot currently connect to a GPU due to usage limits\b"
+        r"|NO_CAPACITY\b|\bNO_OFFERS\b|\bcannot currently connect to a GPU due to usage limits\b"
         r"|\bout of resources in (?:the )?(?:zone|region)\b|\bBookingExpired=True\b|\bCapacityRevoked\b"
         r"|\b(?:[Ii]nstances?|[Ff]lavor|types?|GPUs?|[Rr]esources?|SKU|[Mm]achines?) \S{0,60} ?(?:is|are) sold out\b"
         r"|\bAWS_INSUFFICIENT_\w+|\bThere is no Spot capacity available\b",

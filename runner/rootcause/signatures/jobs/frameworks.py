@@ -5,7 +5,7 @@ from runner.rootcause.signatures.jobs.rows import ended, failed, memory, node_go
 FRAMEWORKS = (
     node_gone(
         "node-of-worker-died",
-        r"\bNodeDiedError(?:: [A-Z]|\(|[ \t\r]*$)|\b(?:due to|because|as) (?:the|its|their) node (?:dying|died|has died|was lost)\b"
+        r"\bNodeDiedError(?:: [A-Z]|\(|[ \t\r]*$)|\bnode (?:dying|has died)\b|\bbecause (?:the|its|their) node (?:died|was lost)\b"
         r"|\bContainer released on a \*?lost\*? node\b|\bExit status: -100\b|\bexit status: -100\b"
         r"|\b[Ll]ost executor \S+ on \S+: (?:Executor heartbeat timed out|Slave lost|[Ww]orker lost|Remote RPC client disassociated"
         r"|Container released on)|\bReason: (?:Executor heartbeat timed out|Slave lost|Worker lost|REASON_(?:SLAVE|AGENT)_\w+)"
@@ -21,7 +21,7 @@ FRAMEWORKS = (
         "state-of-node-changes",
         r"\b(?:[Rr]unning|RUNNING|[Ii]dle|IDLE|[Rr]eady|READY|[Aa]live|ALIVE|[Aa]ctive|ACTIVE|[Hh]ealthy|HEALTHY|[Oo]nline"
         r"|ONLINE|UP)"
-        r"['\"]? ?(?:->|=>|to) ?['\"]?(?:unusable|startTaskFailed|LOST|[Ll]ost|DEAD|[Dd]ead|UNREACHABLE|[Uu]nreachable"
+        r"['\"]? ?(?:->|=>) ?['\"]?(?:unusable|startTaskFailed|LOST|[Ll]ost|DEAD|[Dd]ead|UNREACHABLE|[Uu]nreachable"
         r"|NotReady|NOT_READY|OFFLINE"
         r"|UNHEALTHY|[Uu]nhealthy|DOWN)\b|\b[Nn]ode entered the unusable state\b",
         source="Azure Batch, and the words of other masters that log each change of a node's state",
@@ -30,7 +30,7 @@ FRAMEWORKS = (
     ),
     failed(
         "state-of-job-changes",
-        r"\b(?:RUNNING|[Rr]unning|ACTIVE|[Aa]ctive)\W{1,3}(?:->|=>|to)\W{1,3}(?:FAILED|[Ff]ailed|ERROR|CRASHED|[Cc]rashed"
+        r"\b(?:RUNNING|[Rr]unning|ACTIVE|[Aa]ctive) ?(?:->|=>) ?(?:FAILED|[Ff]ailed|ERROR|CRASHED|[Cc]rashed"
         r"|FATAL|BACKOFF)\b",
         source="the words of masters that log each change of a job's state",
         sample="job 12: state RUNNING -> FAILED",
@@ -38,7 +38,7 @@ FRAMEWORKS = (
     ),
     ended(
         "state-of-job-changes-on-request",
-        r"\b(?:RUNNING|[Rr]unning|ACTIVE|[Aa]ctive)\W{1,3}(?:->|=>|to)\W{1,3}(?:PREEMPT\w*|[Pp]reempt\w*|EVICTED|[Ee]victed"
+        r"\b(?:RUNNING|[Rr]unning|ACTIVE|[Aa]ctive) ?(?:->|=>) ?(?:PREEMPT\w*|[Pp]reempt\w*|EVICTED|[Ee]victed"
         r"|CANCELL?\w*"
         r"|[Cc]ancell?ed|TIMEOUT|TIMED_OUT|REVOKED|KILLED)\b",
         source="the words of masters that log each change of a job's state",

@@ -114,9 +114,7 @@ KUBERNETES = (
     ),
     refused(
         "spec-is-not-valid",
-        r"\b(?:\w{1,20}(?:Job|Cluster|Service|Workflow|JobSet|StatefulSet|ReplicaSet)|Pod"
-        r"|Workload)\b(?: \S{1,80})? (?:spec(?:ification)? "
-        r"|manifest )?is (?:invalid|not"
+        r"(?:Job|Cluster|Service|Workflow|Set|Pod|Workload) (?:\S{1,80} )?(?:spec(?:ification)? |manifest )is (?:invalid|not"
         r" valid)\b|\bunknown field \\?\"spec\.|\bno matches for kind \\?\"|\bis invalid: (?:spec|metadata)\.\w",
         layer="launcher",
         source="KubeRay, Kubeflow, the API server of Kubernetes",
@@ -204,7 +202,7 @@ KUBERNETES = (
             r"Init:(?:CrashLoopBackOff|Error|ExitCode:\d+|Signal:\d+)|StartupProbeFailed|ContainerCannotRun"
             r"|UnexpectedAdmissionError|OutOf\w[\w./\-]*"
         )
-        + r"|\bExit Code: {1,8}(?:[1-9]\d?|1[0-24-9]\d|13[0-689]|2\d\d)\b|^\S+ +Failed +\d+[smhd](?:\d+[smhd])?[ \t\r]*$"
+        + r"|\bExit Code: {1,8}(?:[1-9]\d?|1[0-24-9]\d|13[0-689]|2\d\d)\b|\bFailed {2,20}\d+[smhd](?:\d+[smhd])?[ \t\r]*$"
         r"|\bfailed (?:liveness|startup) probe, will be (?:restarted|killed)\b"
         r"|\b(?:containers?|pods?) \S+ (?:is |are )?in (?:CrashLoopBackOff|Error) state\b|"
         + _REASON.format("CrashLoopBackOff|BackoffLimitExceeded|ProgressDeadlineExceeded"),

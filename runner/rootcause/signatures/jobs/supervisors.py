@@ -4,14 +4,14 @@ from runner.rootcause.signatures.jobs.rows import ended, failed, memory, node_go
 
 # Units of a machine that only serve it fail on healthy ones, too.
 _UNIT = (
-    r"[\w@.\-]*(?:train|torch|llm|model|finetun|slurmstepd|worker|deepspeed|accelerate|jupyter|raylet)[\w@.\-]*"
+    r"(?:train|torch|llm|model|finetun|slurmstepd|worker|deepspeed|accelerate|jupyter|raylet)[\w@.\-]*"
     r"\.(?:service|scope)"
 )
 
 SUPERVISORS = (
     failed(
         "unit-of-job-failed",
-        rf"\b{_UNIT}: (?:Failed with result '(?:exit-code|signal|core-dump|timeout|watchdog|protocol|resources|start-limit-hit)'"
+        rf"{_UNIT}: (?:Failed with result '(?:exit-code|signal|core-dump|timeout|watchdog|protocol|resources|start-limit-hit)'"
         r"|State 'stop-(?:sigterm|watchdog)' timed out|Watchdog timeout|Start request repeated too quickly)",
         source="systemd: units by whose names they run a job",
         sample="systemd[1]: llm-train.service: Failed with result 'timeout'.",
@@ -19,7 +19,7 @@ SUPERVISORS = (
     ),
     memory(
         "unit-out-of-memory",
-        r"\b[\w@.\-]+\.(?:service|scope|slice): (?:Failed with result 'oom-kill'|A process of this unit has been killed by the OOM"
+        r"\.(?:service|scope|slice): (?:Failed with result 'oom-kill'|A process of this unit has been killed by the OOM"
         r" killer)",
         source="systemd",
         sample="systemd[1]: trainer.service: Failed with result 'oom-kill'.",
@@ -48,7 +48,7 @@ SUPERVISORS = (
     ),
     node_gone(
         "runner-of-workflow-lost",
-        r"\brunner:? \S{0,80} ?lost communication with the server\b|\b(?:hudson|jenkins)\.\S*(?:ChannelClosed"
+        r"\blost communication with the server\b|\b(?:hudson|jenkins)\.\S*(?:ChannelClosed"
         r"|RequestAbortedException)\w*"
         r"|\bAgent (?:\S+ )?was (?:deleted|disconnected); cancelling node body\b|\bCannot contact \S+: (?:java|hudson)\.",
         source="GitHub Actions, Jenkins",
