@@ -105,6 +105,13 @@ _FAILURE = re.compile(
 _SETTINGS = re.compile(
     r"^\s*\{(?!.*\"(?:msg|message|error|err|event|text|log|reason|exception|detail\w*)\" ?:).*\"\w*timeout\w*\" ?: ?[\d\"]"
 )
+# Of failures that a line counts as none, rules for, or lists.
+_OF_NO_FAILURE = re.compile(
+    r"(?i)\b(?:no|0|zero|without)(?: \w+)? (?:fail(?:ed|ures?)|errors?|lost|crash\w*|dead|killed|evict\w*|preempt\w*|time-?outs?)\b"
+    r"|\bon[ _-](?:failure|preemption|eviction|oom|crash)\b| op=Exists\b|^\s*--?[a-z][\w-]*[ =]"
+    r"|\b(?:exit|return|error|status) (?:codes|statuses|(?:code|status) meanings?): -?\d+ ?[=:(]? ?[a-z]"
+    r"|\b(?:fail\w*|crash\w*|lost|dead|killed|evict\w*|preempt\w*|time-?outs?)[:=] ?(?:0|false|none|null)\b"
+)
 # Levels below a warning, and statements that others are at work.
 _LOWER_LEVEL = re.compile(
     r"(?:^|[\s\[(|<:,])(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arn(?:ing)?)(?=[\s\])|>:,]|$)|^[IWDV]\d{4} "
@@ -144,7 +151,7 @@ _MEETING = re.compile(
     r"|\bwaiting for (?:all |the )?(?:other |remaining |more )?(?:\d+ )?(?:\w+ )?(?:nodes|workers|ranks|peers|processes|hosts)"
     r" to (?:join|connect|register|start|come|arrive|be ready|become ready)\b"
     r"|\bnslookup: can't resolve\b|\bwaiting for (?:the )?(?:master|head|chief|coordinator|leader)(?: node| pod)?\W*$"
-    r"|\b0/\d+ nodes are available\b|\bno quorum, only have \d+ participants?, need \d"
+    r"|\b0/\d+ nodes are available\b|\btraining has not started in the last \d|\bno quorum, only have \d+ participants?, need \d"
     # Lightning: each rank once, so that two nodes that write the same one will not meet.
     r"|\binitializing (?:ddp|distributed|deepspeed)\w*: GLOBAL_RANK: \d+, MEMBER: \d+/\d+"
     # A client of torch's store, whose server has not answered within the timeout.
@@ -224,6 +231,7 @@ def kind_of(text: str) -> Kind:
         and not is_survived
         and not _LOWER_LEVEL.search(text)
         and not _SETTINGS.search(text)
+        and not _OF_NO_FAILURE.search(text)
     )
     if is_failure:
         return Kind("failure")
@@ -258,7 +266,8 @@ def _exit_of(text: str) -> Kind | None:
 
 # Lines about handlers of signals, about signals that others are sent, and states of containers, whose exit codes follow.
 _ABOUT_SIGNALS = re.compile(
-    r"(?i)^\s*(?:last )?state:|handler|install|regist|will (?:be|exit|save)|on signal|closing signal|\bsend(?:ing|s)?\b|\bignor"
+    r"(?i)^\s*(?:last )?state:|^\s*--?[a-z][\w-]*[ =]|handler|install|regist|will (?:be|exit|save)|on signal"
+    r"|closing signal|\bsend(?:ing|s)?\b|\bignor"
 )
 
 

@@ -38,7 +38,7 @@ JOBS = (
     Family(
         "node-gone",
         # A node of a graph is no machine.
-        r"(?<!for )(?<!\{\{)\b(?:node(?!:)|host|machine|vm|(?<!\()raylet|kubelet|slurmd"
+        r"(?<!for )(?<!\{\{)\b(?:node(?!:|\.kubernetes\.io/\S+ op=)|host|machine|vm|(?<!\()raylet|kubelet|slurmd"
         r"|(?:vm|compute|ec2|spot|cloud) instance)s?\b.{0,80}"
         r"\b(?:died|dead|(?:is|was|been|are|were|got|marked) (?:lost|down|gone|offline|unavailable)|not ?ready|unreachable"
         r"|not responding"

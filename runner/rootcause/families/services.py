@@ -151,7 +151,7 @@ SERVICES = (
         "job-commands",
         r"\b(?:srun|sbatch|salloc|scontrol|slurm\w*|qsub|bsub|mpirun|mpiexec|prterun|prun|kubectl|ray)(?:-\w+)?: (?:error"
         r"|fatal)\b"
-        r"(?!.{0,60}\b(?:exit|node|task|signal|kill))",
+        r"(?!.{0,60}\b(?:exit|node|task|signal|kill|mpi/pmi))",
         "config_error",
         sample="sbatch: error: Invalid qos specification",
         near="sbatch: submitted batch job 812",

@@ -9,6 +9,11 @@ from runner.rootcause.signatures.devices.monitors import MONITORS
 from runner.rootcause.signatures.devices.plain_words import PLAIN_WORDS
 from runner.rootcause.signatures.devices.vendors import VENDORS
 from runner.rootcause.signatures.job_end import ENDING
+from runner.rootcause.signatures.jobs.clouds import CLOUDS
+from runner.rootcause.signatures.jobs.frameworks import FRAMEWORKS
+from runner.rootcause.signatures.jobs.kubernetes import KUBERNETES
+from runner.rootcause.signatures.jobs.schedulers import BATCH_SYSTEMS
+from runner.rootcause.signatures.jobs.supervisors import SUPERVISORS
 from runner.rootcause.signatures.machines.bmc import BMC
 from runner.rootcause.signatures.machines.hardware import HARDWARE
 from runner.rootcause.signatures.machines.machine import MACHINE
@@ -39,9 +44,10 @@ from runner.rootcause.signatures.tools.tables import TOOL_TABLES
 SIGNATURES: tuple[Signature, ...] = (
     # Of two rows for one line the first counts: what stopped a kernel, before that it stopped.
     *(*HOST_MEMORY, *HARDWARE, *NODES, *STORAGE),
-    *(*DEVICE, *DRIVER_STATUS, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
+    *(*DEVICE, *DRIVER_STATUS, *KUBERNETES, *MACHINE, *PROGRAM, *NETWORK, *ENDING, *TAKEN_BACK),
     *(*MONITORS, *VENDORS, *GPU_PROGRAMS, *PLAIN_WORDS, *DEVICE_REPORTS),
     *(*COLLECTIVE_LIBRARIES, *MPI, *CARDS_AND_SWITCHES, *MEETINGS, *HANGS),
+    *(*BATCH_SYSTEMS, *CLOUDS, *FRAMEWORKS, *SUPERVISORS),
     *(*ASCEND, *TOOL_TABLES, *TOOL_SECTIONS, *HEAT, *PARTS, *BMC, *MARKS),
     *(*PROGRAM_MEMORY, *DATA, *CHECKPOINTS, *SETTINGS, *NUMBERS, *SURVIVED),
 )

@@ -8,7 +8,11 @@ from runner.rootcause.tracebacks.single_lines import QUALIFIED_CLASS
 _SLURM = "Slurm, slurmstepd and srun"
 _STATES = "Slurm, states of jobs: scontrol, sacct and mails"
 # In records, in mails, and in tables beside an exit code.
-_STATE = r"JobState=(?:{0})|Run time \S+, (?:{0})|\b(?:{0})\+? +-?\d{{1,3}}:\d"
+_STATE = (
+    r"JobState=(?:{0})|Run time \S+, (?:{0})|\b(?:{0})\+? +-?\d{{1,3}}:\d"
+    # Of seff, of sacct with bars and as JSON.
+    r"|\bState: (?:{0}) \(exit code|\|(?:{0})\+?\|-?\d{{1,3}}:\d|\"current\": ?\[? ?\"(?:{0})\""
+)
 
 _ended = partial(Signature, fault="preemption", layer="scheduler", scope="scheduler")
 _launcher = partial(Signature, fault="unknown", layer="launcher", scope="rank")
@@ -109,8 +113,10 @@ ENDING = (
         "state-of-failure",
         r"failed to \\?\"StartContainer\\?\" for .* with CrashLoopBackOff|\bback-off \S+ restarting failed container\b"
         r"|CANCELLED AT \S+ DUE TO TASK FAILURE|\bHold reason: \S|_job_complete: JobId=\S+ (?:WTERMSIG \d|WEXITSTATUS [1-9])"
-        r"|\bFAILED_(?:SETUP|PRECHECKS|CONTROLLER|DRIVER)\b|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
-        r"|\bFAILED +[1-9]\d{0,2}:\d|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
+        r"|\bFAILED_(?:SETUP|PRECHECKS|CONTROLLER|DRIVER)\b|JobState=FAILED\b|\breason\b.{1,4}(?:\w{2,40}JobFailed"
+        r"|BackoffLimitExceeded|PodFailurePolicy|FailedJobs?)\b"
+        r"|\bFAILED(?: +|\|)[1-9]\d{0,2}:\d|\bState: FAILED \(exit code|\bRun time \S+, FAILED\b|\"current\": ?\[? ?\"FAILED\""
+        r"|\b\d+/\d+ +(?:Error|CrashLoopBackOff|DeadlineExceeded) +\d",
         source=_STATES
         + "; Kubernetes, kubectl get pods; the kubelet: a container ends as soon as it starts, for whatever reason",
         sample="rank-7-of-8   0/1     CrashLoopBackOff   5          3m46s",

@@ -1,0 +1,1 @@
+"""Signatures of what starts and ends jobs: batch systems, Kubernetes, clouds, frameworks of workers, supervisors."""
