@@ -51,10 +51,14 @@ _SOURCE = re.compile(r"[\w\-]{1,60}\.(?:py|cc|cpp|cxx|cu|h|hpp|go|rs|jl|lua|[RcC
 # Sentences about a loss, which report no step.
 _SENTENCE = re.compile(
     r"(?i)\b(?:load(?:ed|ing)|sav(?:ed|ing)|checkpoint|resum\w+|restor\w+|best|improved?|expected|target|threshold|config|"
-    r"default|arguments?|patience|error|exception|traceback|assert\w*|quantiz\w+|layers?|trials?|packets?)\b"
+    r"default|arguments?|patience|error|exception|traceback|assert\w*|quantiz\w+|layers?|trials?|candidates?|packets?)\b"
 )
 # Of a command: "python train.py --loss 1.0 --steps 100".
-_OPTION = re.compile(r"\s--[a-z][\w\-]{1,40}(?:[ =]|$)")
+_OPTION = re.compile(r"[\s\[(]--[a-z][\w\-]{1,40}(?:[ =]|$)")
+# Of money, and of plans of a database.
+_OTHER_COST = re.compile(
+    r"(?i)\bcost\W{0,4}\d[\d.,]{0,20}(?:\.\.\d| ?(?:usd|eur|gbp|cents|\$|€)(?!\w)| rows=)|\bcost\W{0,4}[$€£]"
+)
 # Names that mean a loss beside a step or an epoch, where no other does; but not of codecs of pictures.
 _ERRORS, _NO_ERROR = ("mse", "rmse"), "psnr"
 _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
@@ -159,8 +163,10 @@ _OF_OTHERS = (
 
 def read_any(text: str) -> Reading | None:
     """Read the numbers of a line; None: it has none of ours."""
-    if "Namespace(" in text or (" --" in text and _OPTION.search(text)):
+    if "Namespace(" in text or ("--" in text and _OPTION.search(text)):
         # The arguments of a program, as `argparse` prints them, or as they are given.
+        return None
+    if "ost" in text and _OTHER_COST.search(text):
         return None
     if ":" in text:
         text = _SOURCE.sub("", text)
@@ -206,8 +212,12 @@ def read_any(text: str) -> Reading | None:
     if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
         return None
     loss_place, _, loss_name = best.get("loss", (0, 0.0, ""))
-    if loss_place == _WEAK_PLACE and (_NO_ERROR in text or (step is None and place is None)):
-        return None
+    if loss_place == _WEAK_PLACE:
+        # Errors at steps into the future are none of a training.
+        is_of_epoch = place is not None and place.epoch is not None
+        is_named = loss_name.startswith("tr") and (step, place) != (None, None)
+        if _NO_ERROR in text or not (is_of_epoch or is_named):
+            return None
     return Reading(
         step=step, place=place, numbers=numbers, loss_name=loss_name, loss_place=loss_place
     )

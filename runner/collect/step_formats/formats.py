@@ -90,8 +90,10 @@ class MetricLines:
         known = self._formats.get(self.name or "")
         if reading is None or reading.step is not None or known is None:
             return None
-        is_ordered = known.bar or known.name == "json" or "skipped" in reading.numbers
-        return reading if is_ordered else None
+        names = reading.numbers.keys()
+        # Objects of JSON may have a loss of anything; those of a training have more.
+        is_of_training = known.name == "json" and not names.isdisjoint(("lr", "grad_norm"))
+        return reading if known.bar or is_of_training or "skipped" in names else None
 
     def announce_epoch(self, text: str) -> None:
         """Note the epoch or the step that a line without numbers names, for the lines below it."""

@@ -22,7 +22,7 @@ MARK = (
     r"|(?i:iteration|step|batch)(?: \d{1,12}(?:/\d{1,12})?)? took:? \d"
 )
 _AFTER_COUNT = re.compile(
-    rf"(?P<name>(?:\b[A-Za-z]+ )?{_OF_LOSS}){_BETWEEN}"
+    rf"(?P<name>(?:\b[A-Za-z]+ |\b(?:val|valid|train|eval|test)_)?{_OF_LOSS}){_BETWEEN}"
     rf"(?:(?P<counter>{_COUNTED})\s*[#:]?\s*(?P<count>\d[\d,]*)|(?P<first>\d[\d,]*)\s+(?P<unit>{_COUNTED}))"
     rf"(?:\s*(?:[:=,]|\b{COPULA}\b)\s*(?=[-+]?[\d.niNI])|\s+(?=[-+]?(?:\d*\.\d|(?i:nan|inf))))"
 )
@@ -85,6 +85,13 @@ _DECIMAL_COMMA = re.compile(
     r"(?i)loss[\w/]{0,12}\s{0,3}[:=]?\s{0,3}[-+]?(?:\d{1,6},(?:\d{1,2}|\d{4,16})|0,\d{1,16})(?![\d.,]\d|\d)"
 )
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
+# "step[100] loss[4.5]"
+_STEP_IN_BRACKETS = re.compile(r"\b([Ss]tep|[Ii]ter)\[(\d{1,12})\](?=[ :,])")
+# "Train: loss=4.5 acc=0.5 | Val: loss=4.75 acc=0.4"
+_PASS = re.compile(r"(?i)\b(train|val|valid|validation|eval|test|dev) ?: (?=loss ?[:= ])")
+_BOTH_PASSES = re.compile(
+    r"(?i)\btrain ?: loss ?[:= ].{1,200}\b(?:val|valid|validation|eval|test|dev) ?: loss ?[:= ]"
+)
 # Exponents of Fortran and Julia: "0.48D+01", "4.8f0".
 _OTHER_EXPONENT = re.compile(
     r"(?<=[ =:])([-+]?\d{1,9}\.\d{1,17})(?:[dD]|f(?=-?\d{1,2}\b))([-+]?\d{1,3})(?!\w)"
@@ -153,6 +160,10 @@ def as_pairs(text: str) -> str:
         text = text.replace(" iter_time=", " data_time=").replace(" train_time=", " step_time=")
     if _OTHER_EXPONENT.search(text):
         text = _OTHER_EXPONENT.sub(r"\1e\2", text)
+    if "[" in text:
+        text = _STEP_IN_BRACKETS.sub(r"\1 \2 ", text)
+    if _BOTH_PASSES.search(text):
+        text = _PASS.sub(r"\1_", text)
     text = _COUNT_AHEAD.sub(r" step \1: ", _AT_COUNT.sub("", text))
     if '"key": ' in text:
         text = _KEY_AND_VALUE.sub(r"\1: ", text)

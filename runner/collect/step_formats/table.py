@@ -95,6 +95,8 @@ def _with_step_before(reading: Reading, text: str) -> Reading:
 
 def _with_step_around(reading: Reading, text: str) -> Reading:
     """Take the step before an object of JSON, or of the object around it; else the epoch, if it is a whole one."""
+    if _HELD_OUT_SPLIT.search(text):
+        reading = _only_validation_loss(reading, text)
     if reading.step is not None:
         return reading
     found = _STEP_BEFORE.search(text) or _STEP_IN_JSON.search(text)
@@ -132,6 +134,9 @@ def _numbers_before_names(reading: Reading, text: str) -> Reading:
 
 
 _STEP_BEFORE = re.compile(r"(?i)\bstep\s{0,3}[:=]?\s{0,12}(\d{1,12})\s{0,4}[:,|\-]?\s{0,4}\{")
+_HELD_OUT_SPLIT = re.compile(
+    r'"(?:split|phase|mode|stage|set|subset|prefix)"\s?:\s?"(?:val|valid|validation|eval|evaluation|test|dev)\w{0,12}"'
+)
 _STEP_IN_JSON = re.compile(
     r'"(?:global_?|train_?)?(?i:steps?|iter|iteration|num_updates)"\s?:\s?"?(\d{1,12})"?\s{0,2}[,}]'
 )

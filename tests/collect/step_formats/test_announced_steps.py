@@ -108,6 +108,16 @@ def test_layers_and_trials_are_no_steps() -> None:
     assert verdicts_of("".join(trials.format(n, v) for n, v in enumerate((*losses, "nan")))) == []
 
 
+def test_objects_with_a_loss_each_are_no_curve() -> None:
+    """What was evaluated one by one has neither a step nor a learning rate."""
+    row = '{{"id": {}, "loss": {}}}\n'
+    losses = (2.5, 25.0, 250.0, 2500.0, 25000.0)
+    assert verdicts_of("".join(row.format(n, one) for n, one in enumerate(losses))) == []
+    logged = '{{"loss": {}, "learning_rate": 0.1, "epoch": 0.5}}\n'
+    text = "".join(logged.format(one) for one in LOSSES)
+    assert [loss for _, loss in losses_of(text)] == list(LOSSES)
+
+
 def test_bars_that_go_back_by_backspaces_are_bars() -> None:
     """As Keras 1 drew them."""
     states = "".join(

@@ -56,6 +56,7 @@ def test_the_arguments_of_a_program_are_no_step() -> None:
         ("Finished epoch 7 in 12.3s. Mean loss over epoch: 1.25", 7, 1.25),
         ("[upd 7] loss 1.25 lr 1.0e-04 gnorm 0.5", 7, 1.25),
         ("minibatch 7: loss 1.25", 7, 1.25),
+        ("I 2024-01-01T10:00:00 [trainer] step[7] loss[1.25]", 7, 1.25),
         ("[训练] step=7 平均loss=1.25 耗时=12.3s", 7, 1.25),
         ("当前step为7，loss为1.25", 7, 1.25),
         ("step 7 loss 1,25 lr 0,5", 7, 1.25),
@@ -185,6 +186,12 @@ def test_seconds_in_brackets_are_those_of_the_step_once_they_fell() -> None:
         "query done cost=12.1 step=15s",
         "frame 12 psnr 31.5 mse 45.2",
         "layer 3 mse 0.5",
+        "horizon step 3 rmse=8.1",
+        "Step 4 MSE: 6.4",
+        "[INFO] iteration 7: total cost 9912.1 USD",
+        "step 2 cost: $120.10",
+        "-> Nested loop inner join  (cost=12.1 rows=100) (step 3 of 4)",
+        "usage: train [--loss 1.0] [--steps 10]",
         "step 7 psnr 31.5 mse 45.2",
         "step 7 grad mse ratio 0.5",
     ],
@@ -239,6 +246,28 @@ def test_a_validation_loss_in_another_script_is_one() -> None:
 def test_a_comma_of_decimals_is_told_from_one_of_thousands(text: str, loss: float) -> None:
     """Groups have three digits, and no zero ahead."""
     assert [record.loss for record in records_of(f"step 7 loss {text}")] == [loss]
+
+
+@pytest.mark.parametrize(
+    ("lines", "loss"),
+    [
+        (["* Epoch 7 | Train: loss=1.25 acc=0.3 | Val: loss=1.5 acc=0.2"], 1.25),
+        (
+            [
+                '{"split": "train", "step": 7, "loss": 1.25}',
+                '{"split": "valid", "step": 7, "loss": 1.5}',
+            ],
+            1.25,
+        ),
+        (["val_loss at step 7 is 1.5"], None),
+    ],
+)
+def test_a_loss_is_that_of_the_pass_that_is_named(lines: list[str], loss: float | None) -> None:
+    """Before the name of the loss, or as a field of its own."""
+    found = records_of(*lines)
+    assert {record.step for record in found} == {7}
+    assert [one.loss for one in found if one.loss is not None] == ([] if loss is None else [loss])
+    assert [one.validation_loss for one in found if one.validation_loss is not None] == [1.5]
 
 
 def test_a_sentence_without_a_value_gives_no_step() -> None:
