@@ -18,15 +18,25 @@ class AnnouncedSteps:
     def __init__(self) -> None:
         self._step: int | None = None
         self._num_steps = 0
+        # As it was announced last, and the steps of the epochs before, where the counter begins again with each.
+        self._last = self._offset = 0
+        self._is_new_epoch = False
         # Numbers that the step has by now.
         self._known: set[str] = set()
         # Of the loss that counts.
         self._place: int | None = None
         self._name = ""
 
+    def announce_epoch(self) -> None:
+        """Note that an epoch began."""
+        self._is_new_epoch = True
+
     def announce(self, step: int) -> None:
         """Note a step."""
-        self._step, self._known = step, set()
+        if self._is_new_epoch and step < self._last:
+            self._offset += self._last
+        self._last, self._is_new_epoch = step, False
+        self._step, self._known = self._offset + step, set()
         self._num_steps += 1
 
     def numbered(self, reading: Reading) -> Reading:

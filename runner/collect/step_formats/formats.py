@@ -106,6 +106,7 @@ class MetricLines:
         place = place_in(text)
         if place is not None and place.epoch is not None and place.index is None:
             self._epochs.announce(place)
+            self._announced.announce_epoch()
             self.counts_epochs = True
 
     def parse(self, text: str) -> Reading | None:

@@ -48,6 +48,18 @@ def test_numbers_below_an_announced_step_have_it(block: str) -> None:
     assert losses_of(text) == [(100 * n, one) for n, one in enumerate(LOSSES, 1)]
 
 
+def test_announced_steps_of_an_epoch_go_on_in_the_next() -> None:
+    """A step that goes back without an epoch between is that of a run that resumed."""
+    block = "Iteration {0}/20\nloss: {1}\n"
+    text = "".join(
+        f"Epoch {epoch}/2\n" + block.format(10, 5.5 - epoch) + block.format(20, 5.0 - epoch)
+        for epoch in (1, 2)
+    )
+    assert losses_of(text) == [(10, 4.5), (20, 4.0), (30, 3.5), (40, 3.0)]
+    resumed = block.format(10, 4.5) + block.format(20, 4.0) + block.format(10, 4.5)
+    assert [step for step, _ in losses_of(resumed)] == [10, 20, 10]
+
+
 def test_the_total_of_parts_counts_wherever_it_is() -> None:
     """Losses of parts are left out below the first step, since their total may follow."""
     block = "step {0}\n  loss/cls: 0.25\n  loss/box: 0.5\n  loss/total: {1}\n"
