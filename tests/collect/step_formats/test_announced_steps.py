@@ -52,8 +52,8 @@ def test_announced_steps_of_an_epoch_go_on_in_the_next() -> None:
     """A step that goes back without an epoch between is that of a run that resumed."""
     block = "Iteration {0}/20\nloss: {1}\n"
     text = "".join(
-        f"Epoch {epoch}/2\n" + block.format(10, 5.5 - epoch) + block.format(20, 5.0 - epoch)
-        for epoch in (1, 2)
+        f"Epoch {num}/2\n" + block.format(10, 5.5 - num) + block.format(20, 5.0 - num)
+        for num in (1, 2)
     )
     assert losses_of(text) == [(10, 4.5), (20, 4.0), (30, 3.5), (40, 3.0)]
     resumed = block.format(10, 4.5) + block.format(20, 4.0) + block.format(10, 4.5)
