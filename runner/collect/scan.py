@@ -41,6 +41,7 @@ PREFIX_BYTES = 64 * 1024
 MAX_MATCHES = 1000
 # Of lines at which a traceback may begin.
 _TRACEBACK_ROLES: tuple[Role, ...] = ("traceback", "frame")
+_BACKSPACES = re.compile(rb"\x08+")
 # A block, the number of its first line, offsets of lines in it, and what a bare number before its lines is.
 OnBlock = Callable[[bytes, int, Sequence[int], Bare | None], None]
 
@@ -252,6 +253,9 @@ class Scan:
     def _steps(self, line: bytes, num_read: int) -> list[StepRecord | Reading]:
         """Read the step of a line; of a progress bar, those of all states after the first `num_read` bytes."""
         read = self._metrics.read if self._metrics.counts_epochs else self._shapes.read
+        if b"\b" in line:
+            # Keras' bars went back so.
+            line = _BACKSPACES.sub(_as_return, line)
         if b"\r" in line.rstrip(b"\r"):
             first = line.rfind(b"\r", 0, num_read) + 1
             return self._metrics.read_states(_text(line[first:]), read)
@@ -297,6 +301,11 @@ class Scan:
             at=shown.at,
             named=named,
         )
+
+
+def _as_return(backspaces: re.Match[bytes]) -> bytes:
+    """Return a carriage return for backspaces, as long as they are."""
+    return b"\r".rjust(len(backspaces[0]))
 
 
 def _text(line: bytes) -> str:

@@ -5,7 +5,7 @@ the line has none, and a bar beside it or the order of the lines gives one.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from runner.collect.step_formats import sentences
@@ -41,6 +41,7 @@ MARK = (
     rf"|{sentences.MARK}|{sentences.SPELLED}"
     # The number is a part of the name: "loss_-4.06". Of "loss_1" it numbers one of several losses.
     rf"|{_NAMED}_(?:[-+]?\d+\.\d|(?i:nan|inf)\b)|{sentences.RATE}"
+    rf"|loss为\s?\d|(?:(?i:mse)|L_total)\s?[:= ]\s?-?(?:\d|(?i:nan|inf))"
 )
 _JOINED = re.compile(
     r"(?<=[A-Za-z])_(?=(?:[-+]?\d+\.\d+(?:[eE][-+]?\d+)?|[-+]?(?:[Nn]a[Nn]|[Ii]nf))(?:[\s,;|)\]]|$))"
@@ -50,8 +51,16 @@ _SOURCE = re.compile(r"[\w\-]{1,60}\.(?:py|cc|cpp|cxx|cu|h|hpp|go|rs|jl|lua|[RcC
 # Sentences about a loss, which report no step.
 _SENTENCE = re.compile(
     r"(?i)\b(?:load(?:ed|ing)|sav(?:ed|ing)|checkpoint|resum\w+|restor\w+|best|improved?|expected|target|threshold|config|"
-    r"default|arguments?|patience|error|exception|traceback|assert\w*)\b"
+    r"default|arguments?|patience|error|exception|traceback|assert\w*|quantiz\w+|layers?|trials?|candidates?|packets?)\b"
 )
+# Of a command: "python train.py --loss 1.0 --steps 100".
+_OPTION = re.compile(r"[\s\[(]--[a-z][\w\-]{1,40}(?:[ =]|$)")
+# Of money, and of plans of a database.
+_OTHER_COST = re.compile(
+    r"(?i)\bcost\W{0,4}\d[\d.,]{0,20}(?:\.\.\d| ?(?:usd|eur|gbp|cents|\$|€)(?!\w)| rows=)|\bcost\W{0,4}[$€£]"
+)
+# Names that mean a loss beside a step or an epoch, where no other does; but not of codecs of pictures.
+_ERRORS, _NO_ERROR = ("mse", "rmse"), "psnr"
 _QUOTED_LOSS = re.compile(r"['\"][^'\"]{0,60}(?:loss|norm)[^'\"]{0,20}['\"]\s*:", re.IGNORECASE)
 # "(step 1,000)" of fairseq2, "[70] loss=" of CLU's writers.
 # "[100]	training's binary_logloss: 0.5" of LightGBM.
@@ -115,7 +124,28 @@ _NO_METRIC = (
 # Places among the names of a field: after those that are known by name. Beyond MAX_EXACT, a name has words besides those of its
 # field: it is one of several.
 MAX_EXACT = _PART = 100
-_COUNTERS = ("step", "iter", "iteration", "steps", "it", "batch", "update", "updates")
+_COUNTERS = (
+    "step",
+    "iter",
+    "iteration",
+    "steps",
+    "it",
+    "batch",
+    "update",
+    "updates",
+    "upd",
+    "itr",
+    "minibatch",
+)
+_WEAK_PLACE = 1000
+# What has these units is no step and no loss: "step=15s", "packet loss 20%".
+_WRONG_UNITS: Mapping[str, tuple[str, ...]] = {
+    "step": ("s", "%"),
+    "loss": ("%",),
+    "validation_loss": ("%",),
+}
+_NONE: tuple[str, ...] = ()
+_DIGITS = re.compile(r"\d+")
 _GLOBAL = (
     "global_step",
     "global_steps",
@@ -133,14 +163,18 @@ _OF_OTHERS = (
 
 def read_any(text: str) -> Reading | None:
     """Read the numbers of a line; None: it has none of ours."""
-    if "Namespace(" in text:
-        # The arguments of a program, as `argparse` prints them.
+    if "Namespace(" in text or ("--" in text and _OPTION.search(text)):
+        # The arguments of a program, as `argparse` prints them, or as they are given.
+        return None
+    if "ost" in text and _OTHER_COST.search(text):
         return None
     if ":" in text:
         text = _SOURCE.sub("", text)
     text = sentences.as_pairs(_JOINED.sub("=", text))
     found = quoted(text) if _QUOTED_LOSS.search(text) else pairs(text)
-    numbers, counter, counter_name = _numbers(found)
+    best, counter_name = _numbers(found)
+    numbers = {name: value for name, (_, value, _) in best.items()}
+    counter = numbers.pop("step", None)
     rate = sentences.sample_rate(text)
     if rate is not None:
         numbers.setdefault("samples_per_second", rate)
@@ -153,6 +187,9 @@ def read_any(text: str) -> Reading | None:
             if taken is None
             else Reading(step=taken[0], numbers={"step_seconds_max": taken[1]})
         )
+    tokens = sentences.token_rate(text)
+    if tokens is not None:
+        numbers.setdefault("tokens_per_second", tokens)
     seconds = sentences.step_seconds(text)
     if seconds is not None:
         numbers.setdefault("step_seconds_max", seconds)
@@ -174,7 +211,16 @@ def read_any(text: str) -> Reading | None:
         step, place = _settled(step, place)
     if step is None and place is None and (_SENTENCE.search(text) or _is_refused(counter, numbers)):
         return None
-    return Reading(step=step, place=place, numbers=numbers)
+    loss_place, _, loss_name = best.get("loss", (0, 0.0, ""))
+    if loss_place == _WEAK_PLACE:
+        # Errors at steps into the future are none of a training.
+        is_of_epoch = place is not None and place.epoch is not None
+        is_named = loss_name.startswith("tr") and (step, place) != (None, None)
+        if _NO_ERROR in text or not (is_of_epoch or is_named):
+            return None
+    return Reading(
+        step=step, place=place, numbers=numbers, loss_name=loss_name, loss_place=loss_place
+    )
 
 
 def _of_rate(text: str, counter: float | None, rate: float) -> Reading | None:
@@ -201,30 +247,47 @@ def _is_refused(counter: float | None, numbers: dict[str, float]) -> bool:
     return counter is not None and "loss" not in numbers
 
 
-def _numbers(found: Iterator[tuple[str, str]]) -> tuple[dict[str, float], float | None, str]:
-    """Return the values by field, and the counter of steps with its name."""
-    best: dict[str, tuple[int, float]] = {}
-    counter, counter_name = None, ""
+def _numbers(
+    found: Iterator[tuple[str, str]],
+) -> tuple[dict[str, tuple[int, float, str]], str]:
+    """Return the place, value and name, without digits, of each field, and the name of the counter of steps."""
+    best: dict[str, tuple[int, float, str]] = {}
+    counter_name = ""
     for key, value in found:
         name = _COPULA.sub("", normal(key))
+        if name not in MEANINGS and (split := _CAMEL.sub("_", key)) != key:
+            # "trainLossPerBatch", "TestLoss"
+            name = normal(split)
         meaning = meaning_of(name)
-        if meaning is None and (split := _CAMEL.sub("_", key)) != key:
-            # "trainLossPerBatch"
-            meaning = meaning_of(normal(split))
         if meaning is None:
+            meaning = _meaning_of_error(name)
+        if meaning is None or value.endswith(_WRONG_UNITS.get(meaning[0], _NONE)):
             continue
         field_name, factor, place = meaning
         read = number(value, factor)
-        before = best.get(field_name, (1 << 30, 0.0))
+        before = best.get(field_name, (1 << 30, 0.0, ""))
         if read is None or (place >= before[0] and not is_measured_beside(name, before[1])):
             continue
-        best[field_name] = (place, read)
+        best[field_name] = (place, read, _DIGITS.sub("", name))
         if field_name == "step":
-            counter, counter_name = read, name
-    numbers = {name: value for name, (_, value) in best.items() if name != "step"}
-    if numbers.get("mfu_ratio", 0.0) < 0.0:
-        del numbers["mfu_ratio"]
-    return numbers, counter, counter_name
+            counter_name = name
+    if best.get("mfu_ratio", (0, 0.0))[1] < 0.0:
+        del best["mfu_ratio"]
+    return best, counter_name
+
+
+@lru_cache(MAX_NAMES)
+def _meaning_of_error(name: str) -> tuple[str, float, int] | None:
+    """Return what the name of a mean error means, as `meaning_of`; None: it is none."""
+    if name == "l_total":
+        return ("loss", 1.0, _WEAK_PLACE - 1)
+    words = _WORDS.findall(name)
+    others = [word for word in words if word not in _PLAIN_WORDS]
+    if not others or others[-1] not in _ERRORS or words[-1] not in _ERRORS:
+        return None
+    if others[:-1] and not (len(others) == 2 and others[0] in _HELD_OUT):
+        return None
+    return ("validation_loss" if len(others) > 1 else "loss", 1.0, _WEAK_PLACE)
 
 
 @lru_cache(MAX_NAMES)

@@ -30,6 +30,14 @@ _INT = r"\s*(\d{1,12})"
 _TWO_BRACKETS = re.compile(rf"\[{_INT}(?:\s*/{_INT})?\s*\]\s*\[{_INT}\s*/{_INT}\b")
 # "[1,  2000] loss: 2.2"
 _COMMA = re.compile(rf"\[{_INT},{_INT}\]\s+(?=\w* ?[Ll]oss)")
+# "TRAIN Batch 0/100 loss 4.5" of WeNet: the epoch, and the batch within it.
+_WENET = re.compile(rf"\bTRAIN (?:\|[^|]{{0,40}}\| ?)?Batch{_INT}/{_INT} loss\b")
+# "3epoch:train:101-200batch:" of ESPnet: the first and the last batch.
+_ESPNET = re.compile(r"\b(\d{1,6})epoch:train:\d{1,12}-(\d{1,12})batch:")
+# "Epoch[ 1 of 10]-Minibatch[ 101- 200, 2.1%]" and "Minibatch[ 101- 200]" of CNTK: the first and the last batch.
+_MINIBATCHES = re.compile(
+    rf"(?:\bEpoch\[{_INT}(?: of{_INT})?\]-)?\bMinibatch\[{_INT}\s?-{_INT}[\],]"
+)
 # "Train: 0 [ 100/1251 (  8%)]", of timm.
 _TIMM = re.compile(rf"\bTrain:{_INT} \[{_INT}/{_INT}\b")
 _EPOCH = re.compile(
@@ -50,14 +58,32 @@ _AFTER_BAR = re.compile(rf"━\S*{_INT}/{_INT} ")
 _COUNT = rf"{_INT}\s*/{_INT}(?![\w./:%\-])(?!\s*\(\s*\d)"
 _LONE = re.compile(rf"(?:^|[|\],;]|(?<![A-Za-z])[Tt]rain(?:ing)?)\s*:?{_COUNT}")
 _BEHIND_EPOCH = re.compile(rf"\s*[:|,\-]?{_COUNT}")
+# At the start of a message: "100/21150 (epoch 0.5), train_loss = 4.5", "100/15000 batch done in 0.1s", "20/500, train_loss: 2.5".
+_AHEAD = re.compile(rf"(?:^|\] |(?<=[A-Z])[: ] ?|- ){_INT}/{_INT}(?=, \w*loss| \(epoch \d| batch)")
+# A rank of the run in the prefix of a line, of icefall: "(0/8) Epoch 1, batch 50, loss[".
+_RANK = re.compile(r"\(\d{1,6}/\d{1,6}\) (?=Epoch \d)")
 # A line of its own, below which lines count the steps of that epoch: "Epoch 1/5" of Keras.
-ANNOUNCED = r"\b(?:[Ee]poch|EPOCH)[ :#]{0,3}\[?\d{1,9}(?: ?(?:/|of) ?\d{1,9})?\]?[:.]?[ \t\r]*$"
+_ANNOUNCED_EPOCH = (
+    r"\b(?:[Ee]poch|EPOCH)[ :#]{0,3}\[?\d{1,9}(?: ?(?:/|of) ?\d{1,9})?\]?[:.]?[ \t\r]*$"
+)
+# So is a step: "Learning iteration 20/1500", "Metrics values at step 100:", "--> STEP: 7/90 -- GLOBAL_STEP: 97".
+_STEP_NAME = r"(?:[Ss]tep|STEP|[Ii]ter(?:ation)?|ITERATION)"
+_ANNOUNCED_STEP = (
+    rf"{_STEP_NAME}[ :=#]{{1,4}}\d{{1,12}}(?: ?/ ?\d{{1,12}})?[ :=*\-]{{0,60}}[ \t\r]*$"
+)
+ANNOUNCED = f"{_ANNOUNCED_EPOCH}|{_ANNOUNCED_STEP}"
+_LONE_STEP = re.compile(
+    r"(?:^|[\]│┌>*=#|\-]|\w:)\s*(?:(?:Learning|Training|Train|Metrics values at) )?(?:[Gg]lobal[ _]|GLOBAL_)?"
+    rf"{_STEP_NAME}[ :=#]{{1,4}}(\d{{1,12}})(?: ?/ ?\d{{1,12}})?[ :=*\-]{{0,60}}[ \t\r]*$"
+)
 _TOTAL = re.compile(rf"\bSteps: {_INT}\b")
 _NOT_STEPS = ("fold", "node", "gpu", "rank", "worker", "shard", "run", "trial", "seed", "epoch")
 # Lines of these passes do not count steps of the training.
 _VALIDATION = re.compile(
     r"(?:^|[\s\]|])(?:[Tt]est(?:ing)?|[Vv]al(?:id(?:at(?:ion|ing))?)?|[Ee]val(?:uat(?:ion|ing))?)\b(?! ?[Ll]oss)"
     r"[ \w]{0,12}(?:[:\[|]|\(\d)|\((?:val|test|eval)\)|(?:^|[\s\]|])(?:Validating|Evaluating|Testing),? "
+    # WeNet's and flair's.
+    r"|\bCV (?:\|[^|]{0,40}\| ?)?Batch \d|(?:^|\s)DEV ?: loss\b"
 )
 
 # The loss has a name of its own: the other words belong to another number, "Validation Loss: 1.38, Validation Accuracy: 48 %".
@@ -91,6 +117,12 @@ def is_of_validation(text: str) -> bool:
     return False
 
 
+def announced_step(text: str) -> int | None:
+    """Return the step that a line names, if it says nothing else; None: it does not."""
+    match = _LONE_STEP.search(text)
+    return None if match is None else int(match[1])
+
+
 def place_in(text: str, *, is_training: bool = False) -> Place | None:
     """Find where a line is in its epoch; None: it does not say, or is of a validation.
 
@@ -105,6 +137,12 @@ def place_in(text: str, *, is_training: bool = False) -> Place | None:
     if match := _TIMM.search(text):
         epoch, index, total = map(_whole, match.groups())
         return _checked(Place(index=index, total=total, epoch=epoch, base=0))
+    if match := _WENET.search(text):
+        return Place(epoch=int(match[1]), index=int(match[2]), base=0)
+    if match := _ESPNET.search(text):
+        return Place(epoch=int(match[1]), index=int(match[2]), base=1)
+    if match := _MINIBATCHES.search(text):
+        return Place(epoch=_whole(match[1]), num_epochs=_whole(match[2]), index=int(match[4]))
     if match := _COMMA.search(text):
         return _checked(Place(epoch=int(match[1]), index=int(match[2])))
     return _checked(_in_words(text))
@@ -112,6 +150,9 @@ def place_in(text: str, *, is_training: bool = False) -> Place | None:
 
 def _in_words(text: str) -> Place:
     place, behind = Place(), None
+    if match := _AHEAD.search(text):
+        return replace(place, index=int(match[1]), total=_whole(match[2]))
+    text = _RANK.sub("", text) if "poch" in text else text
     if match := _EPOCH.search(text):
         # Lightning's bar counts epochs from 0; one that is named "Epoch 1/10" from 1.
         is_bar = match[3] is not None and match[2] is None

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runner.collect.lines import plain
-from runner.collect.step_formats.epoch_steps import EpochSteps, place_in
+from runner.collect.step_formats.announced_steps import AnnouncedSteps
+from runner.collect.step_formats.epoch_steps import EpochSteps, announced_step, place_in
 from runner.collect.step_formats.name_value_pairs import Reading, number, whole
 from runner.collect.step_formats.sentences import LoneSeconds, LoneValidation
 from runner.collect.step_formats.table import FORMATS, Format
@@ -44,7 +45,7 @@ class MetricLines:
         self.name: str | None = None
         self.num_unnumbered = 0
         self.counts_epochs = False
-        self._epochs = EpochSteps()
+        self._epochs, self._announced = EpochSteps(), AnnouncedSteps()
         self._lone_seconds, self._lone_validation = LoneSeconds(), LoneValidation()
         # The line that was read last: a caller of `read` asks for the same line's numbers if it has no step.
         self._last: tuple[str, Reading | None] | None = None
@@ -89,13 +90,23 @@ class MetricLines:
         known = self._formats.get(self.name or "")
         if reading is None or reading.step is not None or known is None:
             return None
-        return reading if known.bar or "skipped" in reading.numbers else None
+        names = reading.numbers.keys()
+        # Objects of JSON may have a loss of anything; those of a training have more.
+        is_of_training = known.name == "json" and not names.isdisjoint(("lr", "grad_norm"))
+        return reading if known.bar or is_of_training or "skipped" in names else None
 
     def announce_epoch(self, text: str) -> None:
-        """Note the epoch that a line without numbers names, for the lines below it."""
-        place = place_in(plain(text))
+        """Note the epoch or the step that a line without numbers names, for the lines below it."""
+        text = plain(text)
+        step = announced_step(text)
+        if step is not None:
+            self._announced.announce(step)
+            self.counts_epochs = True
+            return
+        place = place_in(text)
         if place is not None and place.epoch is not None and place.index is None:
             self._epochs.announce(place)
+            self._announced.announce_epoch()
             self.counts_epochs = True
 
     def parse(self, text: str) -> Reading | None:
@@ -113,6 +124,7 @@ class MetricLines:
                 if known.places:
                     reading = self._lone_seconds.added(reading, segment[-MAX_SEGMENT:])
                     reading = self._placed(reading)
+                    reading = self._announced.numbered(reading)
                 bars = _TQDM_BAR.findall(text) if known.bar and reading.step is None else []
                 if bars and "loss" in reading.numbers:
                     reading = replace(reading, step=int(bars[-1]))

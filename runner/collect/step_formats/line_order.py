@@ -5,11 +5,16 @@ the log have steps, the newest of these is the step. A validation loss on a line
 the only one up to the next step: lines of a validation that count its batches show what one batch has.
 """
 
+import math
+
+from runner.collect.step_formats.any_numbers import MAX_EXACT
 from runner.collect.step_formats.name_value_pairs import Reading
 from runner.facts.messages.signals import StepRecord
 
 # Kinds of lines that are remembered after one line; chosen.
 MAX_KINDS = 64
+# Of losses, none of whose parts is of this size; chosen.
+ABSURD = 1e9
 _JUDGED = ("loss", "grad_norm", "step_seconds_max", "samples_per_second")
 
 
@@ -20,8 +25,8 @@ class LineOrder:
         self._last_step: int | None = None
         self._has_numbered_loss = False
         self._num = 0
-        # Names of the numbers of a line -> the only such line so far.
-        self._first: dict[tuple[str, ...], tuple[int, Reading]] = {}
+        # Names of the numbers of a line -> the only such line so far, and the step that the log had by then.
+        self._first: dict[tuple[str, ...], tuple[int, Reading, int | None]] = {}
         self._kind: tuple[str, ...] | None = None
         # The first validation loss since the last step, its line, and how many there are.
         self._validation: tuple[int, Reading] | None = None
@@ -44,8 +49,9 @@ class LineOrder:
         is_judged = not reading.numbers.keys().isdisjoint(_JUDGED)
         if self._has_numbered_loss or not is_judged:
             return []
-        kind = tuple(sorted(reading.numbers))
-        if kind == self._kind:
+        # Losses of several names are several kinds: of parts, each on a line of its own, and their sum.
+        kind = (*sorted(reading.numbers), f"{reading.loss_name} ")
+        if kind == self._kind or (self._is_alike(kind) and _is_absurd(reading)):
             return self._next(reading, line)
         if self._kind is not None and (_has_loss(self._kind) or not _has_loss(kind)):
             return []
@@ -55,11 +61,14 @@ class LineOrder:
                 # A validation before it was one of the weights as they began.
                 self._validation, self._num_validations = None, 0
             if len(self._first) < MAX_KINDS:
-                self._first[kind] = (line, reading)
+                self._first[kind] = (line, reading, self._last_step)
+            return []
+        if self._is_part(reading, first[0]):
             return []
         self._kind = kind
         self._num += 1
-        return [*_numbered(first[1], first[0], self._step), *self._next(reading, line)]
+        step = self._step if first[2] is None else first[2]
+        return [*_numbered(first[1], first[0], step), *self._next(reading, line)]
 
     def validation(self) -> list[tuple[int, StepRecord]]:
         """Return the validation loss since the last step, and its line, now that another step follows or the log is over."""
@@ -77,6 +86,17 @@ class LineOrder:
         self._num += 1
         return [*before, *_numbered(reading, line, self._step)]
 
+    def _is_alike(self, kind: tuple[str, ...]) -> bool:
+        """Whether lines of a kind have the numbers of those that count, and a loss of another name."""
+        return self._kind is not None and kind[:-1] == self._kind[:-1]
+
+    def _is_part(self, reading: Reading, first: int) -> bool:
+        """Whether a loss is one of several, and a line below the first of its kind had one that is not."""
+        return reading.loss_place > MAX_EXACT and any(
+            line > first and 0 <= one.loss_place <= MAX_EXACT and "loss" in one.numbers
+            for line, one, _ in self._first.values()
+        )
+
     @property
     def _step(self) -> int:
         return self._num if self._last_step is None else self._last_step
@@ -85,6 +105,12 @@ class LineOrder:
 def _has_loss(kind: tuple[str, ...]) -> bool:
     """Whether lines of a kind show more than how fast the run is."""
     return "loss" in kind or "grad_norm" in kind
+
+
+def _is_absurd(reading: Reading) -> bool:
+    """Whether a loss is one of weights that are of no use, whatever its name."""
+    loss = reading.numbers.get("loss", 0.0)
+    return not math.isfinite(loss) or abs(loss) >= ABSURD
 
 
 def _numbered(reading: Reading, line: int, step: int) -> list[tuple[int, StepRecord]]:

@@ -29,7 +29,9 @@ _ATTEMPTED = re.compile(rf"(?i:attempted loss scale|loss scale|scale is|scale)[:
 # The scale as a power of two: improved-diffusion and its descendants.
 _POWER = re.compile(rf"(?i:lg_loss_scale)\s+to:?\s*(-?{_NUMBER})")
 # Of metric lines, whose own format reads them: "overflow: False".
-_NONE = re.compile(r"(?i)overflow\w*\s*[:=]\s*(?:false|0|no)\b|without overflow|no overflow")
+_NONE = re.compile(
+    r"(?i)overflow\w*(?:[ _]cond(?:ition)?)?['\"]?\s*[:=]\s*(?:false|0|no)\b|without overflow|no overflow"
+)
 
 
 def read_scaler(text: str) -> Reading | None:

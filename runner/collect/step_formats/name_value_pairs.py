@@ -54,7 +54,7 @@ NAMES: Mapping[str, str] = {
     "grad_norm": """grad_norm gnorm train_gnorm train/grad_norm global_grad_norm gradient_norm
         grad-norm gradnorm optim/total_grad_norm global_norm""",
     "lr": """lr learning_rate train_lr train/lr train/learning_rate optim/lr
-        optim/learning_rate_group0 current_lr""",
+        optim/learning_rate_group0 current_lr l.r.""",
     "loss_scale": "loss_scale train_loss_scale loss-scale train/loss_scale grad_scale train/grad_scale amp_scale",
     "tokens_per_second": """tokens_per_second tokens_per_sec tokens/s tokens/sec tok/s tok/sec
         throughput/tokens_per_sec wps train_wps tps tokens/s/device
@@ -63,7 +63,8 @@ NAMES: Mapping[str, str] = {
     "samples_per_second": """samples_per_second samples_per_sec samples/sec samples/s samples/second
         images_per_second images_per_sec images/sec images/s imgs/sec imgs/s img/sec img/s
         examples_per_second examples_per_sec examples/sec examples/s sequences/sec sequences/s
-        seqs/sec seqs/s throughput_(samples/sec) throughput_(samples/s) throughput_(imgs/s)""",
+        seqs/sec seqs/s throughput_(samples/sec) throughput_(samples/s) throughput_(imgs/s)
+        interval_samples_per_second""",
     "model_tflops_per_second": """model_tflops_per_gpu tflops tflops_per_gpu tflop/s/device
         throughput_per_gpu_(tflop/s/gpu) approx_flops_per_gpu tflops/gpu""",
     "mfu_ratio": "mfu mfu_(%):% mfu(%):% throughput/device/mfu:%",
@@ -95,6 +96,9 @@ class Reading:
     epoch: float | None = None
     place: Place | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+    # Of a line of no known format: how its loss is called, without digits, and the place of that among the names of losses.
+    loss_name: str = field(default="", compare=False)
+    loss_place: int = field(default=0, compare=False)
 
     def record(self) -> StepRecord | None:
         """Return the step record; None without a step."""

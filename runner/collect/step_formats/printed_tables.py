@@ -121,9 +121,10 @@ class PrintedTables:
     def __init__(self) -> None:
         self._header = b""
         self._kinds: tuple[_Columns, ...] = ()
-        self._separator = ""
+        self._separator, self._has_index = "", False
         # Rows so far, and lines since the last one.
         self._num_rows = self._num_others = 0
+        self._last_step: int | None = None
 
     def rows(self, block: bytes, headers: Sequence[int], bare: Bare | None) -> dict[int, TableRow]:
         """Return the rows in a block of whole lines, by the offset of their line.
@@ -154,10 +155,12 @@ class PrintedTables:
         self._num_others = 0
         if line == self._header and self._kinds:
             return
-        self._header, self._kinds, self._num_rows = line, (), 0
+        self._header, self._kinds, self._num_rows, self._last_step = line, (), 0, None
         text = _text(line, bare)
         if text is not None:
             self._separator = _separator(text)
+            # pandas prints an index without a name.
+            self._has_index = self._separator == " " and text.startswith("  ")
             splits = _splits(_TWO_WORDS.sub(r"\1_\2", text), self._separator)
             kinds = (_columns(names, may_lack_step=self._separator == ",") for names in splits)
             self._kinds = tuple(kind for kind in kinds if kind is not None)
@@ -169,10 +172,17 @@ class PrintedTables:
                 return None
             for cells in _splits(text, self._separator):
                 for columns in self._kinds:
+                    is_longer = len(cells) == columns.num + 1
+                    if self._has_index and is_longer and cells[0].isdigit():
+                        cells = cells[1:]
                     if len(cells) == columns.num:
                         reading = columns.reading(cells, self._num_rows)
                         if reading is not None:
                             self._num_others = 0
+                            if reading.step is not None and reading.step == self._last_step:
+                                # Of several runs, each with what it has after as many steps.
+                                return None
+                            self._last_step = reading.step
                             return TableRow(reading, self._header, columns.scores(cells))
         self._num_others += 1
         if self._num_others > MAX_GAP:
@@ -190,13 +200,13 @@ def _text(line: bytes, bare: Bare | None) -> str | None:
 
 
 def _separator(header: str) -> str:
-    return next((one for one in "|,\t" if one in header.strip()), " ")
+    return next((one for one in "|&,\t" if one in header.strip()), " ")
 
 
 def _splits(text: str, separator: str) -> list[list[str]]:
     """Return the cells of a line, in the ways in which it may be split."""
-    if separator == "|":
-        return [[cell.strip() for cell in text.strip().strip("|").split("|")]]
+    if separator in "|&":
+        return [[cell.strip() for cell in text.strip().strip("|\\").split(separator)]]
     if separator == ",":
         return [[cell.strip(" \"'`") for cell in text.split(",")]]
     by_blanks = text.split()
@@ -234,6 +244,8 @@ def _columns(names: Sequence[str], *, may_lack_step: bool) -> _Columns | None:
     # Batches of an epoch begin again with each.
     counter = best.pop("step")[1] if "step" in best else None
     restarts = counter is not None and epoch is not None and known[counter] in _RESTARTING
+    # Chainer's do not.
+    restarts = restarts and not any(name.startswith("main/") for name in known)
     step = epoch if counter is None else counter
     losses = (best.pop("loss")[1],) if "loss" in best else tuple(parts)
     if not (losses or "validation_loss" in best or "grad_norm" in best):

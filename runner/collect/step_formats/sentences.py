@@ -22,7 +22,7 @@ MARK = (
     r"|(?i:iteration|step|batch)(?: \d{1,12}(?:/\d{1,12})?)? took:? \d"
 )
 _AFTER_COUNT = re.compile(
-    rf"(?P<name>(?:\b[A-Za-z]+ )?{_OF_LOSS}){_BETWEEN}"
+    rf"(?P<name>(?:\b[A-Za-z]+ |\b(?:val|valid|train|eval|test)_)?{_OF_LOSS}){_BETWEEN}"
     rf"(?:(?P<counter>{_COUNTED})\s*[#:]?\s*(?P<count>\d[\d,]*)|(?P<first>\d[\d,]*)\s+(?P<unit>{_COUNTED}))"
     rf"(?:\s*(?:[:=,]|\b{COPULA}\b)\s*(?=[-+]?[\d.niNI])|\s+(?=[-+]?(?:\d*\.\d|(?i:nan|inf))))"
 )
@@ -33,8 +33,8 @@ _BEHIND_COUNT = re.compile(rf"\b({_OF_LOSS}) (\d{{1,12}}) (?=\d+\.\d+)")
 # engine, so what has more than one byte is no class of characters.
 NAMED = r"(?i:loss|cost|nll|xent|cross[_ \-]?entropy|grad(?:ient)?s?[_ ./\-]?norm|gnorm)"
 _CLOSED = r"[\])*`}|]{1,3}"
-_QUALIFIED = r" ?[(\[{][A-Za-z _]{1,20}[)\]}]| (?:value|avg|mean)"
-_SIGN = r"(?:->|=>|:=|::|:|=|~|→|≈|\.{2,}|-\s)"
+_QUALIFIED = r" ?[(\[{][A-Za-z _]{1,20}[)\]}]| (?:value|avg|mean)| (?:over|for|of|in) (?:the )?(?:epoch|batch)"
+_SIGN = r"(?:->|=>|:=|::|:|=|~|→|↓|↑|≈|\.{2,}|-\s)"
 _WRAPS = r"(?:(?:\w{1,12}\.)?(?:[Bb]?[Ff]loat\d{0,2}|[Aa]rray|[Tt]ensor|DeviceArray|[Ss]calar|device)\(\[?|[(\[{<*]{1,2})"
 _NUMERIC = r"[-+]?(?:\d|\.\d|(?i:nan|inf))"
 _DECIMAL = r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|(?i:nan|inf))"
@@ -70,11 +70,45 @@ _TYPOGRAPHIC = {
     ord("（"): " (",
     ord("）"): ") ",
 }
+# "At iteration 100, the loss is 4.5", "After 100 steps: loss=4.5", "100 iterations: train loss 4.5", "Completed 20 / 500 steps (".
+_AT_COUNT = re.compile(r"(?:^|(?<=[\]:\-] ))At (?=(?:iteration|step|epoch|update)\b)")
+_COUNT_AHEAD = re.compile(
+    r"(?:^|(?<=[\]:\-|] )|(?<=[A-Z] )|\b[Aa]fter |\bCompleted )(\d[\d,]{0,14})(?: ?/ ?\d[\d,]{0,14})? "
+    r"(?:steps|iterations|iters|updates)(?=[:,]| \()"
+)
+# Names of ours in Chinese, Japanese and Korean text: "平均loss=4.5", "验证loss: 4.5", "loss为4.5".
+_SCRIPT = "[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+_LETTERS_BESIDE = re.compile(rf"(?<=[A-Za-z])为(?=\s?\d)|(?<={_SCRIPT})(?=[A-Za-z])")
+_HELD_OUT = re.compile(r"(?:验证|驗證|検証|검증)集?\s?(?=loss)")
+# A loss whose comma is that of decimals: groups of thousands have three digits, and no zero ahead.
+_DECIMAL_COMMA = re.compile(
+    r"(?i)loss[\w/]{0,12}\s{0,3}[:=]?\s{0,3}[-+]?(?:\d{1,6},(?:\d{1,2}|\d{4,16})|0,\d{1,16})(?![\d.,]\d|\d)"
+)
+_COMMA = re.compile(r"(?<=\d),(?=\d)")
+# "step[100] loss[4.5]"
+_STEP_IN_BRACKETS = re.compile(r"\b([Ss]tep|[Ii]ter)\[(\d{1,12})\](?=[ :,])")
+# "Train: loss=4.5 acc=0.5 | Val: loss=4.75 acc=0.4"
+_PASS = re.compile(r"(?i)\b(train|val|valid|validation|eval|test|dev) ?: (?=loss ?[:= ])")
+_BOTH_PASSES = re.compile(
+    r"(?i)\btrain ?: loss ?[:= ].{1,200}\b(?:val|valid|validation|eval|test|dev) ?: loss ?[:= ]"
+)
+# Exponents of Fortran and Julia: "0.48D+01", "4.8f0".
+_OTHER_EXPONENT = re.compile(
+    r"(?<=[ =:])([-+]?\d{1,9}\.\d{1,17})(?:[dD]|f(?=-?\d{1,2}\b))([-+]?\d{1,3})(?!\w)"
+)
 # Updates, of Marian: "Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.50".
 _UPDATES = re.compile(r"\bUp\. (?=\d)")
 # Seconds of one step, behind its loss or named: "loss=0.4 (107.97s)", "(0.5 sec/step)".
 _SECONDS = re.compile(
     r"(?<![\w.,:])(\d{1,9}(?:\.\d{1,9})?) ?(ms|s|sec|seconds)/(?:step|batch|iter(?:ation)?)(?!\w)"
+)
+# By a name that only counts with its unit: "dt: 412.00ms", "avg_batch_cost: 0.41200 s", "per-step time 0.4s".
+_NAMED_SECONDS = re.compile(
+    r"(?<![\w.\-])(?:iter_dt|dt|(?:avg_)?batch_cost|per-step time|time/batch)\s?[:=]?\s?(\d{1,9}(?:\.\d{1,9})?) ?(ms|s)(?!\w)"
+)
+# "52310 tok/s", "1,024.5 words/s", "52.3k tokens per second".
+_TOKEN_RATE = re.compile(
+    r"(?<![\w.,])(\d[\d,]{0,12}(?:\.\d{1,12})?) ?([kKM])? ?(?:tok|tokens?|words?)(?:/| per )s(?:ec(?:ond)?)?(?![\w/])"
 )
 # Of Keras: the seconds of a whole epoch, where its bar is not drawn or at its end: "- 1794s - loss: 5.2", "72s - loss: 2.6".
 _EPOCH_SECONDS = re.compile(r"(?:^|- )(\d{1,7})s(?: -)?(?: \d{1,6}[mu]?s/\w{1,8})? - loss: ")
@@ -101,7 +135,7 @@ _SECONDS_ALONE = re.compile(
     r"(?i:loss)[ :=]{1,3}[-+]?\d[\d.eE+\-]* \((\d+\.\d+) ?(s|sec|seconds)\)"
 )
 # A validation loss beside a training loss, without the word, and both with as many decimals: "loss 2.8520 | val 4.0697".
-_LOSS_ALONE = re.compile(r"(?i)loss(?:\s*[:=]\s*|\s+)\d+\.(\d{3,16})(?![\d.])")
+_LOSS_ALONE = re.compile(r"(?i)loss(?: train)?(?:\s*[:=]\s*|\s+)\d+\.(\d{3,16})(?![\d.])")
 _VALIDATION_ALONE = re.compile(
     r"(?<![\w/.\-])[Vv]al(?:id(?:ation)?)?(?:\s*[:=]\s*|\s+)(\d{1,9}\.(\d{3,16}))(?![\w.]|\s?%)"
 )
@@ -113,13 +147,24 @@ NEAR_RATIO = 2.0
 def as_pairs(text: str) -> str:
     """Spell a line so that each number stands behind its name."""
     if not text.isascii():
-        text = text.translate(_TYPOGRAPHIC)
+        text = _LETTERS_BESIDE.sub(" ", _HELD_OUT.sub("validation ", text.translate(_TYPOGRAPHIC)))
+    if "," in text and _DECIMAL_COMMA.search(text):
+        text = _COMMA.sub(".", text)
     if "1.#" in text or "(" in text:
         text = _NO_NUMBER.sub(_plain_word, text)
     if _AFTER_COUNT.search(text):
         text = _AFTER_COUNT.sub(_count_first, text)
     if "Up. " in text:
         text = _UPDATES.sub("update ", text)
+    if "epoch:train:" in text:
+        text = text.replace(" iter_time=", " data_time=").replace(" train_time=", " step_time=")
+    if _OTHER_EXPONENT.search(text):
+        text = _OTHER_EXPONENT.sub(r"\1e\2", text)
+    if "[" in text:
+        text = _STEP_IN_BRACKETS.sub(r"\1 \2 ", text)
+    if _BOTH_PASSES.search(text):
+        text = _PASS.sub(r"\1_", text)
+    text = _COUNT_AHEAD.sub(r" step \1: ", _AT_COUNT.sub("", text))
     if '"key": ' in text:
         text = _KEY_AND_VALUE.sub(r"\1: ", text)
     if "ensor" in text:
@@ -156,6 +201,7 @@ def step_seconds(text: str) -> float | None:
     if (epoch := _EPOCH_SECONDS.search(text)) is not None:
         return float(epoch[1]) or None
     match = _SECONDS.search(text) if "/" in text else None
+    match = match or _NAMED_SECONDS.search(text)
     if match is not None:
         return number(match[1], 1e-3 if match[2] == "ms" else 1.0)
     waiting = waiting_seconds(text)
@@ -166,6 +212,14 @@ def sample_rate(text: str) -> float | None:
     """Return the samples per second that a line names behind their number; None: it names none, or is a bar."""
     match = _RATE.search(text)
     return None if match is None or _BAR_OF_SAMPLES.search(text) else number(match[1])
+
+
+def token_rate(text: str) -> float | None:
+    """Return the tokens per second that a line names behind their number; None: it names none."""
+    match = _TOKEN_RATE.search(text) if "tok" in text or "word" in text else None
+    if match is None or _BAR_OF_SAMPLES.search(text):
+        return None
+    return number(match[1] + (match[2] or ""))
 
 
 def taken_seconds(text: str) -> tuple[int | None, float] | None:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from runner.collect.step_formats import any_numbers, loss_scalers
+from runner.collect.step_formats import any_numbers, loss_scalers, trainer_parsers
 from runner.collect.step_formats.any_numbers import read_any
-from runner.collect.step_formats.epoch_steps import place_in
+from runner.collect.step_formats.epoch_steps import Place, place_in
 from runner.collect.step_formats.name_value_pairs import (
     Reading,
     columns,
@@ -93,6 +93,19 @@ def _with_step_before(reading: Reading, text: str) -> Reading:
     return replace(reading, step=int(found[1])) if found is not None else reading
 
 
+def _with_step_around(reading: Reading, text: str) -> Reading:
+    """Take the step before an object of JSON, or of the object around it; else the epoch, if it is a whole one."""
+    if _HELD_OUT_SPLIT.search(text):
+        reading = _only_validation_loss(reading, text)
+    if reading.step is not None:
+        return reading
+    found = _STEP_BEFORE.search(text) or _STEP_IN_JSON.search(text)
+    if found is not None:
+        return replace(reading, step=int(found[1]))
+    epoch = whole(reading.epoch)
+    return reading if epoch is None else replace(reading, place=Place(epoch=epoch))
+
+
 def _without_loss(reading: Reading, text: str) -> Reading:
     """Without a loss, Megatron skipped all steps since the line before, or their mean was NaN, which it does not print."""
     numbers = reading.numbers
@@ -121,6 +134,12 @@ def _numbers_before_names(reading: Reading, text: str) -> Reading:
 
 
 _STEP_BEFORE = re.compile(r"(?i)\bstep\s{0,3}[:=]?\s{0,12}(\d{1,12})\s{0,4}[:,|\-]?\s{0,4}\{")
+_HELD_OUT_SPLIT = re.compile(
+    r'"(?:split|phase|mode|stage|set|subset|prefix)"\s?:\s?"(?:val|valid|validation|eval|evaluation|test|dev)\w{0,12}"'
+)
+_STEP_IN_JSON = re.compile(
+    r'"(?:global_?|train_?)?(?i:steps?|iter|iteration|num_updates)"\s?:\s?"?(\d{1,12})"?\s{0,2}[,}]'
+)
 _SKIPPED = re.compile(r"number of skipped iterations:\s*0*[1-9]")
 _NAN_LOSS = re.compile(r"number of nan iterations:\s*0*[1-9]")
 _LLM_C_UNITS = (
@@ -245,7 +264,8 @@ KNOWN: tuple[Format, ...] = (
         '2025-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "update": 0.04, "loss": "8.125", "ppl": "279.2", '
         '"wps": "52000", "ups": "0.4", "num_updates": "250", "lr": "7.5e-05", "gnorm": "1.5", "loss_scale": "16"}',
         {"step": 250, "loss": 8.125, "tokens_per_second": 52000.0, "lr": 7.5e-5, "grad_norm": 1.5,
-         "loss_scale": 16.0}, scan=quoted),
+         "loss_scale": 16.0}, scan=quoted, extra={"test_loss": ("validation_loss", 1.0)},
+        amend=_with_step_around, places=True),
     Format("fairseq", r"(?:loss[= ]|\| loss ).*num_updates[= ]\d+",
         "2025-01-02 03:04:05 | INFO | train_inner | epoch 002:    120 / 3100 loss=7.25, nll_loss=6.5, ppl=90.5, "
         "wps=31000, ups=1.9, wpb=16384, bsz=64, num_updates=3220, lr=0.0004, gnorm=0.75, train_wall=60, wall=1700",
@@ -369,6 +389,36 @@ KNOWN: tuple[Format, ...] = (
     Format("xgboost", _BOOSTING,
         "[12]\ttrain-rmse:0.50000\teval-rmse:0.62500",
         {"step": 12, "loss": 0.5, "validation_loss": 0.625}, parser=_read_boosting),
+    Format("espnet_results", trainer_parsers.ESPNET_RESULTS,
+        "[node1] 2025-01-02 03:04:05,678 (trainer:338) INFO: 3epoch results: [train] iter_time=0.125, loss_ctc=80.5, "
+        "loss=62.5, grad_norm=4.5, train_time=0.5, [valid] loss_ctc=70.5, acc=0.5, loss=60.25, time=1 minute",
+        {"validation_loss": 60.25}, parser=trainer_parsers.read_espnet_results),
+    Format("deepspeed_timer", r"global_step=\d+, RunningAvgSamplesPerSec=",
+        "[2025-01-02 03:04:05,678] [INFO] [timer.py:260:stop] epoch=0/micro_step=160/global_step=20, "
+        "RunningAvgSamplesPerSec=25.5, CurrSamplesPerSec=24.25, MemAllocated=4.5GB, MaxMemAllocated=9.5GB",
+        {"step": 20, "samples_per_second": 25.5},
+        extra={"runningavgsamplespersec": ("samples_per_second", 1.0)}),
+    Format("catboost", trainer_parsers.CATBOOST,
+        "20:\tlearn: 0.5000000\ttest: 0.6250000\tbest: 0.6250000 (20)\ttotal: 1.25s\tremaining: 5.5s",
+        {"step": 20, "loss": 0.5, "validation_loss": 0.625}, parser=trainer_parsers.read_catboost),
+    Format("lightgbm", trainer_parsers.LIGHTGBM,
+        "[20]\ttraining's l2: 0.5\ttraining's auc: 0.75\tvalid_1's l2: 0.625\tvalid_1's auc: 0.7",
+        {"step": 20, "loss": 0.5, "validation_loss": 0.625}, parser=trainer_parsers.read_lightgbm),
+    Format("trax", trainer_parsers.TRAX,
+        "Step    200: train WeightedCategoryCrossEntropyLoss |  4.50000000",
+        {"step": 200, "loss": 4.5}, parser=trainer_parsers.read_trax),
+    Format("deeplearning4j", trainer_parsers.DL4J,
+        "03:04:05.678 [main] INFO  o.d.o.l.ScoreIterationListener - Score at iteration 20 is 2.25",
+        {"step": 20, "loss": 2.25}, parser=trainer_parsers.read_dl4j),
+    Format("basicsr", trainer_parsers.BASICSR,
+        "2025-01-02 03:04:05,678 INFO: [exp..][epoch:  0, iter:   2,000, lr:(2.000e-04,)] [eta: 1 day, 1:02:03, "
+        "time (data): 0.250 (0.004)] l_pix: 2.5000e-02",
+        {"step": 2000, "loss": 0.025, "lr": 2e-4, "step_seconds_max": 0.25},
+        parser=trainer_parsers.read_basicsr),
+    Format("matlab", trainer_parsers.MATLAB,
+        "|       2 |         400 |       00:01:40 |       75.00% |       70.50% |       0.6250 |       0.7500 |          0.0100 |",
+        {"step": 400, "loss": 0.625, "validation_loss": 0.75, "lr": 0.01},
+        parser=trainer_parsers.read_matlab),
     Format("dllogger", r"Training Epoch: \d+ Training Iteration: \d+ ",
         "DLL 2025-01-02 03:04:05.678901 - Training Epoch: 0 Training Iteration: 64  average_loss : 9.5  "
         "step_loss : 9.25  learning_rate : 0.0003",

@@ -34,6 +34,20 @@ TABLES: dict[str, tuple[str, Numbers]] = {
         "epoch\ttrain_loss\tvalid_loss\taccuracy\n1\t2.5\t2.25\t0.4\n2\t1.5\t1.25\t0.5\n",
         [(1, 2.5, 2.25), (2, 1.5, 1.25)],
     ),
+    "rows of LaTeX": (
+        "Epoch & Train loss & Val loss & Acc \\\\\n\\hline\n1 & 2.5 & 2.25 & 34.1 \\\\\n2 & 1.5 & 1.25 & 40.2 \\\\\n",
+        [(1, 2.5, 2.25), (2, 1.5, 1.25)],
+    ),
+    "an index of pandas": (
+        "   epoch  train_loss  val_loss\n0      1         2.5      2.25\n1      2         1.5      1.25\n",
+        [(1, 2.5, 2.25), (2, 1.5, 1.25)],
+    ),
+    "iterations of Chainer, which go on": (
+        "epoch       iteration   main/loss   validation/main/loss  elapsed_time\n"
+        "1           100         2.5         2.25                  12.31\n"
+        "2           200         1.5         1.25                  24.62\n",
+        [(100, 2.5, 2.25), (200, 1.5, 1.25)],
+    ),
     "one blank": (
         "Step Training Loss Validation Loss\n500 2.5 2.25\n1000 1.5 1.25\n",
         [(500, 2.5, 2.25), (1000, 1.5, 1.25)],

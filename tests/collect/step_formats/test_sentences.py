@@ -49,6 +49,39 @@ def test_the_arguments_of_a_program_are_no_step() -> None:
         ("{“step”: 7, “loss”: 1.25}", 7, 1.25),
         ("Steps : 7, Gen Loss Total : 1.25, Mel-Spec. Error : 2.0, s/b : 0.4", 7, 1.25),
         ("step_7:\tloss_1.25", 7, 1.25),
+        ("At iteration 7, the loss is 1.25.", 7, 1.25),
+        ("After 7 steps: loss=1.25", 7, 1.25),
+        ("INFO 7 iterations: train loss 1.25, 12 GB", 7, 1.25),
+        ("Completed 7 / 5000 steps (loss 1.25)", 7, 1.25),
+        ("Finished epoch 7 in 12.3s. Mean loss over epoch: 1.25", 7, 1.25),
+        ("[upd 7] loss 1.25 lr 1.0e-04 gnorm 0.5", 7, 1.25),
+        ("minibatch 7: loss 1.25", 7, 1.25),
+        ("I 2024-01-01T10:00:00 [trainer] step[7] loss[1.25]", 7, 1.25),
+        ("[训练] step=7 平均loss=1.25 耗时=12.3s", 7, 1.25),
+        ("当前step为7，loss为1.25", 7, 1.25),
+        ("step 7 loss 1,25 lr 0,5", 7, 1.25),
+        ("Iter:   7 TrainLoss:1.25 BestLoss:0.5", 7, 1.25),
+        (" STEP         7  LOSS   0.125D+01", 7, 1.25),
+        ("[ Info: epoch = 7, train_loss = 1.25f0", 7, 1.25),
+        ("[7/500] loss ↓ 1.25", 7, 1.25),
+        ("Epoch 7: MSE=1.25", 7, 1.25),
+        ("step 7 | L_total 1.25 | L_rec 7.5 | L_kl 0.5", 7, 1.25),
+        ('Step 7: {"loss": 1.25, "lr": 0.5}', 7, 1.25),
+        ('{"iteration": 7, "metrics": {"loss": 1.25, "learning_rate": 0.5}}', 7, 1.25),
+        ('{"train_lr": 0.5, "train_loss": 1.25, "test_loss": 1.5, "epoch": 7}', 7, 1.25),
+        ("INFO: 1epoch:train:1-7batch: iter_time=0.002, loss=1.25, optim0_lr0=0.5", 7, 1.25),
+        ("DEBUG TRAIN | steps/sec 2.1| Batch 0/7 loss 1.25 loss_att 60.1 lr 0.5", 7, 1.25),
+        (
+            "(3/8) Epoch 1, batch 7, loss[loss=1.25, over 7211.00 frames.], tot_loss[loss=4.5]",
+            7,
+            1.25,
+        ),
+        (
+            "Epoch[ 1 of 10]-Minibatch[   1-   7, 2.11%]: CrossEntropyWithSoftmax = 1.25 * 3200",
+            7,
+            1.25,
+        ),
+        ("7/21150 (epoch 0.024), train_loss = 1.25, grad/param norm = 5.1e-03", 7, 1.25),
     ],
 )
 def test_a_sentence_about_a_loss_is_read(line: str, step: int, loss: float) -> None:
@@ -144,6 +177,97 @@ def test_seconds_in_brackets_are_those_of_the_step_once_they_fell() -> None:
     assert named.step_seconds_max == 0.5
     (since_last,) = records_of("INFO:tensorflow:loss = 2.5, step = 100 (20.5 sec)")
     assert since_last.step_seconds_max is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --loss 1.0 --lr 3e-4 --steps 1000 --grad_norm 1.0",
+        "query done cost=12.1 step=15s",
+        "frame 12 psnr 31.5 mse 45.2",
+        "layer 3 mse 0.5",
+        "horizon step 3 rmse=8.1",
+        "Step 4 MSE: 6.4",
+        "[INFO] iteration 7: total cost 9912.1 USD",
+        "step 2 cost: $120.10",
+        "-> Nested loop inner join  (cost=12.1 rows=100) (step 3 of 4)",
+        "usage: train [--loss 1.0] [--steps 10]",
+        "step 7 psnr 31.5 mse 45.2",
+        "step 7 grad mse ratio 0.5",
+    ],
+)
+def test_options_units_and_errors_of_other_things_are_no_losses(line: str) -> None:
+    """A mean error counts beside a step or an epoch only, and not where pictures are compared."""
+    assert [record.loss for record in records_of(line) if record.loss is not None] == []
+
+
+@pytest.mark.parametrize("word", ["overflow: False", "overflow cond: False", "overflow=0"])
+def test_a_metric_line_without_an_overflow_is_no_skipped_step(word: str) -> None:
+    """MindSpore names the condition in each of its lines."""
+    (record,) = records_of(f"epoch:[1/2], step:[7/250], loss: 1.25, {word}, loss_scale: 65536.0")
+    assert (record.loss, record.loss_scale, record.skipped) == (1.25, 65536.0, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds", "tokens"),
+    [
+        ("step 7 | dt: 500.00ms | loss: 1.25 | 2,048.5 tok/s", 0.5, 2048.5),
+        ("step 7, loss: 1.25, avg_batch_cost: 0.5 s, reader_cost: 0.1 s", 0.5, None),
+        ("Step 7 per-step time 0.5s loss=1.25", 0.5, None),
+        ("step 7 loss 1.25 52.5k tokens/s dt 3.5", None, 52_500.0),
+        (
+            "Ep. 1 : Up. 7 : Sen. 25 : Cost 1.25 : Time 24.12s : 8192.5 words/s : L.r. 0.5",
+            None,
+            8192.5,
+        ),
+    ],
+)
+def test_times_and_tokens_with_their_units_are_read(
+    line: str, seconds: float | None, tokens: float | None
+) -> None:
+    """Names that mean something else without a unit count with it only."""
+    (record,) = records_of(line)
+    assert (record.loss, record.step_seconds_max, record.tokens_per_second) == (
+        1.25,
+        seconds,
+        tokens,
+    )
+
+
+def test_a_validation_loss_in_another_script_is_one() -> None:
+    """The word before it says so."""
+    (record,) = records_of("epoch 7 训练loss: 1.25 验证loss: 1.5")
+    assert (record.loss, record.validation_loss) == (1.25, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "loss"), [("1,234", 1234.0), ("0,234", 0.234), ("2,5", 2.5), ("2,50000", 2.5)]
+)
+def test_a_comma_of_decimals_is_told_from_one_of_thousands(text: str, loss: float) -> None:
+    """Groups have three digits, and no zero ahead."""
+    assert [record.loss for record in records_of(f"step 7 loss {text}")] == [loss]
+
+
+@pytest.mark.parametrize(
+    ("lines", "loss"),
+    [
+        (["* Epoch 7 | Train: loss=1.25 acc=0.3 | Val: loss=1.5 acc=0.2"], 1.25),
+        (
+            [
+                '{"split": "train", "step": 7, "loss": 1.25}',
+                '{"split": "valid", "step": 7, "loss": 1.5}',
+            ],
+            1.25,
+        ),
+        (["val_loss at step 7 is 1.5"], None),
+    ],
+)
+def test_a_loss_is_that_of_the_pass_that_is_named(lines: list[str], loss: float | None) -> None:
+    """Before the name of the loss, or as a field of its own."""
+    found = records_of(*lines)
+    assert {record.step for record in found} == {7}
+    assert [one.loss for one in found if one.loss is not None] == ([] if loss is None else [loss])
+    assert [one.validation_loss for one in found if one.validation_loss is not None] == [1.5]
 
 
 def test_a_sentence_without_a_value_gives_no_step() -> None:
