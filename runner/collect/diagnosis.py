@@ -28,7 +28,7 @@ from runner.collect.tracebacks.reader import TracebackReader
 from runner.collect.wordings import installed_wordings
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
-from runner.detect.numerics.windows.constant_loss import ConstantLoss
+from runner.detect.numerics.windows.unlearned.constant_loss import ConstantLoss
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord

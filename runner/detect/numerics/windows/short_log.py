@@ -7,23 +7,7 @@ that judge each sample as it comes: a verdict that acts needs more evidence than
 from collections.abc import Callable, Mapping, Sequence
 
 from runner.detect.numerics.findings import NumericFinding
-from runner.detect.numerics.windows.flat_windows import (
-    auc_of_guesses,
-    equal_rewards,
-    flat_from_start,
-    guessed_accuracies,
-    no_gradients,
-    one_answer,
-    same_evaluations,
-    same_passes,
-)
-from runner.detect.numerics.windows.learning_windows import (
-    fallen_to_chance,
-    loss_at_chance,
-    loss_without_success,
-    repeated_losses,
-)
-from runner.detect.numerics.windows.loss_windows import (
+from runner.detect.numerics.windows.losses.loss_windows import (
     both_losses,
     falling_scale,
     growth,
@@ -33,18 +17,7 @@ from runner.detect.numerics.windows.loss_windows import (
     rising_trend,
     zero_losses,
 )
-from runner.detect.numerics.windows.norm_windows import (
-    absurd_norms,
-    norm_and_loss,
-    norm_not_finite,
-    risen_norms,
-    single_norm,
-)
-from runner.detect.numerics.windows.perplexity_windows import (
-    frequencies_only,
-    worse_than_guesses,
-)
-from runner.detect.numerics.windows.runaway_windows import (
+from runner.detect.numerics.windows.losses.runaway_windows import (
     absurd_loss,
     divergence_from,
     loss_without_bound,
@@ -53,19 +26,46 @@ from runner.detect.numerics.windows.runaway_windows import (
     second_level,
     turned_loss,
 )
-from runner.detect.numerics.windows.samples import Samples
-from runner.detect.numerics.windows.spike_windows import (
+from runner.detect.numerics.windows.losses.spike_windows import (
     repeated_spikes,
     single_spike,
     validation_spike,
 )
-from runner.detect.numerics.windows.time_windows import (
+from runner.detect.numerics.windows.norms.norm_windows import (
+    absurd_norms,
+    norm_and_loss,
+    norm_not_finite,
+    risen_norms,
+    single_norm,
+)
+from runner.detect.numerics.windows.rates.time_windows import (
     slower_steps,
     stalled_steps,
     starved_steps,
     uneven_steps,
 )
-from runner.detect.numerics.windows.validation_windows import (
+from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.unlearned.flat_windows import (
+    auc_of_guesses,
+    equal_rewards,
+    flat_from_start,
+    guessed_accuracies,
+    no_gradients,
+    one_answer,
+    same_evaluations,
+    same_passes,
+)
+from runner.detect.numerics.windows.unlearned.learning_windows import (
+    fallen_to_chance,
+    loss_at_chance,
+    loss_without_success,
+    repeated_losses,
+)
+from runner.detect.numerics.windows.unlearned.perplexity_windows import (
+    frequencies_only,
+    worse_than_guesses,
+)
+from runner.detect.numerics.windows.validation.validation_windows import (
     falling_accuracy,
     fitted_far_apart,
     leaving_validation,

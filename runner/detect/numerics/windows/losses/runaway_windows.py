@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.loss_windows import (
+from runner.detect.numerics.windows.losses.loss_windows import (
     GROWTH_RATIO,
     LEAST_LOSS,
     has_grown,

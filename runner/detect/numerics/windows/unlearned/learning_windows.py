@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
 from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.unlearned.constant_loss import MIN_DIGITS, has_digits
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
 # near the logarithm of some number; chosen.
