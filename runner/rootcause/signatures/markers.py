@@ -26,7 +26,9 @@ MARKS = (
     _marker(
         "resumed",
         # Each begins with a literal: a gap before one costs a third of the speed.
-        r"\b[Rr]esum(?:ed|ing) |(?:oad|estor)(?:ed|ing) (?:checkpoint|optimizer|snapshot|all states)|ontinuing (?:training )?from ",
+        r"\b[Rr]esum(?:ed|ing) |(?:oad|estor)(?:ed|ing) "
+        r"(?:checkpoint|the checkpoint|optimizer|model and optimizer|train(?:er|ing) state|snapshot|all states)"
+        r"|ontinuing (?:training )?from ",
         role="resumed",
         source="sentences of Megatron-LM, DeepSpeed, Hugging Face Trainer, Lightning, fairseq, detectron2, timm and others",
         sample="[INFO|trainer.py:1773]   Continuing training from global step 7000",

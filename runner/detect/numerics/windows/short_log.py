@@ -26,6 +26,7 @@ from runner.detect.numerics.windows.losses.runaway_windows import (
     second_level,
     turned_loss,
 )
+from runner.detect.numerics.windows.losses.smooth_rises import smooth_rise, worse_passes
 from runner.detect.numerics.windows.losses.spike_windows import (
     repeated_spikes,
     single_spike,
@@ -38,13 +39,19 @@ from runner.detect.numerics.windows.norms.norm_windows import (
     risen_norms,
     single_norm,
 )
+from runner.detect.numerics.windows.norms.steady_norms import (
+    drifting_norms,
+    jump_off_steady_norms,
+)
 from runner.detect.numerics.windows.rates.time_windows import (
+    creeping_times,
     slower_steps,
     stalled_steps,
     starved_steps,
     uneven_steps,
 )
 from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.scales.skipped_windows import many_skipped, vanishing_scale
 from runner.detect.numerics.windows.unlearned.flat_windows import (
     auc_of_guesses,
     equal_rewards,
@@ -54,6 +61,12 @@ from runner.detect.numerics.windows.unlearned.flat_windows import (
     one_answer,
     same_evaluations,
     same_passes,
+)
+from runner.detect.numerics.windows.unlearned.guess_windows import (
+    guessed_classes,
+    guessed_words,
+    no_norms,
+    resting_at_small_accuracy,
 )
 from runner.detect.numerics.windows.unlearned.learning_windows import (
     fallen_to_chance,
@@ -65,6 +78,7 @@ from runner.detect.numerics.windows.unlearned.perplexity_windows import (
     frequencies_only,
     worse_than_guesses,
 )
+from runner.detect.numerics.windows.validation.smooth_rises import bent_upwards
 from runner.detect.numerics.windows.validation.validation_windows import (
     falling_accuracy,
     fitted_far_apart,
@@ -73,10 +87,20 @@ from runner.detect.numerics.windows.validation.validation_windows import (
 )
 from runner.facts.messages.signals import StepRecord
 
+# A training loss that rises with the validation loss, in times of that beside the best one; chosen.
+RISEN_TRAINING = 1.15
+
 Judge = Callable[[Samples], NumericFinding | None]
 
 # In this order: what is certain from one sample on comes before what needs many. The first finding counts.
-OF_ANY_LOSS: tuple[Judge, ...] = (last_not_finite, norm_not_finite, equal_rewards, absurd_loss)
+OF_ANY_LOSS: tuple[Judge, ...] = (
+    last_not_finite,
+    many_skipped,
+    vanishing_scale,
+    norm_not_finite,
+    equal_rewards,
+    absurd_loss,
+)
 OF_LOSSES: tuple[Judge, ...] = (
     *OF_ANY_LOSS,
     zero_losses,
@@ -93,12 +117,17 @@ OF_LOSSES: tuple[Judge, ...] = (
     risen_level,
     second_level,
     rising_end,
+    drifting_norms,
     risen_norms,
     single_norm,
     absurd_norms,
+    jump_off_steady_norms,
     rising_trend,
     rising_together,
+    smooth_rise,
+    worse_passes,
     no_gradients,
+    no_norms,
     repeated_losses,
     flat_from_start,
     same_evaluations,
@@ -110,13 +139,23 @@ OF_LOSSES: tuple[Judge, ...] = (
     fallen_to_chance,
     loss_without_success,
     frequencies_only,
+    guessed_classes,
+    guessed_words,
+    resting_at_small_accuracy,
     leaving_validation,
+    bent_upwards,
     fitted_far_apart,
     widening_gap,
     falling_accuracy,
     validation_spike,
 )
-OF_TIMES: tuple[Judge, ...] = (uneven_steps, starved_steps, slower_steps, stalled_steps)
+OF_TIMES: tuple[Judge, ...] = (
+    uneven_steps,
+    starved_steps,
+    slower_steps,
+    stalled_steps,
+    creeping_times,
+)
 # Of logs that are not short, but so short that a level of many samples is known late.
 OF_LONGER: frozenset[Judge] = frozenset(
     (
@@ -172,6 +211,27 @@ class ShortLog:
     def count_passes(self) -> None:
         """Take each step to be a pass over the data: its lines name no other counter."""
         self._samples.steps_are_passes = True
+
+    def pass_first_passes(self) -> None:
+        """Take the log to begin after a first pass over the data: its lines name later ones."""
+        self._samples.is_past_passes = True
+
+    def pass_start(self) -> None:
+        """Take the log to begin long after the start of its run: its first line says how far it is."""
+        self._samples.is_past_start = True
+
+    def note_skips(self, step: int, num: int) -> None:
+        """Note how many steps the line of this step counts as skipped, since the line before."""
+        self._samples.note_skips(step, num)
+
+    def training_rises_since(self, onset_step: int) -> bool:
+        """Whether a training loss that is printed beside the validation loss rises, too, since the best one before this step."""
+        evaluations = self._samples.evaluations()
+        before = [one for one in evaluations if one[0] < onset_step]
+        if not before or not self._judges_losses:
+            return False
+        _, training, _ = min(before, key=lambda one: one[2])
+        return evaluations[-1][1] >= RISEN_TRAINING * training
 
     def divergence_from(self, onset_step: int) -> NumericFinding | None:
         """Return the divergence that began with a spike at this step; None: it was a spike, or the log is too long."""

@@ -303,7 +303,7 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
         return None
     logs = [math.log(value) for value in values[lowest:]]
     has_fallen = lowest >= 2 and values[lowest - 2] > values[lowest - 1]
-    if not has_fallen and _is_sum(values[lowest:]):
+    if not has_fallen and is_sum(values[lowest:]):
         return None
     slope = median_slope(list(enumerate(logs)))
     rise = slope * (len(logs) - 1)
@@ -338,7 +338,7 @@ def _spread_around(slope: float, values: Sequence[float]) -> float:
     return pstdev(value - slope * at for at, value in enumerate(values))
 
 
-def _is_sum(values: Sequence[float]) -> bool:
+def is_sum(values: Sequence[float]) -> bool:
     """Whether values rise like a sum of losses: always, and by steps that are alike."""
     steps = [later - value for value, later in pairwise(values)]
     return min(steps) > 0 and max(steps) <= SUM_RATIO * min(steps)

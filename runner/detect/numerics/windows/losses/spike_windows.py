@@ -8,6 +8,9 @@ from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 # A spike: samples before and after it, of all, its ratio to the highest other one, and how many
 # times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
 SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
+# A smaller one off calm losses: samples before and after it, its ratio to the highest of the others, and that in times of their
+# range, both as logarithms. Chosen: a batch that differs so much from all others is none of the same data.
+CALM_SIDE, CALM_RATIO, CALM_RANGES = 4, 1.6, 10.0
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
@@ -28,6 +31,9 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         return None
     others = [math.log(value) for at, value in losses if at != step]
     limit = max(math.log(SPIKE_RATIO), SPIKE_RANGES * (max(others) - min(others)))
+    if CALM_SIDE <= index < len(losses) - CALM_SIDE:
+        calm = max(math.log(CALM_RATIO), CALM_RANGES * (max(others) - min(others)))
+        limit = min(limit, calm)
     if math.log(highest) - max(others) < limit:
         return None
     evidence = (
