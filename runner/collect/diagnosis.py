@@ -313,6 +313,8 @@ class Log:
                 self.matches.append(replace(line.match, rank=rank))
                 if line.match.role == "resumed":
                     self._resumes.note_resume(line.match.text)
+                elif line.match.role == "other-work":
+                    self._windows.note_other_work()
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:

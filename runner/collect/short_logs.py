@@ -68,8 +68,10 @@ class ShortLogReader:
         self._num_skipped: int | None = None
         # Passes that are over at the first line that says it.
         self._share: float | None = None
-        # The first pass over the data that a line names.
+        # The first pass over the data that a line names, the one of each line, and that of the last record.
         self._first_pass: int | None = None
+        self._passes: dict[int, int] = {}
+        self._last_pass: tuple[int, int] | None = None
 
     def add_line(self, line: bytes, number: int, scores: Mapping[str, float] | None = None) -> None:
         """Look at a line with numbers, for what else it has. `scores`: of a row of a table."""
@@ -90,6 +92,7 @@ class ShortLogReader:
         self._counts_epochs &= is_epoch or (is_whole and _ends_pass(text))
         self._count_skips(line, number)
         if (named := NAMED_PASS.search(shown)) is not None:
+            self._passes[number] = int(named[1])
             self._first_pass = min(int(named[1]), self._first_pass or int(named[1]))
         if self._share is None and (share := SHARE_OF_PASS.search(shown)) is not None:
             self._share = float(share[1])
@@ -108,6 +111,11 @@ class ShortLogReader:
                 self._scores.get(line),
             )
             self._lines[record.step] = line
+            if line in self._passes:
+                # Two steps of one pass are no passes.
+                last, self._last_pass = self._last_pass, (self._passes[line], record.step)
+                is_same = last is not None and last[0] == self._last_pass[0]
+                self._counts_epochs &= not is_same or last == self._last_pass
             if line in self._skips:
                 self._log.note_skips(record.step, self._skips[line])
 
@@ -123,6 +131,10 @@ class ShortLogReader:
         self._num_skipped = total
         if before is not None:
             self._skips[number] = max(0, total - before)
+
+    def note_other_work(self) -> None:
+        """Note a line that says that something else is trained from it on, or in another way: its steps take another time."""
+        self._changes_work = True
 
     def training_rises_since(self, onset_step: int) -> bool:
         """Whether the training loss rises with the validation loss since before this step."""

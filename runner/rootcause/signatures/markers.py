@@ -35,6 +35,17 @@ MARKS = (
         near="a checkpoint is written after each epoch",
     ),
     _marker(
+        "other-work",
+        r"\b[Uu]n-?freez(?:e|ing) |\b(?:[Ss]tage|[Pp]hase|STAGE|PHASE) \d{1,2}(?::| (?:of|begins|starts|started)\b)"
+        r"|\b[Cc]urriculum\b.{0,40}\b(?:seq|len|stage|level|difficulty)"
+        r"|\b[Ss]eq(?:uence)?[ _-]?len(?:gth)? (?:is now|changed|increased|set|->)|\b[Pp]rogressive (?:resizing|growing)\b",
+        role="other-work",
+        scope="user",
+        source="sentences of scripts that train more layers, or longer sequences, from some step on",
+        sample="Unfreezing all 12 layers",
+        near="=> creating model 'resnet50', stage 2 has 4 blocks",
+    ),
+    _marker(
         "gpu-is-back",
         r"\bamdgpu\b.{0,60}\bGPU reset ?\(\d+\) succeeded",
         layer="device",

@@ -28,6 +28,7 @@ from runner.detect.numerics.windows.losses.runaway_windows import (
 )
 from runner.detect.numerics.windows.losses.smooth_rises import smooth_rise, worse_passes
 from runner.detect.numerics.windows.losses.spike_windows import (
+    falling_spike,
     repeated_spikes,
     single_spike,
     validation_spike,
@@ -110,6 +111,7 @@ OF_LOSSES: tuple[Judge, ...] = (
     both_losses,
     single_spike,
     repeated_spikes,
+    falling_spike,
     growth,
     turned_loss,
     loss_without_bound,

@@ -39,7 +39,9 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
     # Of the rise, and of what was before, without the steep start of a curve.
     noise = max(
         spread_around_curve(values[max(0, lowest - 1) :]),
-        spread_around_curve(values[STEEP_SAMPLES if lowest > STEEP_SAMPLES else 0 : lowest + 2]),
+        spread_around_curve(
+            values[STEEP_SAMPLES : lowest + 1] if lowest > STEEP_SAMPLES else values[: lowest + 2]
+        ),
     )
     rise = since[-1] - since[0]
     highest = max(values[: lowest + 1])

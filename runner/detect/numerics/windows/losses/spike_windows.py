@@ -11,6 +11,17 @@ SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
 # A smaller one off calm losses: samples before and after it, its ratio to the highest of the others, and that in times of their
 # range, both as logarithms. Chosen: a batch that differs so much from all others is none of the same data.
 CALM_SIDE, CALM_RATIO, CALM_RANGES = 4, 1.6, 10.0
+# One that falls back step by step, and is not back yet: samples before it and after it, its ratio to the highest before, that where
+# no learning rate is printed, and times the range of those before; and in times of which learning rate a schedule begins again.
+# Chosen: a schedule that begins again with a higher rate takes a loss up by a fifth, and lets it fall so.
+MIN_CALM, MIN_FALLING, FALLING_RATIO, FALLING_RATIO_ALONE, FALLING_RANGES, RAISED_RATE = (
+    4,
+    2,
+    1.25,
+    1.5,
+    8.0,
+    1.2,
+)
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
@@ -41,6 +52,31 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
     )
     return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def falling_spike(samples: Samples) -> NumericFinding | None:
+    """Find a jump off calm losses from which each later one falls, to the end of the log, and none is back."""
+    losses, rates = samples.losses(), samples.rates()
+    if not are_positive(value for _, value in losses):
+        return None
+    logs = [math.log(value) for _, value in losses]
+    for index in range(MIN_CALM, len(logs) - MIN_FALLING):
+        before, after = logs[:index], logs[index:]
+        ratio = FALLING_RATIO if rates else FALLING_RATIO_ALONE
+        limit = max(math.log(ratio), FALLING_RANGES * (max(before) - min(before)))
+        if after[0] - max(before) < limit or after != sorted(set(after), reverse=True):
+            continue
+        if after[-1] <= max(before) or (
+            rates and max(rates[index:]) > RAISED_RATE * rates[index - 1]
+        ):
+            continue
+        step, value = losses[index]
+        evidence = (
+            f"loss {number(value)} at step {step}, from which it falls, to {number(losses[-1][1])}: the {index} samples before are "
+            f"between {number(math.exp(min(before)))} and {number(math.exp(max(before)))}"
+        )
+        return incident("loss_spike", step, losses[-1][0], evidence)
+    return None
 
 
 def validation_spike(samples: Samples) -> NumericFinding | None:

@@ -45,8 +45,8 @@ def norm_not_finite(samples: Samples) -> NumericFinding | None:
         return None
     is_late = samples.is_past_start or tail[0].step >= LATE_STEP
     are_nan = all(one.grad_norm is not None and math.isnan(one.grad_norm) for one in tail)
-    least = MIN_BAD_NORMS if is_late and are_nan else LASTING_SAMPLES
-    is_clear = len(before) >= FIRST_SAMPLES or (not before and num >= least)
+    is_clear = len(before) >= FIRST_SAMPLES or (not before and num >= LASTING_SAMPLES)
+    is_clear |= is_late and are_nan
     if not is_clear or any(norm is not None and not math.isfinite(norm) for norm in before):
         return None
     evidence = (

@@ -35,7 +35,8 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     validation = [value for _, _, value in samples.evaluations()]
     accuracies = samples.accuracies()
     # Weights of 0 in the last layer begin exactly there.
-    is_late = samples.steps_are_passes or (bool(records) and records[-1].step >= LATE_STEP)
+    is_late = samples.steps_are_passes or samples.is_past_passes
+    is_late |= bool(records) and records[-1].step >= LATE_STEP
     for classes in CLASSES:
         chance = math.log(classes)
         num_equal = _num_fallen_to(later, chance)
