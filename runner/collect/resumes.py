@@ -28,7 +28,7 @@ MAX_STEPS = 4096
 # each, its ratio to the highest before, of few steps before a larger one, and times the range of those before. And in times of
 # which learning rate a run goes on as another stage. All chosen: the data of another place change a loss by less.
 MAX_BEFORE, MAX_AFTER, LEAST_BEFORE, LEAST_AFTER, LEAST_MANY = 8, 6, 2, 2, 4
-JUMP_RATIO, FEW_RATIO, JUMP_RANGES, FEW_RANGES, RAISED_RATE = 1.12, 1.4, 5.0, 10.0, 1.5
+JUMP_RATIO, FEW_RATIO, JUMP_RANGES, FEW_RANGES, RAISED_RATE = 1.15, 1.4, 8.0, 10.0, 1.5
 # A loss that falls as at the start of a run: steps of it, the first of them, their span in times of that, the fall, and that in
 # times of its noise. Chosen: a run that is so old falls by less than a hundredth in so few steps.
 LEAST_FALLING, LATE_STEP, NEW_SPAN, NEW_FALL, OVER_NOISE = 4, 1000, 0.05, 0.1, 8.0

@@ -8,13 +8,13 @@ from runner.detect.numerics.slow_trends import VARIANCE_OF_SECOND_DIFFERENCES
 
 
 def order(values: Sequence[float]) -> float:
-    """Return how far values rise from each to each later one: 1 if all do, -1 if none does."""
+    """Return how far values rise from each to each later one: 1 if all do, -1 if none does; 0 of fewer than two."""
     signs = [
         (later > earlier) - (later < earlier)
         for index, earlier in enumerate(values)
         for later in values[index + 1 :]
     ]
-    return fmean(signs)
+    return fmean(signs) if signs else 0.0
 
 
 def second_differences(values: Sequence[float]) -> list[float]:

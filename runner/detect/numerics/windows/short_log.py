@@ -26,9 +26,14 @@ from runner.detect.numerics.windows.losses.runaway_windows import (
     second_level,
     turned_loss,
 )
-from runner.detect.numerics.windows.losses.smooth_rises import smooth_rise, worse_passes
+from runner.detect.numerics.windows.losses.smooth_rises import (
+    left_smooth_fall,
+    smooth_rise,
+    worse_passes,
+)
 from runner.detect.numerics.windows.losses.spike_windows import (
     falling_spike,
+    far_above_first,
     repeated_spikes,
     single_spike,
     validation_spike,
@@ -101,6 +106,7 @@ OF_ANY_LOSS: tuple[Judge, ...] = (
     norm_not_finite,
     equal_rewards,
     absurd_loss,
+    absurd_norms,
 )
 OF_LOSSES: tuple[Judge, ...] = (
     *OF_ANY_LOSS,
@@ -117,16 +123,17 @@ OF_LOSSES: tuple[Judge, ...] = (
     loss_without_bound,
     worse_than_guesses,
     risen_level,
+    far_above_first,
     second_level,
     rising_end,
     drifting_norms,
     risen_norms,
     single_norm,
-    absurd_norms,
     jump_off_steady_norms,
     rising_trend,
     rising_together,
     smooth_rise,
+    left_smooth_fall,
     worse_passes,
     no_gradients,
     no_norms,

@@ -69,6 +69,25 @@ CONSTANT = [1e-3] * 8
             of(loss=[3.41, 3.36, 3.35, 3.39, 3.47, 3.58, 3.71, 3.88], lr=CONSTANT),
         ),
         ("divergence", of(loss=[0.88, 1.02, 1.64, 4.83, 7.92, 9.13, 9.71], lr=CONSTANT[:7])),
+        # A spike that is not over; a first loss that all others are far above; a late loss that rises from its first sample on; one
+        # that leaves a smooth fall.
+        ("loss_spike", of(loss=[2.61, 2.6, 2.62, 2.6, 2.61, 4.9, 3.4, 2.9, 2.75, 2.68])),
+        ("loss_spike", of(loss=[2.6256, 1288.1, 858.96])),
+        (
+            "divergence",
+            late(of(loss=[6.366, 6.598, 7.315, 9.122, 10.24], lr=[6e-5] * 5)),
+        ),
+        ("divergence", of(loss=[0.2191, 0.1992, 0.1872, 0.1808, 0.1768, 0.275, 0.3821])),
+        # A validation loss that rises smoothly at the last of many evaluations.
+        (
+            "validation_divergence",
+            of(
+                loss=[6.67, 3.75, 3.48, 3.09, 2.79, 2.57, 2.39, 2.2, 2.01, 1.81, 1.62],
+                validation_loss=[
+                    *(6.66, 3.9, 3.71, 3.43, 3.24, 3.174, 3.168, 3.185, 3.256, 3.325, 3.438),
+                ],
+            ),
+        ),
         # A validation loss that falls ever less, and then rises ever more.
         (
             "validation_divergence",
@@ -91,6 +110,11 @@ CONSTANT = [1e-3] * 8
             "throughput_drop",
             of(step_seconds_max=[1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6, 2.9]),
         ),
+        # A tenth of the speed, after two samples that agree, and after one.
+        ("throughput_drop", of(samples_per_second=[356.2, 357.3, 158.8, 41.3, 40.9])),
+        ("throughput_drop", of(step_seconds_max=[5.59, 92.1, 91.9])),
+        # Both losses at chance, exactly.
+        ("plateau", of(loss=[2.31, *[2.3026] * 3], validation_loss=[2.3, *[2.3026] * 3])),
         # Norms of 0 beside a loss that never changes.
         ("plateau", of(loss=[0.3466] * 7, grad_norm=[0.0] * 7, lr=[1e-3] * 7)),
         # A language model that is at the loss of a guess among all words.
@@ -150,6 +174,12 @@ def test_what_leaves_a_steady_level_is_found(fault: str, window: Records) -> Non
         of(step_seconds_max=[11.8, 11.9, 11.8, 11.7, 46.1, 11.8, 11.9]),
         of(step_seconds_max=[61.2, 4.9, 4.3, 4.3, 4.4, 4.3, 4.3]),
         of(step_seconds_max=[10.0 * n for n in range(1, 12)]),
+        # What comes back, or is a mean of fewer at first; one slow sample, and times of ten steps after one of a single step.
+        of(loss=[2.61, 2.6, 2.62, 2.6, 2.61, 2.9, 2.8, 2.75, 2.7]),
+        of(loss=[0.31, 1288.1, 0.38]),
+        of(loss=[6.366, 6.598, 7.315, 9.122, 10.24], lr=[6e-5] * 5),
+        of(samples_per_second=[356.2, 357.3, 158.8, 41.3, 340.9]),
+        of(step_seconds_max=[5.59, 58.1, 57.9]),
         # Norms that a trainer does not measure, beside a loss that moves.
         of(loss=LOSSES, grad_norm=[0.0] * 9, lr=[1e-3] * 9),
         # A language model that begins, and one that learns.
@@ -186,6 +216,26 @@ def test_passes_that_make_both_worse(
     """Loss and accuracy of the training data over whole passes, which have little noise."""
     window = [StepRecord(step=n, loss=loss) for n, loss in enumerate(losses, 30)]
     assert of_passes(window, accuracies) == fault
+
+
+def test_many_passes_that_make_both_worse_nearly_always() -> None:
+    """Ten passes have an order that noise seldom has."""
+    losses = [0.841, 0.8435, 0.8536, 0.8509, 0.8497, 0.8604, 0.8597, 0.8686, 0.8729, 0.8688]
+    accuracies = [0.7277, 0.727, 0.724, 0.7246, 0.7249, 0.7214, 0.7216, 0.7197, 0.7178, 0.7181]
+    window = [StepRecord(step=n, loss=loss) for n, loss in enumerate(losses, 129)]
+    assert of_passes(window, accuracies) == "divergence"
+    assert of_passes(window, list(reversed(accuracies))) == ""
+    assert of_passes(window[:8], accuracies[:8]) == ""
+
+
+def test_absurd_norms_count_whatever_the_loss_is_of() -> None:
+    """A policy's loss is not judged, and its gradient norms are."""
+    lines = [
+        f"step {n}: loss 0.1{n} policy_loss 0.1{n} reward 0.4 grad_norm {norm}"
+        for n, norm in ((1, 2955000000.0), (28, 2217400000.0))
+    ]
+    assert [one.cause.fault for one in verdicts_of("\n".join(lines))] == ["grad_norm_spike"]
+    assert verdicts_of("\n".join(lines).replace("000000.0", ".0").replace("400000.0", ".0")) == []
 
 
 def test_passes_that_take_four_times_as_long() -> None:

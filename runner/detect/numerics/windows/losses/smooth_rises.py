@@ -1,9 +1,14 @@
 """Losses of a short log that is over, and that turn and rise to its end along a smooth line, or with each pass over the data."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.losses.loss_windows import LEAST_LOSS, is_sum
+from runner.detect.numerics.windows.losses.loss_windows import (
+    LEAST_LOSS,
+    is_sum,
+    order_chance,
+)
 from runner.detect.numerics.windows.orders import order, spread_around_curve
 from runner.detect.numerics.windows.samples import Samples, are_positive
 
@@ -14,10 +19,17 @@ MIN_SAMPLES, MIN_RISES, LEAST_ORDER, LEFT_SHARE = 6, 4, 0.8, 0.8
 # log begins with its lowest loss. All chosen. And what the last one is of all before the lowest, where no rate is printed.
 RATED_RISE, SMALL_RISE, UNRATED_RISE, FEW_UNRATED_RISE, FROM_FIRST_RISE = 0.2, 0.1, 0.35, 0.6, 1.0
 ABOVE_BEFORE = 1.2
+# A late run whose loss rises in each sample from the first on, at a known rate: samples, its first step, and the rise. Chosen.
+MIN_LATE, LATE_STEP, LATE_RISE = 5, 1000, 0.5
 # A rise so large, to so many times the highest before it, may have more noise; chosen.
 FAR_RISE, FAR_ABOVE, FAR_OVER_NOISE = 0.8, 1.5, 7.0
 OVER_NOISE, SMALL_OVER_NOISE, SMALL_RISES = 10.0, 20.0, 5
 STEEP_SAMPLES = 2
+# Falls in a row before the lowest, rises after it, the first of these in times of the noise of the falls and as a ratio, and the
+# last one in times of the first sample. Chosen: noise of so few has no such line, nor a jump so far off it.
+MIN_SMOOTH_FALLS, MIN_LEFT, LEFT_OVER_NOISE, LEFT_RATIO, LEFT_ABOVE = 4, 2, 20.0, 1.3, 1.2
+# Passes over the data, the rise of the loss in all, and the chance that noise has the order of each metric. Chosen.
+MIN_ORDERED, ORDERED_RISE, ORDERED_CHANCE = 10, 0.03, 1e-3
 # Passes in a row that make the training loss and its accuracy worse, and the rise of the loss in all. Chosen: means over all data
 # have little noise.
 WORSE_PASSES = ((6, 0.03), (4, 0.08), (3, 0.25))
@@ -27,10 +39,13 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
     """Find a loss that rises from its lowest sample to the end of the log, far beyond its noise, at a rate that does not rise."""
     points = samples.losses()
     values = [value for _, value in points]
-    if len(values) < MIN_SAMPLES or not are_positive(values) or min(values) < LEAST_LOSS:
+    if len(values) < MIN_LATE or not are_positive(values) or min(values) < LEAST_LOSS:
         return None
     lowest = values.index(min(values))
     since, rates = values[lowest:], samples.rates()
+    is_late = bool(rates) and points[0][0] >= LATE_STEP and order(since) == 1
+    if len(values) < MIN_SAMPLES and not is_late:
+        return None
     has_fallen = lowest >= 2 and values[lowest - 2] > values[lowest - 1]
     if len(since) <= MIN_RISES or order(since) < LEAST_ORDER or (is_sum(since) and not has_fallen):
         return None
@@ -56,7 +71,8 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
     limit = RATED_RISE if is_rated else unrated
     if rates and len(since) > SMALL_RISES and rise >= SMALL_OVER_NOISE * noise:
         limit = SMALL_RISE
-    if rise < max(limit, FROM_FIRST_RISE if lowest == 0 else limit) * since[0]:
+    from_first = LATE_RISE if is_late else FROM_FIRST_RISE
+    if rise < max(limit, from_first if lowest == 0 else limit) * since[0]:
         return None
     evidence = (
         f"the loss rises from {number(since[0])}, its lowest, to {number(since[-1])} over the last {len(since)} samples, along a "
@@ -65,11 +81,50 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
     return incident("divergence", points[lowest + 1][0], points[-1][0], evidence)
 
 
+def left_smooth_fall(samples: Samples) -> NumericFinding | None:
+    """Find a loss that fell along a smooth line, and rises twice and more to the end, to above all before."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if not are_positive(values) or len(values) < MIN_SMOOTH_FALLS + 1 + MIN_LEFT:
+        return None
+    lowest = values.index(min(values))
+    falls, rises, rates = values[: lowest + 1], values[lowest:], samples.rates()
+    are_smooth = falls == sorted(set(falls), reverse=True) and rises == sorted(set(rises))
+    if not are_smooth or len(falls) <= MIN_SMOOTH_FALLS or len(rises) <= MIN_LEFT:
+        return None
+    if min(values) < LEAST_LOSS or (rates and max(rates[lowest:]) > rates[lowest]):
+        return None
+    noise = spread_around_curve(falls)
+    least = max(LEFT_OVER_NOISE * noise, (LEFT_RATIO - 1) * rises[0])
+    if rises[1] - rises[0] < least or rises[-1] < LEFT_ABOVE * values[0]:
+        return None
+    evidence = (
+        f"the loss fell in each of {len(falls)} samples, to {number(rises[0])}, along a line from which they are {number(noise)} "
+        f"away, and rises in each of the last {len(rises) - 1}, to {number(rises[-1])}"
+    )
+    return incident("divergence", points[lowest + 1][0], points[-1][0], evidence)
+
+
+def _is_worse_in_order(rows: Sequence[tuple[int, float, float]]) -> bool:
+    """Whether losses rise and accuracies fall from the lowest loss to the end of many passes, nearly always."""
+    losses, accuracies = [loss for _, loss, _ in rows], [-one for *_, one in rows]
+    if len(rows) < MIN_ORDERED or losses[-1] < (1 + ORDERED_RISE) * min(losses):
+        return False
+    return max(order_chance(losses), order_chance(accuracies)) <= ORDERED_CHANCE
+
+
 def worse_passes(samples: Samples) -> NumericFinding | None:
     """Find passes over the data, to the end of the log, of which each makes the training loss and its accuracy worse."""
     rows = samples.scores("accuracy") if samples.steps_are_passes else []
     if not are_positive(loss for _, loss, _ in rows):
         return None
+    if _is_worse_in_order(rows):
+        (_, first, _), (step, last, _) = rows[0], rows[-1]
+        evidence = (
+            f"the training loss rises over {len(rows)} passes over the data, from {number(first)} to {number(last)}, and the "
+            "accuracy falls, nearly always"
+        )
+        return incident("divergence", rows[1][0], step, evidence)
     num = 0
     for before, after in pairwise(reversed(rows)):
         if not (after[1] < before[1] and after[2] > before[2]):

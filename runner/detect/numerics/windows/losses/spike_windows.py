@@ -4,6 +4,7 @@ import math
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+from runner.facts.faults import Fault
 
 # A spike: samples before and after it, of all, its ratio to the highest other one, and how many
 # times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
@@ -22,6 +23,8 @@ MIN_CALM, MIN_FALLING, FALLING_RATIO, FALLING_RATIO_ALONE, FALLING_RANGES, RAISE
     8.0,
     1.2,
 )
+# Losses after a first one that is no beginning near 0, and their ratio to it; chosen.
+MIN_FAR, LEAST_FIRST, FAR_RATIO = 2, 1.0, 100.0
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
@@ -52,6 +55,22 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
     )
     return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def far_above_first(samples: Samples) -> NumericFinding | None:
+    """Find a first loss that all later ones, two at least, exceed a hundred times."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if len(values) <= MIN_FAR or not are_positive(values) or values[0] < LEAST_FIRST:
+        return None
+    if min(values[1:]) < FAR_RATIO * values[0]:
+        return None
+    fault: Fault = "divergence" if values[-1] >= values[1] else "loss_spike"
+    evidence = (
+        f"the loss is {number(min(values[1:]))} and more in all {len(values) - 1} samples after the first one, "
+        f"{number(values[0])}"
+    )
+    return incident(fault, points[1][0], points[-1][0], evidence)
 
 
 def falling_spike(samples: Samples) -> NumericFinding | None:

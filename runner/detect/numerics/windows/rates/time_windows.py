@@ -39,6 +39,17 @@ MIN_STEADY, STEADY_RATIO, MIN_SLOW, END_RATE_RATIO = 4, 1.25, 2, 1.9
 # The same of step times, and of times of whole passes: samples of the end, how far they are apart, and the ratio; and how far the
 # loss of a pass may be from that of the one before, as a logarithm, if the same is trained. Chosen.
 MIN_SLOW_STEPS, SLOW_STEADY, END_STEP_RATIO, END_PASS_RATIO, SAME_LOSS = 3, 1.5, 2.5, 3.5, 0.2
+# The same of a drop to a part, which few samples show: samples before, how far they are apart, samples of the end, and the ratio;
+# and of one after a single sample, which is no first one that is slow: the ratio, also in times of the steps between two lines, as
+# some print the time of all of these. Chosen.
+FEW_STEADY, FEW_CLOSE, FEW_SLOW, FEW_DROP_RATIO, SINGLE_RATIO, SINGLE_INTERVALS = (
+    2,
+    1.1,
+    2,
+    4.0,
+    10.0,
+    1.5,
+)
 # Times that creep up: samples, the last one in times of the first, and the first in times of the mean step between two, which the
 # time since the start of a run has as its first value. Chosen.
 MIN_CREEPING, CREEPING_RATIO, FIRST_STEPS = 9, 2.5, 2.5
@@ -107,7 +118,7 @@ def stalled_steps(samples: Samples) -> NumericFinding | None:
     known = [(one.step, one.step_seconds_max) for one in samples.records]
     points = [(step, seconds) for step, seconds in known if seconds is not None]
     times = [seconds for _, seconds in points]
-    if len(times) < MIN_STALLED + MIN_BEFORE_STALL or not are_positive(times):
+    if len(times) <= MIN_STALLED or not are_positive(times):
         return None
     before, last = times[:-1], times[-1]
     is_steady = len(before) >= MIN_BEFORE_HOURS and max(before) <= HOURS_STEADY * min(before)
@@ -117,6 +128,14 @@ def stalled_steps(samples: Samples) -> NumericFinding | None:
             f"{HOURS_RATIO:g} times)"
         )
         return incident("throughput_drop", points[-1][0], points[-1][0], evidence)
+    interval = points[1][0] - points[0][0]
+    least = max(SINGLE_RATIO, SINGLE_INTERVALS * interval) * before[0]
+    if min(times[1:]) >= max(least, LEAST_STALL_SECONDS) and not samples.steps_are_passes:
+        evidence = (
+            f"steps take {number(min(times[1:]))} s and more in all {len(times) - 1} samples after the first one, which took "
+            f"{number(before[0])} s"
+        )
+        return incident("throughput_drop", points[1][0], points[-1][0], evidence)
     for num in range(MIN_STALLED, len(times) - MIN_BEFORE_STALL + 1):
         before, after = times[:-num], times[-num:]
         if min(after) >= max(STALL_RATIO * max(before), LEAST_STALL_SECONDS):
@@ -197,6 +216,14 @@ def _slower_end(
     values = [value for _, value in times]
     if not are_positive(values):
         return None
+    before, after = values[:-FEW_SLOW], values[-FEW_SLOW:]
+    for num_between in (0, 1):
+        before = values[: len(values) - FEW_SLOW - num_between]
+        if len(before) < FEW_STEADY or max(before) > FEW_CLOSE * min(before):
+            continue
+        is_drop = min(after) >= FEW_DROP_RATIO * max(before)
+        if is_drop and max(after) <= FEW_CLOSE * min(after):
+            return before, after, times[-FEW_SLOW][0]
     for num, num_between in product(range(least, len(values) - MIN_STEADY + 1), (0, 1)):
         before, after = values[: len(values) - num - num_between], values[-num:]
         is_steady = len(before) >= MIN_STEADY and max(before) <= STEADY_RATIO * min(before)

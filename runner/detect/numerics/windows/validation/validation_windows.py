@@ -16,6 +16,8 @@ from runner.detect.numerics.windows.samples import Samples
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 # The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
+# One more in a row, among more, and a smaller rise; chosen.
+MIN_SMOOTH, MIN_WITH_SMOOTH, SMOOTH_RISE = 4, 8, 0.06
 # Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
 NUM_STEEP = 3
 # The same where some rises are interrupted: evaluations since the best one, the rise in all, also in times of the noise, and the
@@ -120,6 +122,11 @@ class _Rise:
         falling = order([-value for _, value, _ in self.since])
         return falling >= FALLING_ORDER and self.size >= ORDERED_OVER_NOISE * self.noise
 
+    def is_smooth(self) -> bool:
+        """Whether it is a few rises in a row, far above the noise of many evaluations."""
+        is_long = len(self.since) > MIN_SMOOTH and len(self.evaluations) >= MIN_WITH_SMOOTH
+        return is_long and self.share >= SMOOTH_RISE and self.is_clear
+
     def is_steady(self) -> bool:
         """Whether it is many rises in a row, along a smooth line."""
         is_long = len(self.since) > MIN_RISING
@@ -166,7 +173,7 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_small = rise.is_small_and_ordered()
     if rise.share < NOTE_RISE and not is_small:
         return None
-    in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
+    in_a_row = (rise.is_steady, rise.is_smooth, rise.is_marked, rise.is_apart, rise.is_memorised)
     in_order = is_small or rise.is_ordered() or rise.is_by_heart() or rise.is_of_known_data()
     if not (in_order or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
         return None
