@@ -78,6 +78,21 @@ CONSTANT = [1e-3] * 8
             late(of(loss=[6.366, 6.598, 7.315, 9.122, 10.24], lr=[6e-5] * 5)),
         ),
         ("divergence", of(loss=[0.2191, 0.1992, 0.1872, 0.1808, 0.1768, 0.275, 0.3821])),
+        # A fifth more, which the norm beside it confirms; samples that are each a multiple of the one before; a rise at a known
+        # rate whose steps are not those of a sum; a norm after three of a late run.
+        (
+            "loss_spike",
+            of(
+                loss=[2.52, 2.51, 2.53, 2.52, 3.02, 2.81, 2.7],
+                grad_norm=[0.3, 0.31, 0.3, 0.29, 7.1, 2.2, 1.1],
+            ),
+        ),
+        ("divergence", of(loss=[2.1, 1.8, 2.9, 11.2, 98.0])),
+        ("divergence", of(loss=[1.9, 1.7, 2.6, 4.9, 7.2, 8.8], lr=CONSTANT[:6])),
+        (
+            "grad_norm_spike",
+            late(of(loss=LOSSES[:5], grad_norm=[0.5, 0.52, 0.49, 61.0, 0.6])),
+        ),
         # A validation loss that rises smoothly at the last of many evaluations.
         (
             "validation_divergence",
@@ -113,6 +128,7 @@ CONSTANT = [1e-3] * 8
         # A tenth of the speed, after two samples that agree, and after one.
         ("throughput_drop", of(samples_per_second=[356.2, 357.3, 158.8, 41.3, 40.9])),
         ("throughput_drop", of(step_seconds_max=[5.59, 92.1, 91.9])),
+        ("throughput_drop", of(tokens_per_second=[8000.0, 8010.0, 7990.0, 1500.0, 1490.0, 1510.0])),
         # Both losses at chance, exactly.
         ("plateau", of(loss=[2.31, *[2.3026] * 3], validation_loss=[2.3, *[2.3026] * 3])),
         # Norms of 0 beside a loss that never changes.
@@ -177,6 +193,9 @@ def test_what_leaves_a_steady_level_is_found(fault: str, window: Records) -> Non
         # What comes back, or is a mean of fewer at first; one slow sample, and times of ten steps after one of a single step.
         of(loss=[2.61, 2.6, 2.62, 2.6, 2.61, 2.9, 2.8, 2.75, 2.7]),
         of(loss=[0.31, 1288.1, 0.38]),
+        of(loss=[2.52, 2.51, 2.53, 2.52, 3.02, 2.81, 2.7]),
+        of(loss=LOSSES[:5], grad_norm=[0.5, 0.52, 0.49, 61.0, 0.6]),
+        of(loss=[1.9, 1.7, 3.4, 5.2, 7.0, 8.8], lr=CONSTANT[:6]),
         of(loss=[6.366, 6.598, 7.315, 9.122, 10.24], lr=[6e-5] * 5),
         of(samples_per_second=[356.2, 357.3, 158.8, 41.3, 340.9]),
         of(step_seconds_max=[5.59, 58.1, 57.9]),

@@ -6,6 +6,7 @@ from itertools import pairwise
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.losses.loss_windows import (
     LEAST_LOSS,
+    SUM_RATIO,
     is_sum,
     order_chance,
 )
@@ -20,7 +21,9 @@ MIN_SAMPLES, MIN_RISES, LEAST_ORDER, LEFT_SHARE = 6, 4, 0.8, 0.8
 RATED_RISE, SMALL_RISE, UNRATED_RISE, FEW_UNRATED_RISE, FROM_FIRST_RISE = 0.2, 0.1, 0.35, 0.6, 1.0
 ABOVE_BEFORE = 1.2
 # A late run whose loss rises in each sample from the first on, at a known rate: samples, its first step, and the rise. Chosen.
-MIN_LATE, LATE_STEP, LATE_RISE = 5, 1000, 0.5
+MIN_LATE, LATE_STEP, LATE_RISE, LATE_ORDER = 5, 1000, 0.5, 0.9
+# How alike the steps of a sum of losses are, where a learning rate is printed, as scripts that print one do not sum. Chosen.
+RATED_SUM = 2.5
 # A rise so large, to so many times the highest before it, may have more noise; chosen.
 FAR_RISE, FAR_ABOVE, FAR_OVER_NOISE = 0.8, 1.5, 7.0
 OVER_NOISE, SMALL_OVER_NOISE, SMALL_RISES = 10.0, 20.0, 5
@@ -43,11 +46,13 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
         return None
     lowest = values.index(min(values))
     since, rates = values[lowest:], samples.rates()
-    is_late = bool(rates) and points[0][0] >= LATE_STEP and order(since) == 1
+    is_late = bool(rates) and points[0][0] >= LATE_STEP and order(since) >= LATE_ORDER
     if len(values) < MIN_SAMPLES and not is_late:
         return None
     has_fallen = lowest >= 2 and values[lowest - 2] > values[lowest - 1]
-    if len(since) <= MIN_RISES or order(since) < LEAST_ORDER or (is_sum(since) and not has_fallen):
+    if len(since) <= MIN_RISES or order(since) < LEAST_ORDER:
+        return None
+    if not has_fallen and is_sum(since, RATED_SUM if rates else SUM_RATIO):
         return None
     if rates and max(rates[lowest:]) > rates[lowest]:
         return None

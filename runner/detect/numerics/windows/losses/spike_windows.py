@@ -25,6 +25,8 @@ MIN_CALM, MIN_FALLING, FALLING_RATIO, FALLING_RATIO_ALONE, FALLING_RANGES, RAISE
 )
 # Losses after a first one that is no beginning near 0, and their ratio to it; chosen.
 MIN_FAR, LEAST_FIRST, FAR_RATIO = 2, 1.0, 100.0
+# The first ratio where the gradient norm of the same line jumps to so many times the highest before; chosen.
+FALLING_RATIO_BACKED, NORM_RATIO = 1.12, 8.0
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
@@ -57,6 +59,15 @@ def single_spike(samples: Samples) -> NumericFinding | None:
     return incident("loss_spike", step, losses[-1][0], evidence)
 
 
+def _norm_jumps(samples: Samples, step: int) -> bool:
+    """Whether the gradient norm of a step is far above all before."""
+    norms = [(at, norm) for at, _, norm in samples.losses_and_norms() if norm > 0]
+    before = [norm for at, norm in norms if at < step]
+    return bool(before) and any(
+        at == step and norm >= NORM_RATIO * max(before) for at, norm in norms
+    )
+
+
 def far_above_first(samples: Samples) -> NumericFinding | None:
     """Find a first loss that all later ones, two at least, exceed a hundred times."""
     points = samples.losses()
@@ -82,6 +93,8 @@ def falling_spike(samples: Samples) -> NumericFinding | None:
     for index in range(MIN_CALM, len(logs) - MIN_FALLING):
         before, after = logs[:index], logs[index:]
         ratio = FALLING_RATIO if rates else FALLING_RATIO_ALONE
+        if _norm_jumps(samples, losses[index][0]):
+            ratio = FALLING_RATIO_BACKED
         limit = max(math.log(ratio), FALLING_RANGES * (max(before) - min(before)))
         if after[0] - max(before) < limit or after != sorted(set(after), reverse=True):
             continue

@@ -13,6 +13,7 @@ from runner.detect.numerics.windows.samples import Samples, are_positive
 # ranges. The same after fewer samples; chosen.
 MIN_STEADY, MOST_BEFORE, JUMP_RATIO, JUMP_RANGES = 5, 8, 12.0, 4.0
 FEW_STEADY, FEW_RATIO, FEW_RANGES = 4, 30.0, 10.0
+LATE_STEP, LEAST_STEADY, LEAST_STEADY_RATIO, LEAST_STEADY_RANGES = 100, 3, 60.0, 15.0
 # A drift: samples, those at each end whose medians are compared, the ratio of the norms' and of the losses' medians, and the chance
 # that noise alone has the order of the losses. Chosen: norms rise in a warm-up, but the loss does not rise with them.
 MIN_DRIFT, END_SAMPLES, DRIFT_RATIO, DRIFT_LOSS, LOSS_CHANCE = 9, 3, 3.0, 1.01, 0.01
@@ -24,10 +25,14 @@ def jump_off_steady_norms(samples: Samples) -> NumericFinding | None:
     if not are_positive(norm for _, _, norm in both):
         return None
     logs = [math.log(norm) for _, _, norm in both]
-    for index in range(FEW_STEADY, len(both)):
+    is_late = bool(both) and both[0][0] >= LATE_STEP
+    for index in range(LEAST_STEADY if is_late else FEW_STEADY, len(both)):
         before = logs[max(0, index - MOST_BEFORE) : index]
-        is_few = len(before) < MIN_STEADY
-        ratio, ranges = (FEW_RATIO, FEW_RANGES) if is_few else (JUMP_RATIO, JUMP_RANGES)
+        ratio, ranges = JUMP_RATIO, JUMP_RANGES
+        if len(before) < FEW_STEADY:
+            ratio, ranges = LEAST_STEADY_RATIO, LEAST_STEADY_RANGES
+        elif len(before) < MIN_STEADY:
+            ratio, ranges = FEW_RATIO, FEW_RANGES
         limit = max(math.log(ratio), ranges * width(before))
         if logs[index] - max(logs[:index]) < limit:
             continue

@@ -39,17 +39,12 @@ MIN_STEADY, STEADY_RATIO, MIN_SLOW, END_RATE_RATIO = 4, 1.25, 2, 1.9
 # The same of step times, and of times of whole passes: samples of the end, how far they are apart, and the ratio; and how far the
 # loss of a pass may be from that of the one before, as a logarithm, if the same is trained. Chosen.
 MIN_SLOW_STEPS, SLOW_STEADY, END_STEP_RATIO, END_PASS_RATIO, SAME_LOSS = 3, 1.5, 2.5, 3.5, 0.2
-# The same of a drop to a part, which few samples show: samples before, how far they are apart, samples of the end, and the ratio;
+# The same of a drop to a part, which few samples show: samples before and of the end, of tokens per
+# second more, how far they are apart, and the ratio;
 # and of one after a single sample, which is no first one that is slow: the ratio, also in times of the steps between two lines, as
 # some print the time of all of these. Chosen.
-FEW_STEADY, FEW_CLOSE, FEW_SLOW, FEW_DROP_RATIO, SINGLE_RATIO, SINGLE_INTERVALS = (
-    2,
-    1.1,
-    2,
-    4.0,
-    10.0,
-    1.5,
-)
+FEW_STEADY, FEW_STEADY_TOKENS, FEW_CLOSE, FEW_DROP_RATIO = 2, 3, 1.1, 4.0
+SINGLE_RATIO, SINGLE_INTERVALS = 10.0, 1.5
 # Times that creep up: samples, the last one in times of the first, and the first in times of the mean step between two, which the
 # time since the start of a run has as its first value. Chosen.
 MIN_CREEPING, CREEPING_RATIO, FIRST_STEPS = 9, 2.5, 2.5
@@ -159,6 +154,7 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
     else:
         found = _slower(times, *(OF_TIMES if is_sized else OF_UNSIZED_TIMES))
         found = found or _slower_end(times, MIN_SLOW_STEPS, END_STEP_RATIO)
+        found = found or _slower_after_few(times, FEW_STEADY)
     if found is not None:
         before, after, onset = found
         sized = ", with the same batch size on each line" if is_sized else ""
@@ -170,6 +166,9 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
         found = next((one for limits in OF_RATES if (one := _slower(inverse, *limits))), None)
         if found is None and source == SAMPLES:
             found = _slower_end(inverse, MIN_SLOW, END_RATE_RATIO)
+        if found is None:
+            num_steady = FEW_STEADY if source == SAMPLES else FEW_STEADY_TOKENS
+            found = _slower_after_few(inverse, num_steady)
         if found is not None:
             before, after, onset = found
             most, least = number(1 / min(after)), number(1 / max(before))
@@ -206,6 +205,24 @@ def creeping_times(samples: Samples) -> NumericFinding | None:
     return incident("throughput_drop", times[1][0], times[-1][0], evidence)
 
 
+def _slower_after_few(
+    times: Points, least: int
+) -> tuple[Sequence[float], Sequence[float], int] | None:
+    """Return the same of a drop to a part, which few samples show. `least`: samples before, and of the end."""
+    values = [value for _, value in times]
+    if not are_positive(values):
+        return None
+    after = values[-least:]
+    for num_between in (0, 1):
+        before = values[: len(values) - least - num_between]
+        if len(before) < least or max(before) > FEW_CLOSE * min(before):
+            continue
+        is_drop = min(after) >= FEW_DROP_RATIO * max(before)
+        if is_drop and max(after) <= FEW_CLOSE * min(after):
+            return before, after, times[-least][0]
+    return None
+
+
 def _slower_end(
     times: Points, least: int, ratio: float
 ) -> tuple[Sequence[float], Sequence[float], int] | None:
@@ -216,14 +233,6 @@ def _slower_end(
     values = [value for _, value in times]
     if not are_positive(values):
         return None
-    before, after = values[:-FEW_SLOW], values[-FEW_SLOW:]
-    for num_between in (0, 1):
-        before = values[: len(values) - FEW_SLOW - num_between]
-        if len(before) < FEW_STEADY or max(before) > FEW_CLOSE * min(before):
-            continue
-        is_drop = min(after) >= FEW_DROP_RATIO * max(before)
-        if is_drop and max(after) <= FEW_CLOSE * min(after):
-            return before, after, times[-FEW_SLOW][0]
     for num, num_between in product(range(least, len(values) - MIN_STEADY + 1), (0, 1)):
         before, after = values[: len(values) - num - num_between], values[-num:]
         is_steady = len(before) >= MIN_STEADY and max(before) <= STEADY_RATIO * min(before)
