@@ -19,7 +19,12 @@ from runner.collect.log_ends.reader import EndReader
 from runner.collect.log_folders.origins import Origin
 from runner.collect.log_steps import LogSteps, is_open_bar
 from runner.collect.margins import Margin
-from runner.collect.numeric_matches import match_of_finding, spike_onset, without_taken_back
+from runner.collect.numeric_matches import (
+    match_of_finding,
+    spike_onset,
+    validation_onset,
+    without_taken_back,
+)
 from runner.collect.resumes import LogResumes
 from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.collect.short_logs import ShortLogReader
@@ -28,7 +33,7 @@ from runner.collect.tracebacks.reader import TracebackReader
 from runner.collect.wordings import installed_wordings
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
-from runner.detect.numerics.windows.constant_loss import ConstantLoss
+from runner.detect.numerics.windows.unlearned.constant_loss import ConstantLoss
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
@@ -189,6 +194,7 @@ class Log:
         self._add_validation()
         self._defects = self._numerics.warnings
         self._judge_spikes()
+        self._judge_validations()
         if (mismatch := self._resumes.finding()) is not None:
             self._add_finding(*mismatch)
         if (found := self._windows.finding()) is not None:
@@ -314,6 +320,8 @@ class Log:
                 self.matches.append(replace(line.match, rank=rank))
                 if line.match.role == "resumed":
                     self._resumes.note_resume(line.match.text)
+                elif line.match.role == "other-work":
+                    self._windows.note_other_work()
             if line.with_numbers:
                 self._windows.add_line(line.with_numbers, line.line, line.scores)
             if line.record is not None:
@@ -361,6 +369,14 @@ class Log:
                 continue
             if (found := self._windows.divergence_from(onset)) is not None:
                 self._add_finding(*found)
+
+    def _judge_validations(self) -> None:
+        """Call a validation loss that rises with the training loss a divergence, now that the log is over."""
+        for at, match in enumerate(self.matches):
+            onset = validation_onset(match)
+            if onset is not None and self._windows.training_rises_since(onset):
+                text = f"{match.text}; the training loss rises with it"
+                self.matches[at] = replace(match, fault="divergence", text=text)
 
     def _forget_unmeasured(self, onset_step: int) -> None:
         """Drop a NaN from the start of a log on that ended: weights that are NaN give no loss again, so none was measured yet."""

@@ -31,6 +31,12 @@ def spike_onset(match: Match) -> int | None:
     return int(match.named["onset_step"]) if is_spike else None
 
 
+def validation_onset(match: Match) -> int | None:
+    """Return the step at which a validation loss began to rise; None: the match is of something else."""
+    is_rise = match.signature == SIGNATURE and match.fault == "validation_divergence"
+    return int(match.named["onset_step"]) if is_rise else None
+
+
 def without_taken_back(matches: Sequence[Match], finding: NumericFinding) -> list[Match]:
     """Return the matches that a finding leaves: a divergence was no spike before, and an overfit that ends was noise."""
     if finding.fault == "validation_divergence" and finding.recovered:

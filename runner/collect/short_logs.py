@@ -28,6 +28,18 @@ SIZE = re.compile(
     rb"(?i)((?:[a-z]{1,16}[_ ])?batch[_ ]?size|\bbsz|seq(?:uence)?[_ ]?len(?:gth)?|\b(?:img_?|image_?)?size|\bres(?:olution)?)"
     rb"['\"]?\s{0,4}[:= ]\s{0,4}(\d{1,9})(?![\d.])"
 )
+# Steps that were skipped: since the line before (Megatron-LM), and since the start (DeepSpeed).
+SKIPPED = re.compile(
+    rb"(?i)number of skipped iterations:\s{0,4}(\d{1,9})\b|\bskipped ?[=:] ?(\d{1,9})\b"
+)
+# Passes over the data that a line names; the first one is 0 or 1. What else a script trains, or how, from some line on.
+NAMED_PASS = re.compile(rb"(?i)\bepochs?\b['\"]?\s{0,3}[:=\[#]{0,2}\s{0,3}(\d{1,6})(?![\d.])")
+SHARE_OF_PASS = re.compile(rb"(?i)'epoch': (\d{1,6}\.\d{1,20})\b")
+# A share of a pass after which no loss scale is searched for; chosen.
+LATE_SHARE = 0.1
+OTHER_WORK = re.compile(
+    rb"(?i)\bunfr(?:eez|ozen)|\bfreez|\b(?:stage|phase)[ :=#]{0,2}\d|\bcurriculum\b|\bprogressive (?:resiz|grow)"
+)
 # Lines with numbers at most, whose steps may not be known yet.
 MAX_LINES = 1000
 
@@ -49,6 +61,17 @@ class ShortLogReader:
         self._has_sizes = False
         self._num_lines = 0
         self._counts_epochs = True
+        # A line says that something else is trained from it on.
+        self._changes_work = False
+        # Line -> steps skipped, and of totals the newest one.
+        self._skips: dict[int, int] = {}
+        self._num_skipped: int | None = None
+        # Passes that are over at the first line that says it.
+        self._share: float | None = None
+        # The first pass over the data that a line names, the one of each line, and that of the last record.
+        self._first_pass: int | None = None
+        self._passes: dict[int, int] = {}
+        self._last_pass: tuple[int, int] | None = None
 
     def add_line(self, line: bytes, number: int, scores: Mapping[str, float] | None = None) -> None:
         """Look at a line with numbers, for what else it has. `scores`: of a row of a table."""
@@ -67,6 +90,13 @@ class ShortLogReader:
         # What a bar drew before has a loss of its own.
         is_whole = len(shown) == len(line.rstrip(b"\r\b "))
         self._counts_epochs &= is_epoch or (is_whole and _ends_pass(text))
+        self._count_skips(line, number)
+        if (named := NAMED_PASS.search(shown)) is not None:
+            self._passes[number] = int(named[1])
+            self._first_pass = min(int(named[1]), self._first_pass or int(named[1]))
+        if self._share is None and (share := SHARE_OF_PASS.search(shown)) is not None:
+            self._share = float(share[1])
+        self._changes_work |= OTHER_WORK.search(shown) is not None
         sizes = SIZE.findall(line)
         self._has_sizes |= bool(sizes)
         self._sizes = sizes if self._sizes in (None, sizes) else []
@@ -81,6 +111,34 @@ class ShortLogReader:
                 self._scores.get(line),
             )
             self._lines[record.step] = line
+            if line in self._passes:
+                # Two steps of one pass are no passes.
+                last, self._last_pass = self._last_pass, (self._passes[line], record.step)
+                is_same = last is not None and last[0] == self._last_pass[0]
+                self._counts_epochs &= not is_same or last == self._last_pass
+            if line in self._skips:
+                self._log.note_skips(record.step, self._skips[line])
+
+    def _count_skips(self, line: bytes, number: int) -> None:
+        """Note how many steps a line counts as skipped since the line before."""
+        found = SKIPPED.search(line)
+        if found is None:
+            return
+        if found[1] is not None:
+            self._skips[number] = int(found[1])
+            return
+        total, before = int(found[2]), self._num_skipped
+        self._num_skipped = total
+        if before is not None:
+            self._skips[number] = max(0, total - before)
+
+    def note_other_work(self) -> None:
+        """Note a line that says that something else is trained from it on, or in another way: its steps take another time."""
+        self._changes_work = True
+
+    def training_rises_since(self, onset_step: int) -> bool:
+        """Whether the training loss rises with the validation loss since before this step."""
+        return self._log.training_rises_since(onset_step)
 
     def _leave_out(self, line: bytes) -> None:
         if OPPOSED.search(line) is not None:
@@ -110,6 +168,12 @@ class ShortLogReader:
             self._log.doubt_times()
         if self._counts_epochs and self._num_lines:
             self._log.count_passes()
+        if (self._share or 0) >= LATE_SHARE:
+            self._log.pass_start()
+        if self._changes_work:
+            self._log.doubt_times()
+        if (self._first_pass or 0) > 1:
+            self._log.pass_first_passes()
         found = self._log.finding()
         return None if found is None else (found, self._lines[found.onset_step])
 

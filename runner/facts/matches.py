@@ -100,6 +100,8 @@ Role = Literal[
     "gpu-is-back",
     # A run goes on from a checkpoint.
     "resumed",
+    # From here on a step is other work than before, and may take another time.
+    "other-work",
     # Code that does not return; what a device of the same node did just before is the cause.
     "stuck",
 ]

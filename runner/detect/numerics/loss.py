@@ -183,6 +183,9 @@ class LossDetector(MetricDetector):
         if len(self._first) < EARLY_LEAST:
             return False
         median, width = self._level.median, max(self._first) - min(self._first)
+        if not self._transform.is_log and not median and not width:
+            # Losses of policies begin at 0.
+            return False
         is_settled = width <= self._transform.rise_by(EARLY_CALM, median)
         limit = max(self._transform.rise_by(EARLY_FIRST, median), EARLY_RANGES * width)
         return is_settled and value - median > limit

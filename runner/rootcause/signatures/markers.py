@@ -26,11 +26,24 @@ MARKS = (
     _marker(
         "resumed",
         # Each begins with a literal: a gap before one costs a third of the speed.
-        r"\b[Rr]esum(?:ed|ing) |(?:oad|estor)(?:ed|ing) (?:checkpoint|optimizer|snapshot|all states)|ontinuing (?:training )?from ",
+        r"\b[Rr]esum(?:ed|ing) |(?:oad|estor)(?:ed|ing) "
+        r"(?:checkpoint|the checkpoint|optimizer|model and optimizer|train(?:er|ing) state|snapshot|all states)"
+        r"|ontinuing (?:training )?from ",
         role="resumed",
         source="sentences of Megatron-LM, DeepSpeed, Hugging Face Trainer, Lightning, fairseq, detectron2, timm and others",
         sample="[INFO|trainer.py:1773]   Continuing training from global step 7000",
         near="a checkpoint is written after each epoch",
+    ),
+    _marker(
+        "other-work",
+        r"\b[Uu]n-?freez(?:e|ing) |\b(?:[Ss]tage|[Pp]hase|STAGE|PHASE) \d{1,2}(?::| (?:of|begins|starts|started)\b)"
+        r"|\b[Cc]urriculum\b.{0,40}\b(?:seq|len|stage|level|difficulty)"
+        r"|\b[Ss]eq(?:uence)?[ _-]?len(?:gth)? (?:is now|changed|increased|set|->)|\b[Pp]rogressive (?:resizing|growing)\b",
+        role="other-work",
+        scope="user",
+        source="sentences of scripts that train more layers, or longer sequences, from some step on",
+        sample="Unfreezing all 12 layers",
+        near="=> creating model 'resnet50', stage 2 has 4 blocks",
     ),
     _marker(
         "gpu-is-back",

@@ -83,3 +83,46 @@ def test_another_stage_and_other_ranks_are_no_steps_made_again() -> None:
         for rank in (0, 1)
     )
     assert "resume_mismatch" not in faults(resumed + ranks)
+
+
+def excerpt(first: int, every: int, losses: list[float]) -> str:
+    """Write a few steps, as an excerpt of a log has them."""
+    return "".join(
+        f"step {first + every * n}: loss {loss:.4f} lr 1e-4\n" for n, loss in enumerate(losses)
+    )
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "=> loaded checkpoint 'ckpt/last.pth' (epoch 42)",
+        "Loading the checkpoint from outputs/checkpoint/step-20500.",
+        "Loaded model and optimizer state from /ckpt/20500.pt",
+        "Resumed from checkpoint at step 20500 (best val loss 1.712)",
+    ],
+)
+def test_a_few_steps_on_both_sides_of_a_resume(sentence: str) -> None:
+    """A jump to a level above all before, which later steps do not leave."""
+    before = excerpt(20_450, 10, [2.21, 2.20, 2.22, 2.21, 2.20])
+    high = excerpt(20_500, 10, [2.71, 2.62, 2.55, 2.51, 2.47])
+    assert faults(f"{before}{sentence}\n{high}") == ["resume_mismatch"]
+    for after in ([2.21, 2.19, 2.22, 2.20], [2.31, 2.27, 2.24, 2.23], [2.71, 2.21, 2.22, 2.20]):
+        assert faults(f"{before}{sentence}\n{excerpt(20_500, 10, after)}") == []
+    # Two steps before show little of the noise, so more of a jump is needed.
+    few = excerpt(20_480, 10, [2.21, 2.20])
+    assert faults(f"{few}{sentence}\n{high}") == []
+    assert faults(f"{few}{sentence}\n{excerpt(20_500, 10, [4.71, 4.02])}") == ["resume_mismatch"]
+
+
+def test_a_loss_that_falls_as_at_the_start() -> None:
+    """New weights learn fast; those of an old run do not."""
+    sentence = "Resumed from checkpoint at step 30000\n"
+    new = [10.8123, 10.4410, 10.0192, 9.6204, 9.25]
+    assert faults(sentence + excerpt(30_010, 10, new)) == ["resume_mismatch"]
+    assert faults(sentence + excerpt(10, 10, new)) == []
+    for losses in (
+        [2.1123, 2.1410, 2.1192, 2.1204],
+        [1.31, 1.27, 1.19, 1.18],
+        [2.2, 2.1, 2.3, 1.9],
+    ):
+        assert faults(sentence + excerpt(30_010, 10, losses)) == []

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -30,6 +31,12 @@ class Samples:
         self.has_one_batch_size = False
         # Its steps are passes over the data, each of many updates.
         self.steps_are_passes = False
+        # The first line that says how far it is within a pass over the data is no longer at its start.
+        self.is_past_start = False
+        # Each line that names a pass over the data names one that is not the first.
+        self.is_past_passes = False
+        # Step -> steps skipped since the line before.
+        self._skips: dict[int, int] = {}
 
     @property
     def is_open(self) -> bool:
@@ -74,6 +81,19 @@ class Samples:
             self._records, self._accuracies, self._data_seconds, self._scores = [], {}, {}, {}
         else:
             self._records.append(record)
+
+    def note_skips(self, step: int, num: int) -> None:
+        """Note how many steps were skipped up to this step, since the line before."""
+        self._skips[step] = num
+
+    def skip_counts(self) -> Sequence[tuple[int, int, int]]:
+        """Return step, steps since the line before, and how many of these were skipped, of each line that counts them."""
+        steps = [one.step for one in self._records if one.step in self._skips]
+        intervals = [later - step for step, later in pairwise(steps)]
+        return [
+            (step, interval, self._skips[step])
+            for step, interval in zip(steps, [*intervals[:1], *intervals], strict=False)
+        ]
 
     def losses(self) -> Points:
         """Return the losses, none of skipped steps. Where only some lines have a validation loss, theirs are of another kind."""

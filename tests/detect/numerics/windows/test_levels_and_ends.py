@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner.detect.numerics.windows.runaway_windows import SATURATED_LOSS
+from runner.detect.numerics.windows.losses.runaway_windows import SATURATED_LOSS
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
 from tests.detect.numerics.windows.test_short_logs import fault_of, of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from runner.detect.numerics.windows.loss_windows import order_chance
+from runner.detect.numerics.windows.losses.loss_windows import order_chance
 from runner.detect.numerics.windows.short_log import ShortLog
 from runner.facts.messages.signals import StepRecord
 from tests.detect.numerics.windows.curves import Records, sums

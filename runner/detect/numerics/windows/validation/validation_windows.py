@@ -7,11 +7,8 @@ from itertools import pairwise
 from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.slow_trends import (
-    INCIDENT_RISE,
-    NOTE_RISE,
-    VARIANCE_OF_SECOND_DIFFERENCES,
-)
+from runner.detect.numerics.slow_trends import INCIDENT_RISE, NOTE_RISE
+from runner.detect.numerics.windows.orders import order, spread_around_curve
 from runner.detect.numerics.windows.samples import Samples
 
 # Evaluations in a row whose validation loss rises, and training loss falls, since the best one, and the rise in times of the noise
@@ -19,6 +16,8 @@ from runner.detect.numerics.windows.samples import Samples
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 # The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
+# One more in a row, among more, and a smaller rise; chosen.
+MIN_SMOOTH, MIN_WITH_SMOOTH, SMOOTH_RISE = 4, 8, 0.06
 # Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
 NUM_STEEP = 3
 # The same where some rises are interrupted: evaluations since the best one, the rise in all, also in times of the noise, and the
@@ -103,11 +102,11 @@ class _Rise:
     def is_ordered(self) -> bool:
         """Whether both do so over many evaluations, with interruptions."""
         validation = [value for _, _, value in self.since]
-        order = min(_order(validation), _order([-value for _, value, _ in self.since]))
+        least = min(order(validation), order([-value for _, value, _ in self.since]))
         num = len(self.since)
-        is_long = num >= MIN_ORDERED and order >= LEAST_ORDER
+        is_long = num >= MIN_ORDERED and least >= LEAST_ORDER
         is_long = is_long and self.size >= ORDERED_OVER_NOISE * self.noise
-        is_short = num >= MIN_CLEAR and order >= CLEAR_ORDER and self.is_clear
+        is_short = num >= MIN_CLEAR and least >= CLEAR_ORDER and self.is_clear
         return self.share >= ORDERED_RISE and (is_long or is_short)
 
     def is_by_heart(self) -> bool:
@@ -118,10 +117,15 @@ class _Rise:
         """Whether the validation loss rises by little, but nearly always, while the training loss falls."""
         validation = [value for _, _, value in self.since]
         is_long = len(self.since) >= MIN_ORDERED and self.share >= SMALL_RISE
-        if not is_long or _order(validation) < STRICT_ORDER:
+        if not is_long or order(validation) < STRICT_ORDER:
             return False
-        falling = _order([-value for _, value, _ in self.since])
+        falling = order([-value for _, value, _ in self.since])
         return falling >= FALLING_ORDER and self.size >= ORDERED_OVER_NOISE * self.noise
+
+    def is_smooth(self) -> bool:
+        """Whether it is a few rises in a row, far above the noise of many evaluations."""
+        is_long = len(self.since) > MIN_SMOOTH and len(self.evaluations) >= MIN_WITH_SMOOTH
+        return is_long and self.share >= SMOOTH_RISE and self.is_clear
 
     def is_steady(self) -> bool:
         """Whether it is many rises in a row, along a smooth line."""
@@ -169,7 +173,7 @@ def leaving_validation(samples: Samples) -> NumericFinding | None:
     is_small = rise.is_small_and_ordered()
     if rise.share < NOTE_RISE and not is_small:
         return None
-    in_a_row = (rise.is_steady, rise.is_marked, rise.is_apart, rise.is_memorised)
+    in_a_row = (rise.is_steady, rise.is_smooth, rise.is_marked, rise.is_apart, rise.is_memorised)
     in_order = is_small or rise.is_ordered() or rise.is_by_heart() or rise.is_of_known_data()
     if not (in_order or (rise.is_unbroken() and any(judge() for judge in in_a_row))):
         return None
@@ -248,24 +252,6 @@ def falling_accuracy(samples: Samples) -> NumericFinding | None:
     return incident("validation_divergence", rows[best + 1][0], rows[-1][0], evidence)
 
 
-def _order(values: Sequence[float]) -> float:
-    """Return how far values rise from each to each later one: 1 if all do, -1 if none does."""
-    signs = [
-        (later > earlier) - (later < earlier)
-        for index, earlier in enumerate(values)
-        for later in values[index + 1 :]
-    ]
-    return fmean(signs)
-
-
 def _noise(evaluations: _Evaluations) -> float:
-    """Return the spread of validation losses around a smooth line, by their second differences; 0 of fewer than three."""
-    values = [value for _, _, value in evaluations]
-    seconds = [
-        after - 2 * value + before
-        for before, value, after in zip(values, values[1:], values[2:], strict=False)
-    ]
-    if not seconds:
-        return 0.0
-    square = sum(one * one for one in seconds) / len(seconds)
-    return math.sqrt(square / VARIANCE_OF_SECOND_DIFFERENCES)
+    """Return the spread of validation losses around a smooth line; 0 of fewer than three."""
+    return spread_around_curve([value for _, _, value in evaluations])

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
 from runner.detect.numerics.windows.samples import Samples
+from runner.detect.numerics.windows.unlearned.constant_loss import MIN_DIGITS, has_digits
 
 # A classifier that knows nothing has a cross entropy of ln N of its N classes. Numbers of classes that are usual, since any loss is
 # near the logarithm of some number; chosen.
@@ -14,6 +14,8 @@ CLASSES = (*range(2, 11), 20, 50, 100, 200, 1000)
 # the training loss alone, where it is exact, and not ln 2, with which preference losses and balanced discriminators begin or stay.
 # Chosen.
 MIN_AT_CHANCE, NEAR_CHANCE, EXACT_CHANCE, NEAR_ACCURACY = 5, 1e-3, 1e-4, 0.1
+# Losses of evaluations, training and validation, that are as exact; the first evaluation is left out. Chosen.
+MIN_EXACT = 6
 # Samples at the end that are all equal, and how far from chance another was before. Chosen: preference losses begin there.
 MIN_EQUAL, AWAY_FROM_CHANCE = 6, 0.2
 # A step by which a run has begun to learn; chosen.
@@ -35,7 +37,8 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
     validation = [value for _, _, value in samples.evaluations()]
     accuracies = samples.accuracies()
     # Weights of 0 in the last layer begin exactly there.
-    is_late = samples.steps_are_passes or (bool(records) and records[-1].step >= LATE_STEP)
+    is_late = samples.steps_are_passes or samples.is_past_passes
+    is_late |= bool(records) and records[-1].step >= LATE_STEP
     for classes in CLASSES:
         chance = math.log(classes)
         num_equal = _num_fallen_to(later, chance)
@@ -49,6 +52,12 @@ def loss_at_chance(samples: Samples) -> NumericFinding | None:
             and any(_are_near(one, 1 / classes, NEAR_ACCURACY) for one in accuracies)
         )
         is_guessed |= is_late and _are_all_at_chance(samples, classes)
+        both = [value for _, *losses in samples.evaluations() for value in losses]
+        is_valid |= (
+            classes > 2
+            and len(both) >= MIN_EXACT
+            and all(abs(value - chance) <= EXACT_CHANCE * chance for value in both[2:])
+        )
         if is_exact or is_valid or is_guessed or num_equal:
             beside = " and the validation loss" if is_valid else ""
             num = num_equal or len(records)

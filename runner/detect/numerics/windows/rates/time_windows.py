@@ -1,11 +1,13 @@
 """Step times and throughputs of a short log that is over: steps that go to and fro between two times, and a drop that lasts."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise, product
 from statistics import median
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.throughput import SAMPLES, SOURCES
+from runner.detect.numerics.windows.losses.loss_windows import TREND_CHANCE, order_chance
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
 
 # Step times: samples, slow ones in times of the fastest, how many fast ones show that a step can be that fast (within a factor of
@@ -34,6 +36,18 @@ GAP_RANGES = 3.0
 # Samples per second that fell at the end: samples before, how far they are apart, samples of the end, and the ratio. Chosen: a save
 # or a validation makes one sample slow, not two; of tokens per second, which are printed more often, two are.
 MIN_STEADY, STEADY_RATIO, MIN_SLOW, END_RATE_RATIO = 4, 1.25, 2, 1.9
+# The same of step times, and of times of whole passes: samples of the end, how far they are apart, and the ratio; and how far the
+# loss of a pass may be from that of the one before, as a logarithm, if the same is trained. Chosen.
+MIN_SLOW_STEPS, SLOW_STEADY, END_STEP_RATIO, END_PASS_RATIO, SAME_LOSS = 3, 1.5, 2.5, 3.5, 0.2
+# The same of a drop to a part, which few samples show: samples before and of the end, of tokens per
+# second more, how far they are apart, and the ratio;
+# and of one after a single sample, which is no first one that is slow: the ratio, also in times of the steps between two lines, as
+# some print the time of all of these. Chosen.
+FEW_STEADY, FEW_STEADY_TOKENS, FEW_CLOSE, FEW_DROP_RATIO = 2, 3, 1.1, 4.0
+SINGLE_RATIO, SINGLE_INTERVALS = 10.0, 1.5
+# Times that creep up: samples, the last one in times of the first, and the first in times of the mean step between two, which the
+# time since the start of a run has as its first value. Chosen.
+MIN_CREEPING, CREEPING_RATIO, FIRST_STEPS = 9, 2.5, 2.5
 OF_TIMES, OF_UNSIZED_TIMES = (4, 1.25), (5, 2.5)
 OF_RATES = ((4, 2.0), (8, 1.5))
 
@@ -99,7 +113,7 @@ def stalled_steps(samples: Samples) -> NumericFinding | None:
     known = [(one.step, one.step_seconds_max) for one in samples.records]
     points = [(step, seconds) for step, seconds in known if seconds is not None]
     times = [seconds for _, seconds in points]
-    if len(times) < MIN_STALLED + MIN_BEFORE_STALL or not are_positive(times):
+    if len(times) <= MIN_STALLED or not are_positive(times):
         return None
     before, last = times[:-1], times[-1]
     is_steady = len(before) >= MIN_BEFORE_HOURS and max(before) <= HOURS_STEADY * min(before)
@@ -109,6 +123,14 @@ def stalled_steps(samples: Samples) -> NumericFinding | None:
             f"{HOURS_RATIO:g} times)"
         )
         return incident("throughput_drop", points[-1][0], points[-1][0], evidence)
+    interval = points[1][0] - points[0][0]
+    least = max(SINGLE_RATIO, SINGLE_INTERVALS * interval) * before[0]
+    if min(times[1:]) >= max(least, LEAST_STALL_SECONDS) and not samples.steps_are_passes:
+        evidence = (
+            f"steps take {number(min(times[1:]))} s and more in all {len(times) - 1} samples after the first one, which took "
+            f"{number(before[0])} s"
+        )
+        return incident("throughput_drop", points[1][0], points[-1][0], evidence)
     for num in range(MIN_STALLED, len(times) - MIN_BEFORE_STALL + 1):
         before, after = times[:-num], times[-num:]
         if min(after) >= max(STALL_RATIO * max(before), LEAST_STALL_SECONDS):
@@ -126,9 +148,14 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
     times = [(step, seconds) for step, seconds in known if seconds is not None]
     is_sized = samples.has_one_batch_size
     if samples.steps_are_passes:
-        # More layers may be trained from some pass on.
-        times = []
-    if (found := _slower(times, *(OF_TIMES if is_sized else OF_UNSIZED_TIMES))) is not None:
+        # More layers may be trained from some pass on, which the loss shows.
+        found = _slower_end(times, MIN_SLOW_STEPS, END_PASS_RATIO)
+        found = None if found is None or _changes_loss(samples, found[2]) else found
+    else:
+        found = _slower(times, *(OF_TIMES if is_sized else OF_UNSIZED_TIMES))
+        found = found or _slower_end(times, MIN_SLOW_STEPS, END_STEP_RATIO)
+        found = found or _slower_after_few(times, FEW_STEADY)
+    if found is not None:
         before, after, onset = found
         sized = ", with the same batch size on each line" if is_sized else ""
         evidence = f"steps take {number(min(after))} s and more from step {onset} on, {number(max(before))} s at most before{sized}"
@@ -138,7 +165,10 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
         inverse = [(step, 1 / rate) for step, rate in rates if rate is not None and rate > 0]
         found = next((one for limits in OF_RATES if (one := _slower(inverse, *limits))), None)
         if found is None and source == SAMPLES:
-            found = _slower_end(inverse)
+            found = _slower_end(inverse, MIN_SLOW, END_RATE_RATIO)
+        if found is None:
+            num_steady = FEW_STEADY if source == SAMPLES else FEW_STEADY_TOKENS
+            found = _slower_after_few(inverse, num_steady)
         if found is not None:
             before, after, onset = found
             most, least = number(1 / min(after)), number(1 / max(before))
@@ -147,18 +177,67 @@ def slower_steps(samples: Samples) -> NumericFinding | None:
     return None
 
 
-def _slower_end(times: Points) -> tuple[Sequence[float], Sequence[float], int] | None:
+def _changes_loss(samples: Samples, step: int) -> bool:
+    """Whether the loss of a step is far from that of the one before."""
+    losses = [(at, value) for at, value in samples.losses() if value > 0]
+    return any(
+        at == step and abs(math.log(value / before)) > SAME_LOSS
+        for (_, before), (at, value) in pairwise(losses)
+    )
+
+
+def creeping_times(samples: Samples) -> NumericFinding | None:
+    """Find step times, or times of passes, that become longer and longer, in order, to a multiple of the first."""
+    known = [(one.step, one.step_seconds_max) for one in samples.records]
+    times = [(step, seconds) for step, seconds in known if seconds is not None]
+    values = [seconds for _, seconds in times]
+    if len(values) < MIN_CREEPING or not are_positive(values):
+        return None
+    step_between = (values[-1] - values[0]) / (len(values) - 1)
+    if values[-1] < CREEPING_RATIO * values[0] or values[0] < FIRST_STEPS * step_between:
+        return None
+    if order_chance(values) > TREND_CHANCE:
+        return None
+    evidence = (
+        f"steps take longer and longer: {number(values[0])} s at step {times[0][0]}, {number(values[-1])} s at step "
+        f"{times[-1][0]}, in order over {len(values)} samples"
+    )
+    return incident("throughput_drop", times[1][0], times[-1][0], evidence)
+
+
+def _slower_after_few(
+    times: Points, least: int
+) -> tuple[Sequence[float], Sequence[float], int] | None:
+    """Return the same of a drop to a part, which few samples show. `least`: samples before, and of the end."""
+    values = [value for _, value in times]
+    if not are_positive(values):
+        return None
+    after = values[-least:]
+    for num_between in (0, 1):
+        before = values[: len(values) - least - num_between]
+        if len(before) < least or max(before) > FEW_CLOSE * min(before):
+            continue
+        is_drop = min(after) >= FEW_DROP_RATIO * max(before)
+        if is_drop and max(after) <= FEW_CLOSE * min(after):
+            return before, after, times[-least][0]
+    return None
+
+
+def _slower_end(
+    times: Points, least: int, ratio: float
+) -> tuple[Sequence[float], Sequence[float], int] | None:
     """Return the times before the last samples, if those were steady, and of these, if they are longer, and their first step.
 
-    One sample may lie between: it began before the drop.
+    One sample may lie between: it began before the drop. `least`: samples of the end.
     """
     values = [value for _, value in times]
     if not are_positive(values):
         return None
-    for num, num_between in product(range(MIN_SLOW, len(values) - MIN_STEADY + 1), (0, 1)):
+    for num, num_between in product(range(least, len(values) - MIN_STEADY + 1), (0, 1)):
         before, after = values[: len(values) - num - num_between], values[-num:]
         is_steady = len(before) >= MIN_STEADY and max(before) <= STEADY_RATIO * min(before)
-        if is_steady and min(after) >= END_RATE_RATIO * max(before):
+        are_alike = least == MIN_SLOW or max(after) <= SLOW_STEADY * min(after)
+        if is_steady and are_alike and min(after) >= ratio * max(before):
             return before, after, times[-num][0]
     return None
 

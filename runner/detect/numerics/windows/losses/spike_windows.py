@@ -4,10 +4,29 @@ import math
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
 from runner.detect.numerics.windows.samples import Points, Samples, are_positive
+from runner.facts.faults import Fault
 
 # A spike: samples before and after it, of all, its ratio to the highest other one, and how many
 # times their range it lies above that. All chosen: losses of single small batches differ by a factor of four, and have that range.
 SIDE_SAMPLES, SPIKE_SAMPLES, SPIKE_RATIO, SPIKE_RANGES = 2, 6, 4.0, 4.0
+# A smaller one off calm losses: samples before and after it, its ratio to the highest of the others, and that in times of their
+# range, both as logarithms. Chosen: a batch that differs so much from all others is none of the same data.
+CALM_SIDE, CALM_RATIO, CALM_RANGES = 4, 1.6, 10.0
+# One that falls back step by step, and is not back yet: samples before it and after it, its ratio to the highest before, that where
+# no learning rate is printed, and times the range of those before; and in times of which learning rate a schedule begins again.
+# Chosen: a schedule that begins again with a higher rate takes a loss up by a fifth, and lets it fall so.
+MIN_CALM, MIN_FALLING, FALLING_RATIO, FALLING_RATIO_ALONE, FALLING_RANGES, RAISED_RATE = (
+    4,
+    2,
+    1.25,
+    1.5,
+    8.0,
+    1.2,
+)
+# Losses after a first one that is no beginning near 0, and their ratio to it; chosen.
+MIN_FAR, LEAST_FIRST, FAR_RATIO = 2, 1.0, 100.0
+# The first ratio where the gradient norm of the same line jumps to so many times the highest before; chosen.
+FALLING_RATIO_BACKED, NORM_RATIO = 1.12, 8.0
 # Of losses that may be below 0: times the range and the size of all others. Several spikes: samples in all, the most of them that
 # are spikes, and their ratio to the highest other one. All chosen.
 SIGNED_RANGES, MIN_WITH_SPIKES, MOST_SPIKES, SPIKES_RATIO = 20.0, 8, 0.34, 10.0
@@ -28,6 +47,9 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         return None
     others = [math.log(value) for at, value in losses if at != step]
     limit = max(math.log(SPIKE_RATIO), SPIKE_RANGES * (max(others) - min(others)))
+    if CALM_SIDE <= index < len(losses) - CALM_SIDE:
+        calm = max(math.log(CALM_RATIO), CALM_RANGES * (max(others) - min(others)))
+        limit = min(limit, calm)
     if math.log(highest) - max(others) < limit:
         return None
     evidence = (
@@ -35,6 +57,58 @@ def single_spike(samples: Samples) -> NumericFinding | None:
         f"{number(math.exp(min(others)))} and {number(math.exp(max(others)))} (limit {number(math.exp(max(others) + limit))})"
     )
     return incident("loss_spike", step, losses[-1][0], evidence)
+
+
+def _norm_jumps(samples: Samples, step: int) -> bool:
+    """Whether the gradient norm of a step is far above all before."""
+    norms = [(at, norm) for at, _, norm in samples.losses_and_norms() if norm > 0]
+    before = [norm for at, norm in norms if at < step]
+    return bool(before) and any(
+        at == step and norm >= NORM_RATIO * max(before) for at, norm in norms
+    )
+
+
+def far_above_first(samples: Samples) -> NumericFinding | None:
+    """Find a first loss that all later ones, two at least, exceed a hundred times."""
+    points = samples.losses()
+    values = [value for _, value in points]
+    if len(values) <= MIN_FAR or not are_positive(values) or values[0] < LEAST_FIRST:
+        return None
+    if min(values[1:]) < FAR_RATIO * values[0]:
+        return None
+    fault: Fault = "divergence" if values[-1] >= values[1] else "loss_spike"
+    evidence = (
+        f"the loss is {number(min(values[1:]))} and more in all {len(values) - 1} samples after the first one, "
+        f"{number(values[0])}"
+    )
+    return incident(fault, points[1][0], points[-1][0], evidence)
+
+
+def falling_spike(samples: Samples) -> NumericFinding | None:
+    """Find a jump off calm losses from which each later one falls, to the end of the log, and none is back."""
+    losses, rates = samples.losses(), samples.rates()
+    if not are_positive(value for _, value in losses):
+        return None
+    logs = [math.log(value) for _, value in losses]
+    for index in range(MIN_CALM, len(logs) - MIN_FALLING):
+        before, after = logs[:index], logs[index:]
+        ratio = FALLING_RATIO if rates else FALLING_RATIO_ALONE
+        if _norm_jumps(samples, losses[index][0]):
+            ratio = FALLING_RATIO_BACKED
+        limit = max(math.log(ratio), FALLING_RANGES * (max(before) - min(before)))
+        if after[0] - max(before) < limit or after != sorted(set(after), reverse=True):
+            continue
+        if after[-1] <= max(before) or (
+            rates and max(rates[index:]) > RAISED_RATE * rates[index - 1]
+        ):
+            continue
+        step, value = losses[index]
+        evidence = (
+            f"loss {number(value)} at step {step}, from which it falls, to {number(losses[-1][1])}: the {index} samples before are "
+            f"between {number(math.exp(min(before)))} and {number(math.exp(max(before)))}"
+        )
+        return incident("loss_spike", step, losses[-1][0], evidence)
+    return None
 
 
 def validation_spike(samples: Samples) -> NumericFinding | None:

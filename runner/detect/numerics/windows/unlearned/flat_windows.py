@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.constant_loss import MIN_DIGITS, has_digits
-from runner.detect.numerics.windows.learning_windows import CLASSES, FIRST_PASSES, LATE_STEP
 from runner.detect.numerics.windows.samples import Samples, are_positive
+from runner.detect.numerics.windows.unlearned.constant_loss import MIN_DIGITS, has_digits
+from runner.detect.numerics.windows.unlearned.learning_windows import (
+    CLASSES,
+    FIRST_PASSES,
+    LATE_STEP,
+)
 from runner.facts.faults import Fault
 
 # Passes whose training and validation losses are all within this share of the first training loss, from the first pass of the run

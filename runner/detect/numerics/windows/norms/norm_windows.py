@@ -11,6 +11,8 @@ from runner.detect.numerics.windows.samples import Samples, are_positive
 MIN_BAD_NORMS = 2
 # The same from the start on, in more steps than a search for the loss scale takes; steps may be counted by the batch. Chosen.
 MIN_BAD_FROM_START = 10
+# Fewer that are all NaN are enough of a run that is older than any search, by its steps; chosen.
+LATE_STEP = 200
 # Norms that are risen to the end: samples on both sides, how far both are apart, and the ratio of their medians, beside a loss that
 # does not fall. Chosen: norms rise in a warm-up, and while a loss falls.
 MIN_SIDE, APART_RATIO, RISEN_NORM_RATIO = 4, 2.0, 10.0
@@ -39,9 +41,12 @@ def norm_not_finite(samples: Samples) -> NumericFinding | None:
     # A search for the loss scale, which some do not print, ends within some dozens of steps.
     begin = len(tail) > 1 and tail[0].step <= SEARCH_SAMPLES + tail[1].step - tail[0].step
     is_over = num >= MIN_BAD_FROM_START and tail[-1].step - tail[0].step >= SEARCH_SAMPLES
-    if begin and not before and not is_over:
+    if begin and not before and not is_over and not samples.is_past_start:
         return None
+    is_late = samples.is_past_start or tail[0].step >= LATE_STEP
+    are_nan = all(one.grad_norm is not None and math.isnan(one.grad_norm) for one in tail)
     is_clear = len(before) >= FIRST_SAMPLES or (not before and num >= LASTING_SAMPLES)
+    is_clear |= is_late and are_nan
     if not is_clear or any(norm is not None and not math.isfinite(norm) for norm in before):
         return None
     evidence = (

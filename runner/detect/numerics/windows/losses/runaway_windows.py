@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from runner.detect.numerics.findings import NumericFinding, incident, number
-from runner.detect.numerics.windows.loss_windows import (
+from runner.detect.numerics.windows.losses.loss_windows import (
     GROWTH_RATIO,
     LEAST_LOSS,
     has_grown,
@@ -36,6 +36,8 @@ LEVELS_RATIO, LEVELS_RATIO_ALONE, LEVELS_RANGES = 1.4, 1.5, 4.0
 MIN_BEFORE_END, MIN_OF_END, END_RATIO, END_RANGES = 6, 3, 1.5, 2.5
 # How far all losses after a spike are above those before where it was none. Chosen.
 LASTING_RATIO = 10.0
+# The same of the last one, where each is above the one before. Chosen.
+RUNNING_RATIO = 5.0
 # The cross entropy of a probability of 0 that was clamped to the smallest normal number of 32 bits, as Caffe and others do; its
 # last digit; and samples of it, where there is no other one. A model whose numbers are sound gives no class so little.
 SATURATED_LOSS, SATURATED_DIGIT, MIN_SATURATED = -math.log(1.1754943508222875e-38), 2e-4, 2
@@ -114,7 +116,9 @@ def divergence_from(samples: Samples, onset_step: int) -> NumericFinding | None:
     values = [value for _, value in after]
     if not before or len(after) < MIN_OF_END or not are_positive([*before, *values]):
         return None
-    if min(values) < LASTING_RATIO * max(before) or values[-1] < values[0]:
+    runs_away = values == sorted(set(values)) and values[-1] >= RUNNING_RATIO * max(before)
+    stays_far = min(values) >= LASTING_RATIO * max(before) and values[-1] >= values[0]
+    if not runs_away and not stays_far:
         return None
     evidence = (
         f"the loss is {number(min(values))} and more in all {len(after)} samples from step {onset_step} on, "

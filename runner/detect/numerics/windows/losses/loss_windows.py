@@ -38,7 +38,7 @@ MAX_BLOCKS, TREND_SPREADS = 20, 6.0
 # A rise in each of the last samples, each of so much and in all so far. Chosen: noise of 20 % makes none in 100,000 windows.
 MIN_GROWTH, GROWTH_EACH, GROWTH_RATIO = 5, 1.1, 4.0
 # The same in fewer samples, of which each is a multiple of the one before. Chosen.
-MIN_FAST_GROWTH, FAST_EACH, FAST_RATIO = 4, 2.0, 10.0
+MIN_FAST_GROWTH, FAST_EACH, FAST_RATIO, FAR_EACH, FAR_GROWTH = 4, 2.0, 10.0, 1.5, 25.0
 NORM_GROWTH_EACH, NORM_GROWTHS = 1.2, ((6, 100.0), (9, 20.0))
 # A level that is risen from the second or third sample on: samples in all, their ratio to those before, times the range of those,
 # and how many intervals between samples a run is old that shows it after one. Chosen.
@@ -256,6 +256,10 @@ def growth(samples: Samples) -> NumericFinding | None:
     is_fast = num >= MIN_FAST_GROWTH and losses[-num][1] >= LEAST_LOSS
     if is_fast and has_grown(losses, num, FAST_RATIO):
         return _grown("divergence", "loss", losses[-num:])
+    num = _num_growing(losses, FAR_EACH)
+    is_far = num >= MIN_FAST_GROWTH and losses[-num][1] >= LEAST_LOSS
+    if is_far and has_grown(losses, num, FAR_GROWTH):
+        return _grown("divergence", "loss", losses[-num:])
     return None
 
 
@@ -303,7 +307,7 @@ def rising_trend(samples: Samples) -> NumericFinding | None:
         return None
     logs = [math.log(value) for value in values[lowest:]]
     has_fallen = lowest >= 2 and values[lowest - 2] > values[lowest - 1]
-    if not has_fallen and _is_sum(values[lowest:]):
+    if not has_fallen and is_sum(values[lowest:]):
         return None
     slope = median_slope(list(enumerate(logs)))
     rise = slope * (len(logs) - 1)
@@ -338,10 +342,10 @@ def _spread_around(slope: float, values: Sequence[float]) -> float:
     return pstdev(value - slope * at for at, value in enumerate(values))
 
 
-def _is_sum(values: Sequence[float]) -> bool:
-    """Whether values rise like a sum of losses: always, and by steps that are alike."""
+def is_sum(values: Sequence[float], ratio: float = SUM_RATIO) -> bool:
+    """Whether values rise like a sum of losses: always, and by steps that are alike, within this ratio."""
     steps = [later - value for value, later in pairwise(values)]
-    return min(steps) > 0 and max(steps) <= SUM_RATIO * min(steps)
+    return min(steps) > 0 and max(steps) <= ratio * min(steps)
 
 
 def order_chance(values: Sequence[float]) -> float:

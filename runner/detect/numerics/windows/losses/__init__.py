@@ -1,0 +1,1 @@
+"""Losses of a short log: spikes, levels, and runaways."""

@@ -1,0 +1,1 @@
+"""Step times and throughputs of a short log."""

@@ -1,0 +1,1 @@
+"""Loss scales and skipped steps of a short log."""

@@ -1,0 +1,1 @@
+"""Losses and scores of a short log from which nothing was learned."""

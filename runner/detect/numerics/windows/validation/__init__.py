@@ -1,0 +1,1 @@
+"""Validation losses and accuracies of a short log."""
