@@ -184,7 +184,9 @@ class Log:
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
             self.num_bytes += len(block)
-            self._read(self._margin.feed(block.replace(HARD_BLANK, b" ")))
+            if HARD_BLANK[:1] in block:
+                block = block.replace(HARD_BLANK, b" ")
+            self._read(self._margin.feed(block))
 
     def finish(self) -> None:
         """Add a last line without an end."""
@@ -275,7 +277,7 @@ class Log:
         is_unmet = match.fault == "rendezvous"
         if not is_unmet and match.line in [one.line for one in judged if one.weight == "benign"]:
             return []
-        if is_quotation(match.text):
+        if is_quotation(match.text, match.fault):
             return []
         is_vague = match.fault == "unknown" or match.signature == PLAIN_STATEMENT
         if is_vague and self._scan.is_harmless(match.text):

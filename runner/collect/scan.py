@@ -246,7 +246,7 @@ class Scan:
     ) -> Iterator[ScannedLine]:
         known = [self._signatures[index] for index in indexes if index < self._first_format]
         match = self._catalogued.match(line, hits, self._bare, known)
-        if match is not None and not is_quotation(match.text):
+        if match is not None and not is_quotation(match.text, match.fault):
             match = replace(match, file=self.file, line=self._line)
             yield ScannedLine(line=self._line, match=match)
 
@@ -274,7 +274,7 @@ class Scan:
             return None
         wrapped = shown_part(line, end).decode(errors="replace")
         shown = unwrapped(wrapped, self._bare)
-        if signature.fault and is_quotation(shown.text):
+        if signature.fault and is_quotation(shown.text, signature.fault):
             return None
         pattern = self._patterns[index]
         # Some matches lie within the wrapping, or go across it.

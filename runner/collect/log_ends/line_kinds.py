@@ -199,8 +199,8 @@ class Kind(NamedTuple):
 OTHER = Kind("other")
 
 
-def kind_of(text: str) -> Kind:
-    """Return what a line of a program, without its wrapping, is."""
+def kind_of(text: str, *, reads_statements: bool = False) -> Kind:
+    """Return what a line of a program, without its wrapping, is. `reads_statements`: whether plain words may state a fault."""
     if _STACKS.search(text):
         return Kind("stacks")
     left = Kind("exit", signal=6) if _ABORTED.search(text) else _exit_of(text)
@@ -217,7 +217,7 @@ def kind_of(text: str) -> Kind:
         return Kind("failed-call")
     if STACK_LINE.match(text):
         return Kind("stack")
-    if not _LOWER_LEVEL.search(text) and statement_of(text) is not None:
+    if reads_statements and not _LOWER_LEVEL.search(text) and statement_of(text) is not None:
         return Kind("statement")
     if _WAITING.search(text):
         return Kind("waiting")

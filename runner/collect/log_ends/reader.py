@@ -13,6 +13,8 @@ from runner.rootcause.tracebacks.messages import is_message
 
 # Of the end of a log, in which its end is searched for; of a line; all chosen.
 TAIL_BYTES, MAX_LINE, MAX_TEXT = 24 * 1024, 2_000, 500
+# Of the end of a log, in which plain words state why it ended; chosen.
+STATED_LINES = 40
 # Kinds of waiting lines that are counted, and gaps between progresses that show how often it comes; chosen.
 MAX_KINDS, MIN_GAPS = 64, 3
 _RANK = re.compile(r"(?i)\brank\W{0,3}(\d+)")
@@ -70,7 +72,7 @@ class EndReader:
             if not text.strip():
                 continue
             line = unwrapped(text)
-            kind = kind_of(line.text)
+            kind = kind_of(line.text, reads_statements=num_after < STATED_LINES)
             if number == last_step_line and kind.name not in ("error", "exit", "statement"):
                 # The line of an error may hold a step too.
                 kind = Kind("progress")

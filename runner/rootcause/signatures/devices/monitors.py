@@ -53,18 +53,6 @@ _heat = partial(Signature, fault="thermal_power", layer="device", scope="gpu")
 _driver = partial(Signature, fault="gpu_xid_other", layer="device", scope="gpu")
 
 MONITORS = (
-    Signature(
-        "alert-is-none",
-        r'^.{0,60}"status": ?"resolved"|\[RESOLVED(?::\d+)?\]|\{\{ ?\$(?:labels|value)\b|\balertstate="(?:pending|inactive)"'
-        r"|\| Violation conditions +\|",
-        fault="",
-        layer="device",
-        scope="node",
-        weight="benign",
-        source="Alertmanager and Prometheus: an alert that is over, or its definition; dcgmi policy --get: what is watched",
-        sample="[RESOLVED] GpuEcc on gpu-7: 2 uncorrectable ECC errors",
-        near="[FIRING:1] GpuEcc on gpu-7: 2 uncorrectable ECC errors",
-    ),
     _ecc(
         "policy-violated-by-memory",
         r"(?i)\b(?:double[- ]bit ECC error|maximum (?:number of )?retired pages?(?: limit)?) has violated policy manager",

@@ -29,23 +29,6 @@ _DRAINED = (
 
 PLAIN_WORDS = (
     Signature(
-        "device-is-only-spoken-of",
-        # Of instructions and of notes of a release; formats in source code; an error with the number 0.
-        r"(?:^|[:;*-] )[Ii]f (?:(?:a|an|the|any|one|you see|you get|you hit|there is|there are) )?(?:\w+ ){0,2}"
-        r"(?:GPUs?|Xid|XID|ECC)\b"
-        r"|\b[Rr]unbook:|(?:^|[:*-] )[Ff]ix(?:ed|es)?(?: in [\w.]+)?: |(?:^|[:*-] )[Ff]ix(?:ed|es) an? (?:issue|bug|problem)\b"
-        r'|"[^"\n]{0,100}%[dusx][^"\n]{0,100}\b(?:ECC|Xid|XID|NvLink|NVLink)\b'
-        r'|"[^"\n]{0,100}\b(?:ECC|Xid|NvLink)\b[^"\n]{0,60}%[dusx]'
-        r"|\b(?:CUDA|cuda|HIP|hip) ?(?:[Ee]rror|failure)(?: code)?[ :=(]{1,3}0\b",
-        fault="",
-        layer="device",
-        scope="node",
-        weight="benign",
-        source=_WORDS,
-        sample="Runbook: if a GPU has fallen off the bus (Xid 79), drain the node and open a ticket",
-        near="GPU 3 has fallen off the bus (Xid 79), drain the node and open a ticket",
-    ),
-    Signature(
         "no-errors-of-memory",
         r"\b(?:[Nn]o|[Nn]o new|[Zz]ero|0) (?:DBEs?|[Dd]ouble[- ][Bb]it|[Uu]ncorrectable)\b",
         fault="",

@@ -7,17 +7,6 @@ from runner.rootcause.signatures.signature import Signature
 _oom = partial(Signature, fault="host_oom", layer="machine", scope="node")
 
 HOST_MEMORY = (
-    Signature(
-        "not-ended-for-memory",
-        r"\b[Oo][Oo][Mm]Killed\"?[:=] ?\"?[Ff]alse\b",
-        fault="",
-        layer="machine",
-        scope="node",
-        weight="benign",
-        source="Docker, Podman and containerd: the state of each container says whether it was",
-        sample='            "OOMKilled": false,',
-        near='            "OOMKilled": true,',
-    ),
     _oom(
         "panic-for-memory",
         r"Kernel panic - not syncing: (?:Out of memory\b|System is deadlocked on memory)"

@@ -86,24 +86,4 @@ HANGS = (
         sample="fatal error: all goroutines are asleep - deadlock!",
         near="goroutine 1 is asleep: no deadlock",
     ),
-    Signature(
-        "hang-only-spoken-of",
-        # A condition, a test, a setting, a help text.
-        r"\b(?:if|when|whenever|unless|until|in case|avoids?|prevents?|to detect|detects"
-        r"|simulat\w+|fix(?:ed|es)?) (?:\w+ ){0,6}(?:hangs?|hung|hanging|stuck|stall(?:s|ed)?|deadlock(?:s|ed)?|frozen"
-        r"|no (?:progress|output|logs?|heartbeats?|steps?))\b"
-        r"|\b(?:no|not|never|0|without) (?:a |any )?(?:hangs?|hung|hanging|stuck|stalled|deadlocks?)\b"
-        r"|^\s*-{1,2}[\w\-]+(?:[ =]\S+)?  +\S.{0,200}\b(?:hangs?|hung|stuck|stall\w*|no progress)\b"
-        # A line of source that a search printed.
-        r"|^\s*class \w+(?:Error|Exception)\(|^\*? ?[0-9a-f]{7,40} (?:\([^)]{1,80}\) )?(?:fix|feat|docs?|chore|test|tests"
-        r"|refactor|perf|ci|build|style|revert|add)\b"
-        r"|^[\w./\-]+\.(?:py|cc|cpp|cu|h|hpp|go|rs|java):\d+: +(?:raise|throw|#|//|/\*|\"\"\")",
-        fault="",
-        layer="other",
-        scope="rank",
-        weight="benign",
-        source="help texts, settings, comments and tests of watchdogs",
-        sample="  --hang-action            what to do when training hangs: dump stacks, or abort",
-        near="watchdog: training hangs: stacks are dumped",
-    ),
 )

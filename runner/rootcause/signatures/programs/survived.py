@@ -10,22 +10,6 @@ _benign = partial(
 
 SURVIVED = (
     _benign(
-        "test-passed",
-        r"\S::\S.{0,300} (?:\.\.\. )?(?:PASSED|XFAIL|XPASS|SKIPPED|ok|ignored)\b|^(?:PASSED|XFAIL|XPASS|SKIPPED) \S"
-        r"|^test \S{1,200} \.\.\. (?:ok|ignored)|^--- (?:PASS|SKIP): |\[ +(?:OK|RUN|SKIPPED|DISABLED) +\] \w"
-        r"|^test_\w{1,200} \([\w.]{1,200}\) \.\.\. (?:ok|skipped|expected failure)",
-        source="pytest, unittest, cargo test, go test, GoogleTest: what a test is called says what it tests",
-        sample="tests/test_oom.py::test_cuda_out_of_memory XFAIL (CUDA out of memory expected) [ 12%]",
-        near="tests/test_oom.py::test_cuda_out_of_memory FAILED                      [ 12%]",
-    ),
-    _benign(
-        "option-described",
-        r"--[a-z][\w-]{1,60}(?:[ =,]\S{1,60}){0,3} {3,}\S",
-        source="help texts of argparse, click and clap: an option, its value, and what it is for",
-        sample="  --on-nan MODE         what to do if loss is nan: raise FloatingPointError, skip the batch, or stop training",
-        near="error: --on-nan: loss is nan",
-    ),
-    _benign(
         "sequence-preempted",
         r"\bSequence group \S{1,80} is preempted by PreemptionMode|\bKV cache pool is full\. Retract requests"
         r"|\bRequest \S{1,80} (?:is|was) preempted\b.{0,60}\b(?:KV cache|recompute)",
