@@ -162,6 +162,8 @@ class Log:
         self._order = LineOrder()
         self._resumes = LogResumes()
         self._num_numeric = 0
+        # Whether its first block has blanks that do not break lines.
+        self._has_hard_blanks = False
         self._first_finite: int | None = None
         self._defects: Sequence[str] = ()
         self._origin = origin
@@ -182,9 +184,10 @@ class Log:
             block = block.lstrip(b"\0")
             probed = block[:PROBED_BYTES]
             self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
+            self._has_hard_blanks = HARD_BLANK in block
         if not self.is_binary:
             self.num_bytes += len(block)
-            if HARD_BLANK[:1] in block:
+            if self._has_hard_blanks:
                 block = block.replace(HARD_BLANK, b" ")
             self._read(self._margin.feed(block))
 

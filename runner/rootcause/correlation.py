@@ -115,9 +115,13 @@ def _root(naming: Sequence[Match]) -> tuple[Match, Sequence[Match]]:
 
 
 def _order(match: Match) -> tuple[bool, bool, int]:
-    """Order matches: causes before echoes, what is known before families and the unknown, the deepest layer first."""
+    """Order matches: causes before echoes; what is known before families, the unknown, and tracebacks of which only the phase is.
+
+    Then the deepest layer first.
+    """
     depth = LAYERS.index(match.layer)
-    is_weak = match.known_by == "family" or match.fault == "unknown"
+    is_by_phase = match.known_by == "traceback" and match.named.get("shown") == "phase"
+    is_weak = match.known_by == "family" or match.fault == "unknown" or is_by_phase
     return (match.layer in ECHOES, is_weak, depth)
 
 

@@ -224,4 +224,4 @@ def _subject(match: Match) -> str:
 
 
 # Names of groups in signatures, by the word of each emitter.
-_SUBJECTS = ("subject", "target", "rank_of_server")
+_SUBJECTS = ("subject", "target", "rank_of_server", "port")

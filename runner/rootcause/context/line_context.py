@@ -50,7 +50,7 @@ _DATA_WORDS = (
 _SAVES = re.compile(
     r"(?i)\bdist_?checkpoint\w*|\bcheckpoint(?:ing|er)\b|safetensor|\berror while"
     r" (?:de)?seriali[sz]ing\b|\bstate_dict\b|\btorch\.(?:save|load)\b"
-    r"|\bsave_(?:pretrained|checkpoint|model|state)\b|\bSaveV2\b|\bsave_restore\w*|\.distcp\b|\borbax\b"
+    r"|\bsave_(?:pretrained|checkpoint|model|state)\b|\bSaveV2\b|\bsstable\b|\bsave_restore\w*|\.distcp\b|\borbax\b"
     r"|\b(?:sav|writ|load|read|restor|upload)\w* (?:\w+ ){0,3}(?:checkpoints?|ckpts?|model weights|optimizer states?)\b"
 )
 # Of one failure: the exception, and below it what NCCL says of it. Chosen.

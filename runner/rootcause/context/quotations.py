@@ -19,8 +19,15 @@ _QUOTATION = re.compile(
     r"|\W{0,6}[0-9a-f]{7,40} (?:\(.{1,80}\) )?(?:fix|feat|chore|docs?|merge|revert|refactor|tests?|perf|ci|build|style|add)\b"
     r"|(?:.{0,60}[:*-] )?[Ff]ix(?:ed|es)?(?: in [\w.]+)?: |(?:.{0,60}[:*-] )?[Ff]ix(?:ed|es) an? (?:issue|bug|problem)\b"
     r"|.{0,60}\b[Rr]unbook:"
+    # States of containers that were not ended for their memory; an error with the number 0.
+    r"|.{0,200}\b[Oo][Oo][Mm]Killed\W{1,4}[Ff]alse\b|.{0,80}\b(?:CUDA|cuda|HIP|hip) ?(?:[Ee]rror|failure)(?: code)?[ :=(]{1,3}0\b"
+    # Rules for restarts, counts of nothing, and remarks on what ends a job.
+    r"|.{0,200}\b(?:retry|restart|requeue|relaunch|resubmit)[_ ](?:on|if|when|for)\b ?[=:\[]"
+    r"|.{0,200}\b(?:[Cc]ounts?|alerts?|events?|occurrences?)\b[^:.]{0,40}: 0\b"
+    r"|.{0,200}\b(?:[Aa]n?|[Aa]ny|[Ee]ach|[Ee]very) \w+ that (?:was|is|has been) \w+ed by\b"
     # Alerts that are over, or did not begin, and their definitions; what dcgmi watches.
-    r"|\W{0,3}RESOLVED\b|.{0,400}[\"']?\bstatus[\"']?\s*[:=]\s*[\"']?resolved\b|.{0,400}\balertstate=\"(?:pending|inactive)\""
+    r"|\W{0,3}RESOLVED\b|.{0,400}[\"']?\bstatus[\"']?\s*[:=]\s*[\"']?resolved\b|.{0,200}\bHealth check cleared: "
+    r"|.{0,400}\balertstate=\"(?:pending|inactive)\""
     r"|.{0,400}\{\{ ?\$(?:labels|value)\b|.{0,400}\| Violation conditions +\|"
 )
 _HANG_SUPPOSED = re.compile(
@@ -28,11 +35,10 @@ _HANG_SUPPOSED = re.compile(
     r"(?:hangs?|hung|hanging|stuck|stall(?:s|ed)?|deadlock(?:s|ed)?|frozen|no (?:progress|output|logs?|heartbeats?|steps?))\b"
     r"|\b(?:no|not|never|0|without) (?:a |any )?(?:hangs?|hung|hanging|stuck|stalled|deadlocks?)\b"
 )
-# Conditions; formats in source code; an error with the number 0.
+# Conditions; formats in source code.
 _DEVICE_SUPPOSED = re.compile(
     r"(?:^|[:;*-] )[Ii]f (?:(?:a|an|the|any|one|you see|you get|you hit|there is|there are) )?(?:\w+ ){0,2}(?:GPUs?|Xid|XID|ECC)\b"
     r'|"[^"]{0,100}%[dusx][^"]{0,100}\b(?:ECC|Xid|XID|NvLink|NVLink)\b|"[^"]{0,100}\b(?:ECC|Xid|NvLink)\b[^"]{0,60}%[dusx]'
-    r"|\b(?:CUDA|cuda|HIP|hip) ?(?:[Ee]rror|failure)(?: code)?[ :=(]{1,3}0\b"
 )
 _SUPPOSED: Mapping[str, re.Pattern[str]] = {
     "hang_no_error": _HANG_SUPPOSED,

@@ -1,4 +1,4 @@
-"""Statements: sentences of programs that nobody listed, which say in plain words what is wrong, without a level.
+"""Statements: sentences of programs without a list of their own, which say in plain words what is wrong, without a level.
 
 A statement counts near the end of a log, where no progress follows it and no line is known that tells more. Pure tables:
 `runner.collect.log_ends` reads the lines.
@@ -28,7 +28,7 @@ _NOT_STATED = re.compile(
     r"|no longer than|no (?:\w+ )?mismatch\w*|passed|succeeded|successful(?:ly)?|recovered|resolved|restored|back to normal"
     r"|retry(?:ing)?|will retry|harmless"
     r"|ignor(?:ed|ing)|continu(?:e|ed|ing)|fall(?:ing|s)? ?back|proceed(?:s|ing)?|non-fatal|warn(?:ing)?|optional|disabled"
-    r"|enabled|default(?:s|ing)?|help|usage|none of|not? (?:\w+ ){0,2}(?:detected|found|needed"
+    r"|enabled|default(?:s|ing)?|help|usage|none of|trying|not? (?:\w+ ){0,2}(?:detected|found|needed"
     r"|errors?"
     r"|failures?|faults?)|without (?:any )?(?:errors?|failures?|faults?))\b|\?\s*$"
     r"|\bdropp(?:ed|ing) \d+ (?:\w+ )?(?:examples|samples|rows|records|documents)|\bfilter(?:ed|ing)\b|%[-\d.]*l{0,2}[sdufxg]\b"

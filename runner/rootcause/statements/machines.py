@@ -99,7 +99,7 @@ MACHINES: tuple[Statement, ...] = (
     ),
     _machine(
         r"\b(?:DIMM\w*|CPU\d?|memory module|motherboard|raid controller|PCIe (?:slot|switch|riser)|NIC|disk|drive|SSD)\S{0,10}"
-        rf" {IS}(?:failed|faulty|broken|defective|failing)\b"
+        rf" {IS}(?:failed(?! over)|faulty|broken|defective|failing)\b"
         r"|\b(?:DIMM\w*|CPU\d?|memory module)\b.{0,40}\b(?:uncorrect\w+|machine check|fatal) (?:\w+ )?errors?\b"
         r"|\breplace (?:the )?(?:"
         r"module|DIMM|CPU|board|disk|drive|NIC|cable|PSU)\b",

@@ -34,7 +34,7 @@ PROGRAMS: tuple[Statement, ...] = (
     ),
     _program(
         rf"\b{_DATA}(?: \S{{1,60}})? (?:in \S+ |of \S+ |at \S+ )?{IS}{SPOILT}\b"
-        r"|\b(?:token(?: id)?|label|class|index) \S{1,20} (?:in \S+ )?(?:is |was )?out of (?:range|bounds|vocab\w*)\b"
+        r"|\b(?:token(?: id)?|label|class|index) \S{0,12}\d\S{0,12} (?:in \S+ )?(?:is |was )?out of (?:range|bounds|vocab\w*)\b"
         rf"|\b{_DATA}\b.{{0,40}}\b(?:points?|reads?|runs?|goes) past (?:the )?end\b"
         r"|\bwrong (?:number|length) of (?:columns|fields|tokens|labels)\b|\bdata ?set (?:is |was )?empty\b"
         rf"|\b{_DATA}\b.{{0,60}}\b(?:expected \d+ \w+, (?:got|found) \d+)\b",

@@ -1,4 +1,4 @@
-"""Statements in plain words, of programs that nobody listed: where they end a log they name its fault."""
+"""Statements in plain words, of programs without a list of their own: where they end a log they name its fault."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_statement_names_its_fault_and_what_is_near_it_is_none(statement: Stat
 
 
 def test_every_row_names_a_fault_of_the_list() -> None:
-    """A name that nobody documented is a mistake."""
+    """A name that docs/faults.md does not have is a mistake."""
     assert {one.fault for one in STATEMENTS} <= set(FAULTS)
 
 

@@ -47,7 +47,10 @@ _HARMLESS = re.compile(
     r"presence|present$|^OK|enabled|device installed|(?<!un)correctable(?! .*limit)|initiated|cleared"
     r"|log (?:area|clear)|boot completed|redundancy regained|S\d|state asserted|deasserted|normal|password"
     r"|lockout|timestamp|^Upper .* going low|^Lower .* going high|requested|graceful|intrusion|undock|dock$"
-    r"|initialization|^Transition to (?:OK|Non-critical from)|reconfigured|unspecified|monitor$|^Starting",
+    r"|initialization|^Transition to (?:OK|Non-critical from)|reconfigured|unspecified|monitor$|^Starting"
+    # Of firmware: how far a start is.
+    r"|resource configuration|wake-up vector|docking station|Keyboard test|Pointing device test|User authentication"
+    r"|Unknown Progress",
     re.IGNORECASE,
 )
 # A server that was switched off, or off and on, by request as a rule.

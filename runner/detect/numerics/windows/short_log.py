@@ -84,6 +84,10 @@ from runner.detect.numerics.windows.unlearned.perplexity_windows import (
     frequencies_only,
     worse_than_guesses,
 )
+from runner.detect.numerics.windows.validation.memorised import (
+    known_by_heart,
+    rises_from_the_first,
+)
 from runner.detect.numerics.windows.validation.smooth_rises import bent_upwards
 from runner.detect.numerics.windows.validation.validation_windows import (
     falling_accuracy,
@@ -153,6 +157,8 @@ OF_LOSSES: tuple[Judge, ...] = (
     resting_at_small_accuracy,
     leaving_validation,
     bent_upwards,
+    known_by_heart,
+    rises_from_the_first,
     fitted_far_apart,
     widening_gap,
     falling_accuracy,

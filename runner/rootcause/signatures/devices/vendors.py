@@ -13,7 +13,7 @@ _NEURON = "AWS Neuron, runtime: nrt_status.h and the messages of its device laye
 _CANN = "CANN, acl_rt.h: numbers of errors of the runtime"
 _TPU = "libtpu: the session of a slice"
 # How programs print a number of CANN's.
-_ACL = r"\b(?:error code(?: is)?|[Ee]rr(?:or)?[Cc]ode|ret(?:[Cc]ode)?|rtRet|status)[ :=\[(]{1,3}"
+_ACL = r"(?:error code(?: is)?|[Ee]rr(?:or)?[Cc]ode|ret(?:[Cc]ode)?|Ret|status)(?:[ :=(]|\[){1,3}"
 
 _ecc = partial(Signature, fault="gpu_ecc", layer="device", scope="gpu")
 _lost = partial(Signature, fault="gpu_lost", layer="device", scope="gpu")
@@ -180,5 +180,13 @@ VENDORS = (
         source="tt-metal: cores of the board do not answer until it is reset",
         sample="TT_THROW: Device 3: Timed out while waiting for physical cores to finish: 18-18.",
         near="Device 3: waiting for physical cores to finish",
+    ),
+    _driver(
+        "intel-engine-reset",
+        r"\b(?:xe|i915) [0-9a-f:.]{7,12}: .{0,40}(?:\bEngine reset: engine_class=|\bXe device coredump has been created"
+        r"|\bResetting (?:chip|rcs\d|ccs\d|bcs\d) for\b|\bGPU HANG: ecode)",
+        source="Linux, drivers/gpu/drm/xe and i915: an engine was reset, as what ran on it did not end",
+        sample="xe 0000:2c:00.0: [drm] GT0: Engine reset: engine_class=ccs, logical_mask: 0x1, guc_id=3",
+        near="xe 0000:2c:00.0: [drm] GT0: engine class=ccs is enabled",
     ),
 )

@@ -145,7 +145,7 @@ BATCH_SYSTEMS = (
     refused(
         "grid-engine-refused",
         r"\bUnable to run job: (?:job rejected|unknown|denied|error|warning: )"
-        r"|\bfailed {3,}(?:8 +: in prolog|7 +: before prolog|1[0-3] +: before pe_?start|26 +: opening input"
+        r"|failed {6,12}(?:8 +: in prolog|7 +: before prolog|1[0-3] +: before pe_?start|26 +: opening input"
         r"|27 +: searching requested"
         r"|28 +: changing into working)|\bfailed (?:opening input/output file|searching requested shell"
         r"|changing into working directory) (?:because|before)|\b[Jj]ob \d+ has failed and was put into error state\b",

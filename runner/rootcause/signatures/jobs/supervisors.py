@@ -4,7 +4,7 @@ from runner.rootcause.signatures.jobs.rows import ended, failed, memory, node_go
 
 # Units of a machine that only serve it fail on healthy ones, too.
 _UNIT = (
-    r"(?:train|torch|llm|model|finetun|slurmstepd|worker|deepspeed|accelerate|jupyter|raylet)[\w@.\-]*"
+    r"(?:train|torch|llm|model|finetun|slurmstepd|worker|deepspeed|accelerate|jupyter|raylet)[\w@.\-]{0,30}"
     r"\.(?:service|scope)"
 )
 

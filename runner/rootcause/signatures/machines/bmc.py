@@ -117,4 +117,11 @@ BMC = (
         sample="Main Power Fault     : true",
         near="Main Power Fault     : false",
     ),
+    _part(
+        "memory-power-at-fault",
+        r"\bSensor: PMIC_ERR\b.{0,80}\bDIMM \w+ .{1,60}\bAssertion\b",
+        source="OpenBMC of Meta, its log of events: the supply on a memory module",
+        sample="Sensor: PMIC_ERR (0xB4), Event Data: (020500) DIMM A3 Vin Mgmt OV Assertion",
+        near="Sensor: PMIC_ERR (0xB4), Event Data: (020500) DIMM A3 Vin Mgmt OV Deassertion",
+    ),
 )

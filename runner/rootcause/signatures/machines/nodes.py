@@ -85,4 +85,13 @@ NODES = (
         sample="upsmon[9]: Executing automatic power-fail shutdown",
         near="upsmon[9]: UPS ups0@localhost on line power",
     ),
+    _stopped(
+        "member-of-cluster-lost",
+        r"\bcorosync\b.{0,40}\[TOTEM \] (?:A processor failed|Failed to receive the leave message)"
+        r"|\bNode \S{1,120} state is now lost\b|\bOur peer on the DC \(\S{1,120}\) is dead\b|^ *\* OFFLINE: \[ \w"
+        r"|^ *\* Node \S{1,120}: (?:UNCLEAN|OFFLINE)\b",
+        source="Corosync and Pacemaker: a member of the cluster does not answer any more; crm_mon",
+        sample="corosync[228119]:  [TOTEM ] A processor failed, forming new configuration.",
+        near="corosync[228119]:  [TOTEM ] A new membership (10.2.2.1:12) was formed. Members joined: 2",
+    ),
 )

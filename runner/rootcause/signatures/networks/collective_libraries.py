@@ -50,11 +50,11 @@ COLLECTIVE_LIBRARIES = (
         r"\bunexpectedly tried to connect with a different incarnation\b|\bCluster check alive failed\b"
         r"|\b[Ff]ailed to send RPC to coordination service\b|\bleader task was preempted/died/restarted unexpectedly\b"
         r"|/task:\d+ is down, check your network\b|\btasks? (?:is|are) unhealthy \(stopped sending heartbeats\)"
-        r"|\b(?:worker|server|scheduler|node)s? (?:node )?(?:id: ?\S{1,40}|\[?\d+\]?|\S{1,60}:\d{2,5}) is timeout\b"
+        r"|\bnode (?:id: ?\S{1,40}|\S{1,60}:\d{2,5}) is timeout\b"
         r"|\bNode [WSH]\[\d+\] is dead\b|\bcheck health failed: peers?\b|\bWorker failed to heartbeat for \d"
         r"|\bHeartbeat of (?:TaskManager|ResourceManager|JobManager) with id \S{1,80} timed out\b"
         r"|\bTaskManager\b.{0,80}\b(?:heartbeat timed out|no longer reachable)\b|\bExecutor heartbeat timed out after \d"
-        r"|\bAssociation with remote system \[\S{1,120}\] has failed\b"
+        r"|\bAssociation with remote system \[.{1,120}\] has failed\b"
         r"|\bheartbeat (?:is )?lost for \d+ ?s\b|\b\d+ dead nodes?: [A-Z]\[\d",
         fault="node_failure",
         layer="collective",
@@ -125,5 +125,12 @@ COLLECTIVE_LIBRARIES = (
         source="NVIDIA IMEX, its service and nvidia-imex-ctl: nodes of one domain of NVLink that do not reach each other",
         sample="nvidia-imex[3311]: Node 3 status changed: CONNECTED -> DISCONNECTED; domain state: DEGRADED",
         near="nvidia-imex[3311]: Node 3 status changed: DISCONNECTED -> CONNECTED; domain state: UP",
+    ),
+    _collective(
+        "hccl-task-late",
+        r"\bhccl fftsplus task timeout occurred\b|\bNotify wait execute failed\b|\bhccl (?:task|op|operator) timeout\b",
+        source="Ascend, runtime and HCCL: a task waits for the notice of another rank",
+        sample="serial number is 17, hccl fftsplus task timeout occurred during task execution, stream_id:7",
+        near="hccl fftsplus task was submitted, stream_id:7",
     ),
 )

@@ -13,8 +13,7 @@ HANGS = (
         "nothing-for-a-while",
         # Who has not done what for how long.
         r"\b(?:has|have|had|did) not (?:yet )?(?:logged|made|reported|advanced|progressed|updated|produced|printed|stepped|moved"
-        r"|changed|finished|log|make|report|advance|progress|update|produce|print|finish)\b.{0,60}\b(?:in|for|within|since"
-        r"|after)\b"
+        r"|changed|finished|log|make|report|advance|progress|update|produce|print|finish)\b.{0,40} (?:in|for|within|since|after)"
         rf"(?: (?:the |over |more than |about |at least |last |past ){{0,3}}{_LONG})"
         rf"|\b[Nn]o (?:new )?(?:logs?|output|log (?:lines?|output|entries)|steps?|iterations?|training steps?|progress"
         r"|step progress|forward progress|activity|change in \S{1,80}|change of \S{1,80})\b(?: (?:was |were |has been "

@@ -62,4 +62,14 @@ MEETINGS = (
         sample="client 10.0.0.3: connection closed by peer after EOF; 8 of 8 clients finished",
         near="client 10.0.0.3: connection closed by peer",
     ),
+    _meeting(
+        "task-not-registered",
+        r"RPC: /tensorflow\.CoordinationService/(?:RegisterTask|Barrier\b.{0,200}PjRT_Client_Connect)"
+        r"|\bRegisterTask\b.{0,80}\b(?:fail"
+        r"|DEADLINE_EXCEEDED|Deadline Exceeded|UNAVAILABLE)",
+        layer="collective",
+        source="TensorFlow and JAX: the coordination service did not answer a task that starts",
+        sample="RPC: /tensorflow.CoordinationService/RegisterTask",
+        near="RPC: /tensorflow.CoordinationService/Heartbeat",
+    ),
 )

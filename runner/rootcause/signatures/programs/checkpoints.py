@@ -28,4 +28,12 @@ CHECKPOINTS = (
         sample="Error: Error while deserializing header: header too large",
         near="the header was deserialized in 3 ms",
     ),
+    _checkpoint(
+        "weights-not-written",
+        r"\bwrite error: wrote \d+ blocks instead of \d+|\bfile is too short to be an sstable\b"
+        r"|\bnot an sstable \(bad magic number\)",
+        source="Lua Torch, File.lua; TensorFlow, tables of checkpoints",
+        sample="File.lua:210: write error: wrote 9367499 blocks instead of 31014000 at /ho",
+        near="File.lua:210: wrote 31014000 blocks",
+    ),
 )

@@ -79,18 +79,25 @@ DATA = (
         "no-data-found",
         r"Dataset not found: |No data found\. Please verify|\bDataset '[^']{1,200}' (?:images|error|not found)"
         r"|\b[Nn]o (?:valid |usable |training |labell?ed )?(?:samples?|examples?|images?|shards?|utterances?|records?"
-        r"|documents?|sentences|labels"
-        r"|annotations?|data files|training data|training samples)"
-        r" (?:were |was |have been |are )?(?:found|matched|available|left after|remain(?:ing)? after)\b(?: (?:in|at|under|for|from"
-        r"|matching|with)"
-        r" [\"'(/.\w]|[.!]?[ \t\r]*$)"
-        r"|\b(?:[Dd]ata_?set|[Cc]orpus|[Mm]anifest|[Tt]raining set|[Tt]raining data|[Dd]ata ?loader|train_ds|train_dataset)"
-        r"(?: \S{1,120})? (?:is|was) empty(?:[.!,;:]|[ \t\r]*$)"
+        r"|documents?|sentences|labels|annotations?|data files|training data|training samples) (?:were |was |have been "
+        r"|are )?(?:found"
+        r"|matched|available|left after|remain(?:ing)? after)\b(?: (?:in|at|under|for|from|matching|with) [\"'(/.\w]"
+        r"|[.!]?[ \t\r]*$)"
+        r"|(?:set|SET|orpus|anifest|data|oader|train_ds)(?: \S{1,60})? (?:is|was) empty(?:[.!,;:]|[ \t\r]*$)"
         r"|\b(?:[Ll]ength|[Ss]ize) of (?:the )?(?:train(?:ing)? )?dataset is 0\b|\bDataset has (?:0|zero|no) (?:samples"
         r"|examples|items|rows)\b"
         r"|[Zz]ero[- ]length dataset|but the Sequence has length 0\b|must contain at least one (?:sample|example|shard|document)",
         source="words of fairseq, kohya's scripts, Ultralytics, NeMo, ESPnet and loaders of others for data that are not there",
         sample="ERROR    No data found. Please verify arguments (train_data_dir must be the parent of folders with images)",
         near="no data found in the cache is older than a day",
+    ),
+    _data(
+        "input-not-decoded",
+        r"\bOP_REQUIRES failed at (?:decode_\w+|parse_\w+|example_\w*parsing\w*|whole_file_read_ops|tf_record_\w+"
+        r"|record_\w+)\.cc:\d+"
+        r"|\btruncated record at \d+\b",
+        source="TensorFlow, kernels that read and decode input",
+        sample="OP_REQUIRES failed at decode_wav_op.cc:55 : Invalid argument: WAV data chunk is too large",
+        near="OP_REQUIRES failed at conv_ops.cc:1115 : Not found: No algorithm worked!",
     ),
 )

@@ -37,7 +37,7 @@ PROGRAM_MEMORY = (
         r"|Compressed class)"
         r"|There is insufficient memory for the Java Runtime Environment|JavaScript heap out of memory"
         r"|fatal error: (?:runtime: )?(?:out of memory|cannot allocate memory)|\bmemory allocation of \d+ bytes failed"
-        r"|\bOutOfMemoryError\(\)|Error: cannot allocate vector of size|Error: vector memory (?:exhausted|limit of)"
+        r"|Error: cannot allocate vector of size|Error: vector memory (?:exhausted|limit of)"
         r"|\bnot enough memory: you tried to allocate|luajit: not enough memory|System\.OutOfMemoryException"
         # torch's allocator of the host, DyNet, xgboost and LightGBM, TensorFlow's allocator of the host.
         r"|DefaultCPUAllocator: (?:can't|not enough)|CPU memory allocation failed n=|dynet::out_of_memory|\[Fatal\] bad allocation"

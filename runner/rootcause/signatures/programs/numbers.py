@@ -24,4 +24,15 @@ NUMBERS = (
         sample="RuntimeError: NaN detected in latents: /data/lora/img/10_a/0041.png",
         near="NaN detection in latents is on",
     ),
+    Signature(
+        "printed-not-finite",
+        # Arrays of the losses of several devices, and tensors that a script prints.
+        r"\b[Ll]oss(?:es)?\W{1,4}\[[^\]a-zA-Z]{0,200}\b[Nn]a[Nn]\b|^ *tensor\((?:nan|inf|-inf)\b[^\n]{0,60}\) *$",
+        fault="nan_loss",
+        layer="metrics",
+        scope="rank",
+        source="PaddlePaddle's and other scripts, which print the losses of all devices; PyTorch, how it prints a tensor",
+        sample="Pass 0, batch 500, loss [     nan 9.211133      nan      nan ]",
+        near="Pass 0, batch 400, loss [9.351679 9.2102585 9.151485 9.107157]",
+    ),
 )

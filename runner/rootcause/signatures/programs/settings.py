@@ -10,10 +10,10 @@ SETTINGS = (
     _config(
         "arguments-refused",
         # argparse's, behind the name of a script or a launcher.
-        r"^\S{1,120}\.py(?: [\w-]{1,40})?: error: "
-        r"|^(?:accelerate|torchrun|deepspeed|tune|litgpt|axolotl|nemo|composer|fairseq-\w+|onmt[_-]\w+|colossalai"
-        r"|llamafactory-cli|swift"
-        r"|vllm|sglang|trl|optimum-cli|t2t-\w+|marian|allennlp)(?: [\w<>\[\]-]{1,40}){0,4}: error: "
+        r"\.py(?: [\w-]{1,40})?: error: |\btune run: error: |: error: (?:unrecognized arguments: |ambiguous option: |argument \S"
+        r"|invalid choice: "
+        r"|one of the"
+        r" arguments |the following arguments are required)"
         # absl, gflags, click, clap, cobra, Go's flag, getopt, picocli, jsonargparse.
         r"|Flags parsing error: |unknown command line flag '|^Error: (?:Missing (?:option|argument|parameter|command)"
         r"|No such (?:option"

@@ -80,7 +80,7 @@ TOOL_TABLES = (
         "node-down-in-table",
         r"\b(?:up|inact|down) +(?:infinite|n/a|\d[\d:\-]*) +\d+ +(?:down|fail|failg|unk|boot)\*? +\S+[ \t\r]*$"
         r"|\bState=(?:DOWN|FAIL)\b|\bState=\S{0,60}(?:NOT_RESPONDING|\+FAIL\b)"
-        r"|\bNotReady(?:,SchedulingDisabled)? +\S+ +\d+[dhm]"
+        r"|\bNotReady(?:,SchedulingDisabled)? +(?:\S+ +)?\d+[dhm]"
         r"|\bNodeStatusUnknown\b|Kubelet stopped posting node status",
         source=_SLURM + "; Kubernetes, kubectl get nodes and describe node",
         sample="gpu*         up   infinite      1  down* gpu017",

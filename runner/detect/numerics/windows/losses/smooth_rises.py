@@ -30,7 +30,7 @@ OVER_NOISE, SMALL_OVER_NOISE, SMALL_RISES = 10.0, 20.0, 5
 STEEP_SAMPLES = 2
 # Falls in a row before the lowest, rises after it, the first of these in times of the noise of the falls and as a ratio, and the
 # last one in times of the first sample. Chosen: noise of so few has no such line, nor a jump so far off it.
-MIN_SMOOTH_FALLS, MIN_LEFT, LEFT_OVER_NOISE, LEFT_RATIO, LEFT_ABOVE = 4, 2, 20.0, 1.3, 1.2
+MIN_SMOOTH_FALLS, MIN_LEFT, LEFT_OVER_NOISE, LEFT_RATIO, LEFT_ABOVE = 4, 2, 20.0, 1.3, 2.0
 # Passes over the data, the rise of the loss in all, and the chance that noise has the order of each metric. Chosen.
 MIN_ORDERED, ORDERED_RISE, ORDERED_CHANCE = 10, 0.03, 1e-3
 # Passes in a row that make the training loss and its accuracy worse, and the rise of the loss in all. Chosen: means over all data
@@ -87,7 +87,7 @@ def smooth_rise(samples: Samples) -> NumericFinding | None:
 
 
 def left_smooth_fall(samples: Samples) -> NumericFinding | None:
-    """Find a loss that fell along a smooth line, and rises twice and more to the end, to above all before."""
+    """Find a loss that fell along a smooth line, and rises twice and more to the end, to twice the first one."""
     points = samples.losses()
     values = [value for _, value in points]
     if not are_positive(values) or len(values) < MIN_SMOOTH_FALLS + 1 + MIN_LEFT:

@@ -16,8 +16,8 @@ from runner.detect.numerics.windows.samples import Samples
 MIN_RISING, RISE_OVER_NOISE = 5, 25.0
 # The same with fewer evaluations in a row, among so many, and a rise as for an incident of long curves. Chosen.
 MIN_MARKED, MIN_WITH_MARKED, MARKED_OVER_NOISE = 3, 6, 10.0
-# One more in a row, among more, and a smaller rise; chosen.
-MIN_SMOOTH, MIN_WITH_SMOOTH, SMOOTH_RISE = 4, 8, 0.06
+# Two more in a row, among more, and a smaller rise; chosen.
+MIN_SMOOTH, MIN_WITH_SMOOTH, SMOOTH_RISE = 5, 8, 0.06
 # Evaluations at the start, while the curve is steep, which are no noise; left out where as many as above remain. Chosen.
 NUM_STEEP = 3
 # The same where some rises are interrupted: evaluations since the best one, the rise in all, also in times of the noise, and the
@@ -33,8 +33,8 @@ APART_RATIO, FALLEN_SHARE, APART_OVER_NOISE = 3.0, 0.8, 8.0
 # loss, and what is left of that since the best evaluation. All chosen: what was learned since then is the training data by heart.
 MIN_MEMORISED, MEMORISED_RISE, MEMORISED_RATIO, MEMORISED_SHARE = 2, 0.1, 10.0, 0.5
 # The same in any number of evaluations, two at least: the validation loss in times of its best, and what is left of the training
-# loss. Chosen: nothing else doubles the one while it takes nine tenths off the other.
-HEART_RISE, HEART_SHARE = 2.0, 0.1
+# loss. Chosen: nothing else takes the one up by half while it takes nine tenths off the other.
+HEART_RISE, HEART_SHARE = 1.5, 0.1
 # A rise in order that is small: the rise in all, and the order of the validation losses, which noise reaches in one of 50,000
 # orders, and of the training losses. Chosen.
 SMALL_RISE, STRICT_ORDER, FALLING_ORDER = 0.025, 0.9, 0.6
