@@ -77,7 +77,7 @@ CONSTANT = [1e-3] * 8
             "divergence",
             late(of(loss=[6.366, 6.598, 7.315, 9.122, 10.24], lr=[6e-5] * 5)),
         ),
-        ("divergence", of(loss=[0.2191, 0.1992, 0.1872, 0.1808, 0.1768, 0.275, 0.3821])),
+        ("divergence", of(loss=[0.2191, 0.1992, 0.1872, 0.1808, 0.1768, 0.275, 0.4821])),
         # A fifth more, which the norm beside it confirms; samples that are each a multiple of the one before; a rise at a known
         # rate whose steps are not those of a sum; a norm after three of a late run.
         (
@@ -97,9 +97,9 @@ CONSTANT = [1e-3] * 8
         (
             "validation_divergence",
             of(
-                loss=[6.67, 3.75, 3.48, 3.09, 2.79, 2.57, 2.39, 2.2, 2.01, 1.81, 1.62],
+                loss=[6.67, 3.75, 3.48, 3.09, 2.79, 2.57, 2.39, 2.2, 2.01, 1.81, 1.62, 1.45],
                 validation_loss=[
-                    *(6.66, 3.9, 3.71, 3.43, 3.24, 3.174, 3.168, 3.185, 3.256, 3.325, 3.438),
+                    *(6.66, 3.9, 3.71, 3.43, 3.24, 3.174, 3.168, 3.185, 3.256, 3.325, 3.438, 3.56),
                 ],
             ),
         ),
