@@ -93,7 +93,8 @@ NETWORK = (
     _network(
         "link-down",
         r"\b(?P<subject>(?:ib|en|eth|rdma|bond|mlx)\w*): (?:.*: )?(?:Lost carrier|Link [Dd]own|"
-        r"NIC Link is Down)|\blink status down for interface (?P<port>\w+), disabling it"
+        r"NIC Link is Down)|(?:\blink status down for interface |\bbond\w*: \(slave )(?P<port>\w+)(?:, disabling it|\): link is not"
+        r" ready)"
         r"|\bIB port \S+ .*(?:DOWN|down)\b|NET/IB ?: speed change detected"
         r"|\bmlx5_core (?P<target>[0-9a-f:.]{7,16}): Port module event: module \d+, Cable unplugged",
         scope="node",
