@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ else:
     start()
 sys.stdin.read()
 """
+# Looks at a process in a row that find it in state D; chosen.
+NUM_LOOKS = 20
 # Holds 60 MB and 40 files, and has a child that holds 30 MB more.
 HOLDS = """
 import os, sys
@@ -84,7 +87,8 @@ def waiting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]
             [sys.executable, "-S", "-c", WAITER_SCRIPT, str(pipe), which], stdin=subprocess.PIPE
         )
         started.append(child)
-        wait_until(lambda: "D" in states(child.pid), "state D")
+        # A read of a file by a process that starts is such a state for a moment, too.
+        wait_until(lambda: all(map(has_blocked_thread, [child.pid] * NUM_LOOKS)), "state D")
         return child
 
     yield start
@@ -92,6 +96,12 @@ def waiting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]
         if "D" in states(child.pid):
             os.close(os.open(pipe, os.O_WRONLY))
         child.communicate(timeout=60)
+
+
+def has_blocked_thread(pid: int) -> bool:
+    """Whether a thread of a process is in state D, a hundredth of a second from now."""
+    time.sleep(0.01)
+    return "D" in states(pid)
 
 
 def states(pid: int) -> list[str]:
