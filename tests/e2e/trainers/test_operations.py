@@ -33,7 +33,8 @@ def stop_a_rank(harness: ClusterHarness) -> None:
 
 
 def kill_a_node(harness: ClusterHarness) -> None:
-    """SIGKILL to all processes of n1, where rank 0 is, which prints the steps."""
+    """SIGKILL to all processes of n1, where rank 0 is, which prints the steps, once any of them was reported."""
+    harness.wait(lambda view: run_of(view).step or None, "a step in the status")
     for process in harness.processes():
         if node_of_process(process.pid, process.command) == "n1":
             kill(process.pid)
