@@ -14,7 +14,7 @@ _KNOWN_BY: dict[KnownBy, str] = {
     "signature": "a line that is known",
     "catalogue": "the words of the program that wrote the line",
     "traceback": "the exception and its frames",
-    "family": "the kind of program that wrote the line, no more",
+    "family": "the kind of program that wrote the line, or its plain words, no more",
 }
 
 

@@ -1,6 +1,6 @@
-"""Sentences about a device in plain words, of any monitor, check or program; the device's number stands in them, as a rule.
+"""Sentences about a device in plain words, of any monitor, check or program; as a rule they have the device's number.
 
-A sentence that says "if", "no", or what was repaired in a release is about none.
+What only speaks of a device is left out before (`rootcause/context/quotations.py`).
 """
 
 from functools import partial
